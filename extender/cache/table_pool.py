@@ -63,7 +63,7 @@ class Replica:
 
 
 class TablePool:
-    """As many tables as there were readers at once. Thread-safe.
+    """The tables of a cache, as many as there were readers at the same time. Thread-safe.
 
     Args:
         changes: the journal of the cache.

@@ -1,4 +1,4 @@
-"""An assumed object stands before the observed one, and no longer than it should."""
+"""Readers see an assumed object instead of the observed one until it is written, discarded or outdated."""
 
 from __future__ import annotations
 
@@ -74,25 +74,31 @@ def abandon(cache: Cache) -> None:
     ("steps", "seen"),
     [
         pytest.param([intend(5)], "intended", id="intended"),
-        pytest.param([intend(5), tell(5)], "intended", id="told again of what is known"),
-        pytest.param([intend(5), tell(6, "other")], "other", id="told of something newer"),
-        pytest.param([intend(5), abandon], "", id="abandoned"),
-        pytest.param([intend(5), tell(6), abandon], "", id="abandoned too late"),
+        pytest.param([intend(5), tell(5)], "intended", id="the same version is observed again"),
+        pytest.param([intend(5), tell(6, "other")], "other", id="a newer version is observed"),
+        pytest.param([intend(5), abandon], "", id="discarded"),
+        pytest.param([intend(5), tell(6), abandon], "", id="discarded too late"),
         pytest.param([intend(5), write(8)], "intended", id="written"),
-        pytest.param([intend(5), write(8), tell(7)], "intended", id="told of what came before the write"),
+        pytest.param([intend(5), write(8), tell(7)], "intended", id="an earlier version is observed after the write"),
         pytest.param([intend(5), write(8), tell(8, "intended")], "intended", id="the write is confirmed"),
-        pytest.param([intend(5), write(8), tell(9, "other")], "other", id="told of what came after the write"),
-        pytest.param([intend(5), tell(9, "other"), write(8)], "other", id="told of it before the write has returned"),
-        pytest.param([intend(5), write(8), abandon], "intended", id="what was written is not to be abandoned"),
-        pytest.param([intend(5), write(8), intend_anew(8), abandon], "intended", id="nor by others"),
-        pytest.param([intend(5), write(8), intend_anew(8), tell(8, "intended")], "anew", id="others intend more"),
+        pytest.param(
+            [intend(5), write(8), tell(9, "other")], "other", id="a later version is observed after the write"
+        ),
+        pytest.param([intend(5), tell(9, "other"), write(8)], "other", id="it is observed before the write returns"),
+        pytest.param([intend(5), write(8), abandon], "intended", id="a written object cannot be discarded"),
+        pytest.param([intend(5), write(8), intend_anew(8), abandon], "intended", id="not by others either"),
+        pytest.param([intend(5), write(8), intend_anew(8), tell(8, "intended")], "anew", id="another assumes more"),
         pytest.param([intend(5), write(8), list_later(5)], "", id="the server has lost the write"),
-        pytest.param([intend(5), write(8), list_later(9, "other")], "other", id="and goes on"),
-        pytest.param([intend(5), list_meanwhile(5), write(8)], "intended", id="listed before the write has returned"),
-        pytest.param([intend(5), write(8), list_meanwhile(5)], "intended", id="the list has begun before the write"),
+        pytest.param(
+            [intend(5), write(8), list_later(9, "other")], "other", id="the server has lost the write and continues"
+        ),
+        pytest.param([intend(5), list_meanwhile(5), write(8)], "intended", id="listed before the write returns"),
+        pytest.param(
+            [intend(5), write(8), list_meanwhile(5)], "intended", id="the list was requested before the write"
+        ),
     ],
 )
-def test_what_readers_get(steps: list[Step], seen: str) -> None:
+def test_readers_see_assumed_objects_until_the_watch_is_newer(steps: list[Step], seen: str) -> None:
     cache = cache_with(volume(5))
     for step in steps:
         step(cache)
@@ -104,7 +110,7 @@ def test_what_readers_get(steps: list[Step], seen: str) -> None:
         assert claim_of(fresh.objects.get(PersistentVolume, "v")) == seen
 
 
-def test_the_watch_is_not_overheard() -> None:
+def test_observed_returns_the_object_without_assumptions() -> None:
     cache = cache_with(volume(5))
     cache.assume_object(volume(5, "intended"))
     assert cache.observed(KIND, "v") == volume(5)
@@ -112,7 +118,7 @@ def test_the_watch_is_not_overheard() -> None:
 
 
 @pytest.mark.parametrize("gone", [lambda cache: cache.deleted(KIND, volume(5)), lambda cache: cache.replaced(KIND, [])])
-def test_nothing_is_left_of_an_object_that_goes(gone: Step) -> None:
+def test_a_deleted_object_leaves_no_assumption(gone: Step) -> None:
     cache = cache_with(volume(5))
     cache.assume_object(volume(5, "intended"))
     gone(cache)
@@ -125,14 +131,14 @@ def test_nothing_is_left_of_an_object_that_goes(gone: Step) -> None:
     "known",
     [pytest.param([], id="gone"), pytest.param([volume(6)], id="changed")],
 )
-def test_a_decision_on_something_outdated_is_refused(known: list[PersistentVolume]) -> None:
+def test_an_object_that_changed_since_the_decision_cannot_be_assumed(known: list[PersistentVolume]) -> None:
     cache = cache_with(*known)
     with pytest.raises(Outdated):
         cache.assume_object(volume(5, "intended"))
     assert cache.effective(KIND, "v") == (known[0] if known else None)
 
 
-def test_what_no_watch_tells_of() -> None:
+def test_an_object_of_a_kind_without_a_watch_is_assumed_once_until_it_is_restored() -> None:
     cache = cache_with()
     pending = msgspec.convert(make_claim("c", make_request("r", "gpu")), PendingClaim)
     cache.assume_object(pending)
@@ -159,7 +165,7 @@ class Heard:
         pass
 
 
-def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intended() -> None:
+def test_a_listener_learns_of_discarded_objects_and_not_of_assumed_ones() -> None:
     cache, heard = cache_with(volume(5)), Heard()
     cache.listen(heard)
     cache.assume_object(volume(5, "intended"))
@@ -173,13 +179,13 @@ def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intende
 @pytest.mark.parametrize(
     ("then", "told"),
     [
-        pytest.param(tell(3, "written"), [("", "written")], id="the watch tells of it"),
-        pytest.param(tell(5, "later"), [("", "written"), ("written", "later")], id="the watch passes over it"),
-        pytest.param(lambda cache: cache.deleted(KIND, volume(5)), [("written", None)], id="it is gone"),
+        pytest.param(tell(3, "written"), [("", "written")], id="the watch shows it"),
+        pytest.param(tell(5, "later"), [("", "written"), ("written", "later")], id="the watch skips it"),
+        pytest.param(lambda cache: cache.deleted(KIND, volume(5)), [("written", None)], id="it is deleted"),
     ],
 )
-def test_listeners_hear_of_what_was_written(then: Step, told: list[tuple[str, str | None]]) -> None:
-    """Else nobody would try the pods again that were refused for what was written, and is so no more."""
+def test_a_listener_learns_of_written_objects(then: Step, told: list[tuple[str, str | None]]) -> None:
+    """Otherwise the pods that were rejected because of the written object would not be tried again."""
     cache, heard = cache_with(volume(1)), Heard()
     cache.confirm_object(volume(3, "written"))
     cache.listen(heard)

@@ -1,4 +1,4 @@
-"""The cache against a plain model: whatever happens in whatever order, a snapshot shows exactly what should count."""
+"""The cache against a plain model: after any events in any order a snapshot shows what the model has."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def cache_with(*nodes: str, ttl_seconds: float = TTL) -> tuple[Cache, ManualCloc
 
 
 def standing(cache: Cache) -> dict[str, str]:
-    """UID -> node, as a reader sees it."""
+    """Returns the node of each pod by UID, as a reader sees it."""
     with cache.snapshot("test") as table:
         return {info.uid: table.nodes.names[table.pods.row[slot]] for slot, info in enumerate(table.pods.infos) if info}
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Watch events, binds and time, against dicts."""
+    """Watch events, binds and the passing of time, compared with dicts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cache, self.clock = cache_with("n0", "n1", "n2")
         self.assumed: dict[str, tuple[str, float | None]] = {}  # uid -> node, expiry
         self.added: dict[str, str] = {}
-        self.watched: set[str] = set()  # what the watch has told of and not taken back
+        self.watched: set[str] = set()  # objects that the watch shows
 
     uids = st.integers(0, 5).map("p{}".format)
     names = st.sampled_from(["n0", "n1", "n2"])
@@ -87,7 +87,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(name=uids)
     def watch_sees_it_waiting(self, name: str) -> None:
-        if self.uid(name) not in self.added:  # nothing is ever unbound
+        if self.uid(name) not in self.added:  # a pod is never unbound
             self.cache.changed("Pod", pod(name))
             self.watched.add(self.uid(name))
 
@@ -120,7 +120,7 @@ class CacheMachine(RuleBasedStateMachine):
         waiting = {name for name in waiting - placed.keys() if self.uid(name) not in self.added}
         self.cache.replaced("Pod", [pod(name, on) for name, on in placed.items()] + [pod(name) for name in waiting])
         listed = {self.uid(name) for name in placed.keys() | waiting}
-        gone = self.watched - listed  # what no watch ever told of cannot be missed in a list
+        gone = self.watched - listed  # a list removes only what the watch has shown
         self.added = {self.uid(name): on for name, on in placed.items()}
         self.assumed = {u: v for u, v in self.assumed.items() if u not in self.added and u not in gone}
         self.watched = listed
@@ -179,7 +179,7 @@ CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=5
 test_cache_machine = CacheMachine.TestCase
 
 
-def test_assume_checks_the_table_as_it_is_and_changes_nothing_when_refused() -> None:
+def test_a_refused_check_sees_the_current_table_and_changes_nothing() -> None:
     cache, _ = cache_with("n")
     cache.changed("Pod", pod("there", "n"))
     seen: list[int] = []
@@ -194,13 +194,13 @@ def test_assume_checks_the_table_as_it_is_and_changes_nothing_when_refused() -> 
     assert standing(cache) == {pod("there").uid: "n"}
 
 
-def test_a_node_that_is_not_there_cannot_take_a_pod() -> None:
+def test_a_pod_cannot_be_assumed_on_an_unknown_node() -> None:
     cache, _ = cache_with()
     with pytest.raises(UnknownNode, match="node n is not in the cache"):
         cache.assume(PodInfo(pod("p")), "n", fits)
 
 
-def test_a_check_that_raises_leaves_no_table_behind_that_others_could_stand_on() -> None:
+def test_a_table_whose_check_raised_is_not_used_again() -> None:
     cache, _ = cache_with("n")
 
     def check(table: Table) -> Refusal | None:
@@ -212,7 +212,7 @@ def test_a_check_that_raises_leaves_no_table_behind_that_others_could_stand_on()
     assert standing(cache) == {}
 
 
-def test_a_bind_without_a_time_to_live_waits_for_ever() -> None:
+def test_a_pod_without_a_time_to_live_never_expires() -> None:
     cache, clock = cache_with("n", ttl_seconds=0)
     cache.assume(PodInfo(pod("p")), "n", fits)
     cache.finish_binding(pod("p").uid)
@@ -220,7 +220,7 @@ def test_a_bind_without_a_time_to_live_waits_for_ever() -> None:
     assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == []
 
 
-def test_an_assumed_pod_does_not_expire_while_its_bind_is_under_way() -> None:
+def test_an_assumed_pod_does_not_expire_before_its_bind_has_finished() -> None:
     cache, clock = cache_with("n")
     cache.assume(PodInfo(pod("p")), "n", fits)
     clock.advance(1e9)
@@ -240,7 +240,7 @@ def test_a_nominated_pod_is_shown_until_it_is_placed() -> None:
         assert table.nominated == {}
 
 
-def test_find_pod_tells_a_pod_from_its_namesake() -> None:
+def test_find_pod_distinguishes_a_pod_from_an_earlier_one_of_its_name() -> None:
     cache, _ = cache_with()
     cache.changed("Pod", pod("p"))
     assert cache.find_pod(pod("p").uid, "default/p") is not None
@@ -249,7 +249,7 @@ def test_find_pod_tells_a_pod_from_its_namesake() -> None:
     assert cache.find_pod(pod("asked-about").uid, "default/asked-about") is not None
 
 
-def test_a_relist_forgets_objects_of_any_kind_that_are_gone() -> None:
+def test_a_list_removes_objects_of_any_kind_that_it_lacks() -> None:
     cache, _ = cache_with("gone", "kept")
     with cache.snapshot("test"):
         pass
@@ -258,7 +258,7 @@ def test_a_relist_forgets_objects_of_any_kind_that_are_gone() -> None:
         assert [table.nodes.names[row] for row in table.nodes.rows] == ["kept"]
 
 
-def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
+def test_a_list_without_news_changes_nothing() -> None:
     cache, _ = cache_with()
     listed = [msgspec.convert(make_node("n").resource_version(5).obj(), Node)]
     cache.replaced("Node", listed)
@@ -275,11 +275,11 @@ def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("asked_after", "terminates"),
     [
-        pytest.param(-1, True, id="a list that was asked for before knows nothing of it"),
+        pytest.param(-1, True, id="a list that was requested earlier does not show it"),
         pytest.param(1, False, id="a restored server has lost it"),
     ],
 )
-def test_an_eviction_counts_until_a_list_denies_it(asked_after: float, *, terminates: bool) -> None:
+def test_an_evicted_pod_terminates_until_a_later_list_shows_otherwise(asked_after: float, *, terminates: bool) -> None:
     cache, clock = cache_with("n")
     victim = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
     cache.changed("Pod", victim)
@@ -290,8 +290,8 @@ def test_an_eviction_counts_until_a_list_denies_it(asked_after: float, *, termin
     assert known.pod.terminating is terminates
 
 
-def test_an_event_from_before_an_eviction_does_not_revoke_it() -> None:
-    """Else the preemptor would make other pods leave elsewhere. Found by the simulation."""
+def test_an_event_from_before_an_eviction_does_not_undo_it() -> None:
+    """Otherwise the preemptor would evict other pods elsewhere. Found by the simulation."""
     cache, _ = cache_with("n")
 
     def tell(version: int, **labels: str) -> Pod:
@@ -308,10 +308,10 @@ def test_an_event_from_before_an_eviction_does_not_revoke_it() -> None:
         assert (tell(version, at=at).terminating, tell(version, at=at).labels) == (True, {"at": at})
     deleted = tell(8, at="its end")
     assert deleted.terminating
-    assert deleted.status.conditions is None  # as the watch tells it, and no longer as was assumed
+    assert deleted.status.conditions is None  # as the watch shows it, no longer as it was assumed
 
 
-def test_a_restored_server_gives_a_version_to_other_contents() -> None:
+def test_a_restored_server_may_give_one_version_to_two_contents() -> None:
     cache, _ = cache_with()
     for node_name in ("n1", "n2"):
         cache.replaced("Pod", [msgspec.convert(make_pod("p").node(node_name).resource_version(5).obj(), Pod)])
@@ -320,7 +320,7 @@ def test_a_restored_server_gives_a_version_to_other_contents() -> None:
     assert cache.objects("Node")["n"].labels["at"] == "n2"
 
 
-def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
+def test_an_object_that_cannot_be_read_is_reported_and_left_out() -> None:
     told: list[tuple[str, str]] = []
 
     class Listening(Telemetry):
@@ -335,12 +335,12 @@ def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
     assert "'1Gx' is not a quantity" in told[0][1]
 
 
-def test_tables_that_are_refreshed_need_no_more_work_when_they_are_lent() -> None:
+def test_a_refreshed_table_needs_no_update_when_it_is_lent() -> None:
     cache, _ = cache_with(*(f"n{i}" for i in range(500)))
     cache.refresh(2)
     with cache.snapshot("one") as one, cache.snapshot("two") as two:
         assert len(one.nodes.rows) == len(two.nodes.rows) == 500
-        cache.refresh(2)  # both are lent: nothing to do, and nothing new is made
+        cache.refresh(2)  # both are on loan: nothing to do, and no new table
     cache.changed("Pod", pod("p", "n1"))
     cache.refresh(2)
     with cache.snapshot("again") as table:
@@ -360,10 +360,10 @@ def test_a_refresh_ends_at_the_readers_deadline_and_the_next_reader_continues_wi
     with cache.snapshot("next") as table:
         assert {info.pod.name for info in table.pods} == {f"p{number}" for number in range(1, 99)}
     with cache.snapshot("again") as again:
-        assert again is table  # what it had taken in by then was not lost
+        assert again is table  # the updates that it had taken in by then were kept
 
 
-def test_each_reader_has_a_table_of_its_own_and_none_is_made_in_vain() -> None:
+def test_there_are_as_many_tables_as_readers_at_once() -> None:
     cache, _ = cache_with("n")
     with cache.snapshot("one") as one, cache.snapshot("two") as two:
         assert one is not two
@@ -374,8 +374,8 @@ def test_each_reader_has_a_table_of_its_own_and_none_is_made_in_vain() -> None:
         assert len(again.pods) == 1
 
 
-def test_many_threads_assume_no_more_than_fits() -> None:
-    cache, _ = cache_with("n")  # room for as many as `check` says
+def test_many_threads_together_do_not_overfill_a_node() -> None:
+    cache, _ = cache_with("n")  # `check` says how many pods have room
     taken: list[str] = []
 
     def check(table: Table) -> Refusal | None:
@@ -397,7 +397,7 @@ def test_many_threads_assume_no_more_than_fits() -> None:
 
 
 def meanwhile(happens: Callable[[], object]) -> None:
-    """Something that another thread does, and for which it needs the cache's lock."""
+    """Calls `action`, which needs the cache's lock, in another thread."""
     thread = threading.Thread(target=happens, daemon=True)
     thread.start()
     thread.join(5)
@@ -405,7 +405,7 @@ def meanwhile(happens: Callable[[], object]) -> None:
 
 
 class Bystander:
-    """A check that takes its time; meanwhile other pods come to stand, one for each name."""
+    """A slow check, during which another pod is placed, one for each name."""
 
     def __init__(self, cache: Cache, clock: ManualClock, names: Iterable[str], on: str, seconds: float) -> None:
         self._cache, self._clock, self._names, self._on, self._seconds = cache, clock, iter(names), on, seconds
@@ -422,7 +422,7 @@ class Bystander:
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(0.0, id="quick"), pytest.param(3.0, id="slow")])
-def test_a_check_does_not_hold_the_lock_and_is_asked_again_about_what_has_changed(seconds: float) -> None:
+def test_a_check_runs_without_the_lock_and_again_after_a_change(seconds: float) -> None:
     cache, clock = cache_with("n")
     bystander = Bystander(cache, clock, ["there"], "n", seconds)
     assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == FULL
@@ -431,14 +431,14 @@ def test_a_check_does_not_hold_the_lock_and_is_asked_again_about_what_has_change
 
 
 @pytest.mark.parametrize(("on", "checks"), [pytest.param("", 1, id="waits"), pytest.param("other", 2, id="elsewhere")])
-def test_a_pod_that_waits_changes_nothing_for_a_check(on: str, checks: int) -> None:
+def test_a_check_does_not_run_again_for_a_pod_that_waits(on: str, checks: int) -> None:
     cache, clock = cache_with("n", "other")
     bystander = Bystander(cache, clock, ["comes"], on, 3.0)
     assert cache.assume(PodInfo(pod("new")), "n", bystander.check) is None
     assert len(bystander.seen) == checks
 
 
-def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
+def test_a_slow_check_of_a_node_that_keeps_changing_ends_in_an_error() -> None:
     cache, clock = cache_with("n", "other")
     bystander = Bystander(cache, clock, map("p{}".format, count()), "other", 3.0)
     with pytest.raises(Outdated, match="default/new: the cluster changed during each of 5 checks of node n"):
@@ -446,7 +446,7 @@ def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
     assert cache.placement(pod("new").uid) is None
 
 
-def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> None:
+def test_a_confirmed_pod_that_a_list_shows_without_a_node_has_no_place() -> None:
     """As after the API server was restored from a copy."""
     cache = Cache(ManualClock(), Telemetry())
     cache.changed("Node", node("n"))
@@ -456,7 +456,7 @@ def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> No
     assert (held.node_name, held.state) == ("", PodState.INITIAL)
 
 
-def test_readers_see_a_long_list_taken_in_part_by_part() -> None:
+def test_a_long_list_is_stored_in_batches() -> None:
     cache, _ = cache_with("n0", "n1")
     cache.replaced("Pod", [pod(f"gone-{number}", on="n0") for number in range(500)])
     seen: list[int] = []

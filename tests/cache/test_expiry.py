@@ -1,4 +1,4 @@
-"""An assumed pod expires once it is known that no bind of it can have been missed, and not before."""
+"""An assumed pod expires only after a survey has shown that the cache missed no bind of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.cache.test_cache import TTL, node, pod
 
 
 class Watch:
-    """Holds events back; its surveys compare what there is with what it has told.
+    """Holds events back; its surveys compare the pods there are with those it has shown.
 
     Attributes:
-        missed: UIDs that are listed otherwise than told.
+        missed: UIDs of pods of which a survey has a newer version.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self.error: Exception | None = None
 
     def place(self, name: str) -> None:
-        """The API server has bound the pod; the watch has yet to tell."""
+        """The API server has bound the pod; the watch has not shown it yet."""
         self._backlog.append(name)
         self._made += 1
 
@@ -90,7 +90,7 @@ def bind(cache: Cache, *names: str) -> None:
         cache.finish_binding(pod(name).uid)
 
 
-def test_a_pod_that_nobody_has_bound_expires(cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock) -> None:
+def test_a_pod_that_was_not_bound_expires(cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock) -> None:
     bind(cache, "p")
     clock.advance(TTL - 1)
     assert (expiry.sweep(), watch.surveys) == ([], 0)
@@ -99,7 +99,7 @@ def test_a_pod_that_nobody_has_bound_expires(cache: Cache, watch: Watch, expiry:
     assert (expiry.sweep(), watch.surveys) == ([], 1)
 
 
-def test_the_first_event_of_a_backlog_lets_nothing_expire_that_the_next_confirms(
+def test_a_pod_that_a_late_event_confirms_does_not_expire_before_it(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:
     bind(cache, "first", "second", "lost")
@@ -115,7 +115,7 @@ def test_the_first_event_of_a_backlog_lets_nothing_expire_that_the_next_confirms
     assert cache.size().pods == 2
 
 
-def test_a_pod_that_was_over_only_after_the_question_waits_for_the_next(
+def test_a_pod_that_became_overdue_after_a_survey_waits_for_the_next(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:
     bind(cache, "early")
@@ -133,7 +133,7 @@ def test_a_pod_that_was_over_only_after_the_question_waits_for_the_next(
     assert (expiry.sweep(), cache.size().assumed_pods) == ([], 0)
 
 
-def test_a_pod_that_is_bound_again_while_it_is_asked_about_keeps_its_place(
+def test_a_pod_that_is_bound_again_during_a_survey_keeps_its_place(
     cache: Cache, expiry: Expiry, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bind(cache, "p")
@@ -142,7 +142,7 @@ def test_a_pod_that_is_bound_again_while_it_is_asked_about_keeps_its_place(
     assert (expiry.sweep(), cache.size().assumed_pods) == ([], 1)
 
 
-def test_while_nobody_can_tell_every_pod_keeps_its_place(
+def test_every_pod_keeps_its_place_while_pods_cannot_be_listed(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:
     bind(cache, "p")
@@ -157,10 +157,10 @@ def test_while_nobody_can_tell_every_pod_keeps_its_place(
     assert expiry.sweep() == ["default/p"]
 
 
-def test_a_question_that_stays_open_is_asked_anew(
+def test_a_survey_that_the_cache_never_confirms_is_taken_again(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:
-    """As after the API server was restored from a copy: what was there then will never be told."""
+    """After the API server was restored from a copy, the watch never shows what the survey has."""
     bind(cache, "p")
     watch.place("that is gone with the old data")
     clock.advance(TTL)
@@ -170,10 +170,10 @@ def test_a_question_that_stays_open_is_asked_anew(
     assert expiry.sweep() == ["default/p"]
 
 
-def test_a_pod_that_a_list_shows_otherwise_than_the_watch_has_told_keeps_its_place(
+def test_a_pod_of_which_a_survey_has_a_newer_version_keeps_its_place(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:
-    """As where the event of its binding was lost on the way."""
+    """As if the event of its binding was lost on the way."""
     bind(cache, "bound", "lost")
     watch.missed.add(pod("bound").uid)
     clock.advance(TTL)

@@ -24,7 +24,7 @@ NODE = msgspec.convert(make_node("n").obj(), Node)
 
 
 class Listener:
-    """Raises as often as `faults` says; `names` of the pods that it heard of."""
+    """Raises as often as `faults` says; `names` are those of the pods that were reported after that."""
 
     def __init__(self, cache: Cache, faults: int = 0) -> None:
         self._cache = cache

@@ -1,4 +1,4 @@
-"""The cache tells its listener everything that changes, with what was there before, and without its lock."""
+"""The listener receives every change, with the value before it, and while the cache's lock is free."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from extender.table import PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 
-class Heard:
-    """A Listener as lists. That it asks the cache shows that the lock is free."""
+class RecordingListener:
+    """A Listener that keeps lists. It calls the cache, which would hang if the lock were held."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -61,13 +61,15 @@ def cache(clock: ManualClock) -> Cache:
 
 
 @pytest.fixture
-def heard(cache: Cache) -> Heard:
-    heard = Heard(cache)
+def heard(cache: Cache) -> RecordingListener:
+    heard = RecordingListener(cache)
     cache.listen(heard)
     return heard
 
 
-def test_an_object_comes_changes_and_goes(cache: Cache, heard: Heard) -> None:
+def test_the_listener_learns_that_an_object_was_added_changed_and_deleted(
+    cache: Cache, heard: RecordingListener
+) -> None:
     for version in ("1", "2"):
         cache.changed("Node", node(make_node("n").resource_version(version)))
     cache.deleted("Node", node(make_node("n").resource_version("3")))
@@ -75,21 +77,23 @@ def test_an_object_comes_changes_and_goes(cache: Cache, heard: Heard) -> None:
     assert heard.changes == [("Node", None, "1"), ("Node", "1", "2"), ("Node", "2", None)]
 
 
-def test_a_list_is_told_as_the_differences_that_it_makes(cache: Cache, heard: Heard) -> None:
+def test_a_list_is_reported_as_the_changes_it_makes(cache: Cache, heard: RecordingListener) -> None:
     cache.replaced("Pod", [pod(make_pod("a").resource_version("1")), pod(make_pod("b").resource_version("1"))])
     heard.changes.clear()
     cache.replaced("Pod", [pod(make_pod("b").resource_version("1")), pod(make_pod("c").resource_version("2"))])
     assert heard.changes == [("Pod", "1", None), ("Pod", None, "2")]
 
 
-def test_a_pod_that_finishes_is_gone(cache: Cache, heard: Heard) -> None:
+def test_a_finished_pod_is_reported_as_deleted(cache: Cache, heard: RecordingListener) -> None:
     cache.changed("Pod", pod(make_pod("p").node("n").resource_version("1")))
     cache.changed("Pod", pod(make_pod("p").node("n").phase("Succeeded").resource_version("2")))
     assert heard.changes == [("Pod", None, "1"), ("Pod", "1", None)]
     assert heard.displaced_pods == [("p", "n", PodEvent.REMOVE)]
 
 
-def test_every_way_to_lose_a_place(cache: Cache, heard: Heard, clock: ManualClock) -> None:
+def test_the_listener_learns_of_every_way_to_lose_a_place(
+    cache: Cache, heard: RecordingListener, clock: ManualClock
+) -> None:
     cache.changed("Node", node(make_node("n")))
     infos = {name: PodInfo(pod(make_pod(name))) for name in ("forgotten", "expired", "confirmed")}
     for info in infos.values():
@@ -103,8 +107,8 @@ def test_every_way_to_lose_a_place(cache: Cache, heard: Heard, clock: ManualCloc
     assert heard.displaced_pods == [("forgotten", "n", PodEvent.FORGET), ("expired", "n", PodEvent.EXPIRE)]
 
 
-def test_a_place_that_a_list_denies_is_told_as_lost(cache: Cache, heard: Heard) -> None:
-    """As after the API server was restored from a copy, and where the comparer has found what no watch told."""
+def test_a_place_that_a_list_contradicts_is_reported_as_lost(cache: Cache, heard: RecordingListener) -> None:
+    """As after the API server was restored from a copy, or if the comparer corrects the cache."""
     bound = {name: pod(make_pod(name).node("n").resource_version("5")) for name in ("restored", "gone", "moved")}
     for each in bound.values():
         cache.changed("Pod", each)

@@ -1,4 +1,4 @@
-"""The node that a waiting pod is nominated to, while what was decided and what its status says differ."""
+"""The nominated node of a waiting pod while the decision and the pod's status differ."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def nominated(cache: Cache) -> dict[str, list[str]]:
     [
         pytest.param("", "n1", "", "n1", id="the status has not caught up"),
         pytest.param("", "n1", "n1", "n1", id="the status catches up"),
-        pytest.param("", "n1", "n2", "n2", id="the status says otherwise"),
+        pytest.param("", "n1", "n2", "n2", id="the status names another node"),
         pytest.param("n1", "n1", "n2", "n2", id="the status is changed"),
         pytest.param("n1", "n1", "", "", id="the status is cleared"),
-        pytest.param("n1", "n2", "n1", "n2", id="the status still says what it did"),
-        pytest.param("n1", "", "n1", "", id="the status still says what is over"),
-        pytest.param("n1", "", "", "", id="the end is in the status"),
+        pytest.param("n1", "n2", "n1", "n2", id="the status has not changed"),
+        pytest.param("n1", "", "n1", "", id="the status still has an ended nomination"),
+        pytest.param("n1", "", "", "", id="the status shows the end"),
         pytest.param("n1", "", "n3", "n3", id="the status names a third node"),
     ],
 )
-def test_a_decision_stands_until_the_status_changes(
+def test_a_nomination_is_valid_until_the_status_changes(
     cache: Cache, before: str, decided: str, after: str, expected: str
 ) -> None:
     watch(cache, pod(before))
@@ -61,21 +61,21 @@ def test_a_decision_stands_until_the_status_changes(
     assert cache.nominated_node("p") == expected
 
 
-def test_the_last_of_several_decisions_stands(cache: Cache) -> None:
+def test_the_last_of_several_nominations_is_valid(cache: Cache) -> None:
     watch(cache, pod(""))
     assert [cache.nominate("p", name) for name in ("n1", "n2", "n2")] == ["", "n1", "n2"]
     watch(cache, pod("", version="2"))
     assert nominated(cache) == {"n2": ["p"]}
 
 
-def test_who_is_gone_or_bound_is_not_nominated(cache: Cache) -> None:
+def test_a_pod_that_is_gone_or_bound_is_not_nominated(cache: Cache) -> None:
     assert cache.nominate("p", "n1") == ""
     watch(cache, pod("").node("n2"))
     assert cache.nominate("p", "n1") == ""
     assert (cache.nominated_node("p"), nominated(cache)) == ("", {})
 
 
-def test_a_pod_that_is_made_anew_is_not_nominated(cache: Cache) -> None:
+def test_a_recreated_pod_is_not_nominated(cache: Cache) -> None:
     watch(cache, pod(""))
     cache.nominate("p", "n1")
     cache.deleted("Pod", msgspec.convert(pod("").obj(), Pod))
@@ -83,7 +83,7 @@ def test_a_pod_that_is_made_anew_is_not_nominated(cache: Cache) -> None:
     assert nominated(cache) == {}
 
 
-def test_several_pods_wait_for_one_node(cache: Cache) -> None:
+def test_several_pods_can_be_nominated_to_one_node(cache: Cache) -> None:
     watch(cache, pod(""))
     watch(cache, make_pod("q").uid("q"))
     cache.nominate("p", "n1")

@@ -11,7 +11,7 @@ from extender.errors import IllegalTransition
 
 E, S = PodEvent, PodState
 
-# Written down once more on purpose: what the scheduler's cache does, not what the code says.
+# Written a second time on purpose, from upstream's cache and not from the code.
 LEGAL = {
     S.INITIAL: {E.ASSUME: S.ASSUMED, E.ADD: S.ADDED},
     S.ASSUMED: {E.FINISH_BINDING: S.FINISHED, E.FORGET: S.INITIAL, E.ADD: S.ADDED, E.REMOVE: S.INITIAL},
@@ -27,7 +27,7 @@ LEGAL = {
 
 
 @pytest.mark.parametrize(("state", "event"), [pytest.param(s, e, id=f"{s.name}-{e.name}") for s, e in product(S, E)])
-def test_every_state_against_every_event(state: PodState, event: PodEvent) -> None:
+def test_every_event_in_every_state_follows_the_table(state: PodState, event: PodEvent) -> None:
     expected = LEGAL[state].get(event)
     if expected is None:
         with pytest.raises(IllegalTransition, match=f"{state.name} cannot take {event.name}"):
@@ -36,7 +36,7 @@ def test_every_state_against_every_event(state: PodState, event: PodEvent) -> No
         assert after(state, event) is expected
 
 
-def test_no_state_is_a_dead_end() -> None:
+def test_every_state_leads_back_to_initial() -> None:
     reached = {S.INITIAL}
     while more := {to for (state, _), to in TRANSITIONS.items() if state in reached} - reached:
         reached |= more

@@ -1,4 +1,4 @@
-"""Pods are remembered in their latest form, within bounds of number and of size."""
+"""Remembered pods are the latest ones, within limits of number and size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def info(number: int) -> PodInfo:
         pytest.param(3, MOST_BYTES + 1, 0, id="too large each"),
     ],
 )
-def test_the_latest_stay_within_the_bounds(count: int, size_bytes: int, kept: int) -> None:
+def test_the_oldest_pods_are_dropped_at_the_limits(count: int, size_bytes: int, kept: int) -> None:
     pods = RememberedPods()
     for number in range(count):
         pods.put(info(number), size_bytes)
@@ -32,7 +32,7 @@ def test_the_latest_stay_within_the_bounds(count: int, size_bytes: int, kept: in
     assert [pods.get(str(number)) is not None for number in range(count)] == [False] * (count - kept) + [True] * kept
 
 
-def test_a_pod_described_again_counts_once_and_as_the_latest() -> None:
+def test_a_pod_that_is_sent_again_counts_once_and_as_the_latest() -> None:
     pods, size_bytes = RememberedPods(), MOST_BYTES // 2
     pods.put(info(1), size_bytes)
     pods.put(info(2), size_bytes)

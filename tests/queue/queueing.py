@@ -1,4 +1,4 @@
-"""Shared by the tests of the scheduling queue: pods as the queue takes them, and telemetry that can be read."""
+"""Shared by the tests of the queue: pods as the queue takes them, and telemetry as lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(*rules: str, pending: str = "", unresolvable: str = "") -> Rejection
 
 
 class Told:
-    """QueueTelemetry as lists."""
+    """QueueTelemetry that keeps lists."""
 
     def __init__(self) -> None:
         self.arrivals: list[tuple[str, str]] = []

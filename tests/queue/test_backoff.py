@@ -1,4 +1,4 @@
-"""The time for which pods back off, and the order in which they come out."""
+"""The length of a backoff, and the order in which pods leave it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def pod(name: str = "p", at: float = 0.0, *, refusals: int = 1, errors: int = 0,
         pytest.param(2, 2, id="doubled"),
         pytest.param(3, 4, id="doubled again"),
         pytest.param(4, 8, id="and again"),
-        pytest.param(5, 10, id="no more than the maximum"),
+        pytest.param(5, 10, id="the maximum"),
         pytest.param(100_000, 10, id="after very many attempts"),
     ],
 )
-def test_the_wait_doubles_up_to_the_maximum(count: int, seconds: float) -> None:
+def test_the_backoff_doubles_up_to_the_maximum(count: int, seconds: float) -> None:
     assert Backoff().duration_seconds(count) == seconds
 
 
@@ -41,14 +41,14 @@ def test_the_wait_doubles_up_to_the_maximum(count: int, seconds: float) -> None:
     ("backoff", "waiting", "expiry"),
     [
         pytest.param(Backoff(), pod(at=100.4), 101.0, id="ends with its window"),
-        pytest.param(Backoff(), pod(at=100.4, refusals=3), 104.0, id="by refusals"),
-        pytest.param(Backoff(), pod(at=100.0, refusals=5, errors=1), 101.0, id="errors count alone"),
-        pytest.param(Backoff(), pod(refusals=0), NEVER, id="not yet refused"),
+        pytest.param(Backoff(), pod(at=100.4, refusals=3), 104.0, id="by rejections"),
+        pytest.param(Backoff(), pod(at=100.0, refusals=5, errors=1), 101.0, id="only errors count after an error"),
+        pytest.param(Backoff(), pod(refusals=0), NEVER, id="not rejected yet"),
         pytest.param(Backoff(max_seconds=0), pod(), NEVER, id="switched off"),
         pytest.param(Backoff(initial_seconds=30), pod(at=5), 15.0, id="initial above the maximum"),
     ],
 )
-def test_when_the_wait_ends(backoff: Backoff, waiting: QueuedPod, expiry: float) -> None:
+def test_the_backoff_ends_with_its_window(backoff: Backoff, waiting: QueuedPod, expiry: float) -> None:
     assert backoff.expires_at(waiting) == expiry
 
 
@@ -60,7 +60,7 @@ def test_when_the_wait_ends(backoff: Backoff, waiting: QueuedPod, expiry: float)
         pytest.param(102.0, True, id="in the next window"),
     ],
 )
-def test_a_wait_is_over_when_its_window_has_passed(now: float, over: bool) -> None:
+def test_a_backoff_has_ended_when_its_window_has_passed(now: float, over: bool) -> None:
     assert Backoff().is_over(pod(at=100.7), now) is over
 
 
@@ -77,7 +77,7 @@ def test_pods_of_one_window_come_out_by_priority_and_then_by_time() -> None:
     assert [each.info.pod.name for each in popped if each] == ["early", "high", "low", "later window"]
 
 
-def test_pods_that_ended_in_an_error_are_not_popped_before_their_time() -> None:
+def test_a_pod_after_an_error_is_not_popped_before_its_backoff_ends() -> None:
     queue = BackoffQueue(Backoff())
     queue.add(pod(at=100.0, errors=1))
     assert not queue.can_pop
@@ -87,7 +87,7 @@ def test_pods_that_ended_in_an_error_are_not_popped_before_their_time() -> None:
     assert len(queue) == 0
 
 
-def test_only_those_whose_wait_is_over_are_flushed() -> None:
+def test_only_pods_whose_backoff_has_ended_are_flushed() -> None:
     queue = BackoffQueue(Backoff())
     for name, refusals in (("one", 1), ("two", 2), ("four", 3)):
         queue.add(pod(name, 100.0, refusals=refusals))

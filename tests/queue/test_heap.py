@@ -1,4 +1,4 @@
-"""The heap against a list that is sorted anew each time."""
+"""The heap compared with a list that is sorted before each pop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HeapMachine(RuleBasedStateMachine):
 TestHeap = HeapMachine.TestCase
 
 
-def test_a_pod_that_is_updated_for_ever_takes_no_more_room() -> None:
+def test_a_heap_does_not_grow_when_a_pod_is_updated_again_and_again() -> None:
     heap = Heap(lambda pod: (pod.timestamp,))
     for turn in range(10_000):
         heap.add(QueuedPod(PODS["a"], turn))

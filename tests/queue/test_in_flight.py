@@ -1,4 +1,4 @@
-"""The events that are kept for pods that are being scheduled."""
+"""The events that are recorded for pods that are being scheduled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def heard(in_flight: InFlight, uid: str) -> list[Change]:
     return list(in_flight.changes_during(flight))
 
 
-def test_a_pod_hears_of_what_happened_since_it_was_popped() -> None:
+def test_an_attempt_has_the_changes_since_its_pod_was_popped() -> None:
     in_flight = InFlight()
     in_flight.record(COMES)
     first = start(in_flight, "first")
@@ -34,7 +34,7 @@ def test_a_pod_hears_of_what_happened_since_it_was_popped() -> None:
     assert heard(in_flight, second) == [COMES]
 
 
-def test_nothing_is_remembered_that_nobody_needs() -> None:
+def test_changes_that_no_attempt_needs_are_dropped() -> None:
     in_flight = InFlight()
     first = start(in_flight, "first")
     in_flight.record(GOES)
@@ -50,7 +50,7 @@ def test_nothing_is_remembered_that_nobody_needs() -> None:
     assert in_flight.recorded == 0
 
 
-def test_the_later_pod_may_end_first() -> None:
+def test_a_later_attempt_may_end_first() -> None:
     in_flight = InFlight()
     first, second = start(in_flight, "first"), start(in_flight, "second")
     in_flight.record(COMES)
@@ -59,7 +59,7 @@ def test_the_later_pod_may_end_first() -> None:
     assert in_flight.end("unknown") is None
 
 
-def test_a_pods_own_updates_are_its_own() -> None:
+def test_the_updates_of_a_pod_belong_to_its_attempt_alone() -> None:
     in_flight = InFlight()
     uid, other = start(in_flight, "p"), start(in_flight, "other")
     flight = in_flight.get(uid)
@@ -70,7 +70,7 @@ def test_a_pods_own_updates_are_its_own() -> None:
     assert heard(in_flight, other) == []
 
 
-def test_what_happens_after_it_recording_stopped_does_not_matter_and_is_not_kept() -> None:
+def test_changes_after_recording_was_stopped_are_not_recorded() -> None:
     in_flight = InFlight()
     uid = start(in_flight, "p")
     in_flight.record(COMES)

@@ -1,4 +1,4 @@
-"""The queue's behaviours, case by case, as upstream's tests of its queue name them."""
+"""The behaviour of the queue, case by case, as in upstream's tests of its queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIT, PORTS = "NodeResourcesFit", "NodePorts"
 
 
 class Rig:
-    """A queue and the time."""
+    """A queue with a clock."""
 
     def __init__(self, *pods: PodBuilder | str, pre_enqueue: Iterable[PreEnqueue] = (SchedulingGates(),)) -> None:
         self.told = Told()
@@ -50,7 +50,7 @@ class Rig:
         return self.queue.add_unschedulable(pod, rejection)
 
     def refuse(self, *rules: str, unresolvable: str = "", pending: str = "", after_seconds: float = 10.0) -> QueuedPod:
-        """Pops a pod, has it refused and lets so much time pass that it need not back off."""
+        """Pops a pod, rejects it, and advances the clock past its backoff."""
         pod = self.pop()
         self.fail(pod, refused(*rules, unresolvable=unresolvable, pending=pending))
         self.clock.advance(after_seconds)
@@ -72,21 +72,21 @@ class Rig:
 # ---- the order
 
 
-def test_the_higher_priority_is_popped_first_and_then_who_came_first() -> None:
+def test_pods_are_popped_by_priority_and_then_by_arrival() -> None:
     rig = Rig("first", "second", make_pod("urgent").priority(10))
     assert [rig.pop().info.pod.name for _ in range(3)] == ["urgent", "first", "second"]
     assert rig.queue.pop(0) is None
     assert [pod.pod.name for pod in rig.queue.pods_in_flight()] == ["urgent", "first", "second"]
 
 
-def test_there_is_a_backlog_while_many_pods_can_be_tried() -> None:
+def test_there_is_a_backlog_while_many_pods_are_ready() -> None:
     rig = Rig(*(f"p-{number}" for number in range(BACKLOG + 1)))
     assert rig.queue.has_backlog()
     rig.pop()
     assert not rig.queue.has_backlog()
 
 
-def test_who_was_refused_goes_behind_who_has_waited_since() -> None:
+def test_a_rejected_pod_goes_behind_pods_that_waited_in_the_meantime() -> None:
     rig = Rig("a")
     rig.refuse(FIT)
     rig.add("b")
@@ -95,7 +95,7 @@ def test_who_was_refused_goes_behind_who_has_waited_since() -> None:
     assert [rig.pop().info.pod.name for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_a_backing_off_pod_is_popped_when_there_is_nothing_else() -> None:
+def test_a_backing_off_pod_is_popped_when_no_other_is_ready() -> None:
     rig = Rig("refused")
     rig.refuse(FIT, after_seconds=0)
     rig.queue.move(A_POD_LEFT)
@@ -105,7 +105,7 @@ def test_a_backing_off_pod_is_popped_when_there_is_nothing_else() -> None:
     assert ("active", "PopFromBackoffQ") in rig.told.arrivals
 
 
-def test_an_error_backs_off_for_its_whole_time() -> None:
+def test_a_pod_backs_off_for_its_whole_time_after_an_error() -> None:
     rig = Rig("p")
     assert rig.fail(rig.pop()) is Tier.BACKOFF
     assert rig.queue.pop(0) is None
@@ -115,7 +115,7 @@ def test_an_error_backs_off_for_its_whole_time() -> None:
     assert rig.pop().attempts == 2
 
 
-# ---- refused
+# ---- rejected
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,15 @@ def test_an_error_backs_off_for_its_whole_time() -> None:
         pytest.param(refused("NodeAffinity", FIT), [A_POD_LEFT], Tier.BACKOFF, id="it may help with one of two"),
         pytest.param(refused(FIT, unresolvable=FIT), [A_POD_LEFT], Tier.UNSCHEDULABLE, id="room is not what it lacks"),
         pytest.param(refused(FIT, unresolvable=FIT), [A_NODE_CAME], Tier.BACKOFF, id="a node may resolve it"),
-        pytest.param(refused("MyRule"), [A_POD_LEFT], Tier.BACKOFF, id="a rule that nobody knows"),
-        pytest.param(refused(pending=FIT), [A_POD_LEFT], Tier.ACTIVE, id="what a rule was waiting for"),
+        pytest.param(refused("MyRule"), [A_POD_LEFT], Tier.BACKOFF, id="an unknown rule"),
+        pytest.param(refused(pending=FIT), [A_POD_LEFT], Tier.ACTIVE, id="the event that a rule was waiting for"),
         pytest.param(refused(PORTS, pending=FIT), [A_NODE_CAME, A_POD_LEFT], Tier.ACTIVE, id="the best of several"),
         pytest.param(ERROR, [], Tier.BACKOFF, id="an error"),
     ],
 )
-def test_where_a_pod_goes_that_was_not_scheduled(rejection: Rejection, meanwhile: list[Change], tier: Tier) -> None:
+def test_a_pod_that_was_not_scheduled_enters_the_right_tier(
+    rejection: Rejection, meanwhile: list[Change], tier: Tier
+) -> None:
     rig = Rig("p")
     pod = rig.pop()
     for change in meanwhile:
@@ -142,7 +144,7 @@ def test_where_a_pod_goes_that_was_not_scheduled(rejection: Rejection, meanwhile
     assert rig.told.arrivals[-1] == (tier.queue, "ScheduleAttemptFailure")
 
 
-def test_what_a_pending_rule_was_waiting_for_wins_over_what_came_before() -> None:
+def test_an_event_for_a_pending_rule_outranks_earlier_events() -> None:
     rig = Rig(make_pod("p").req(cpu="64"))
     pod = rig.pop()
     rig.queue.move(A_NODE_CAME)  # helps with the name, but is too small
@@ -150,13 +152,13 @@ def test_what_a_pending_rule_was_waiting_for_wins_over_what_came_before() -> Non
     assert rig.fail(pod, refused("NodeName", pending=FIT)) is Tier.ACTIVE
 
 
-def test_what_happened_before_the_pop_does_not_count() -> None:
+def test_an_event_before_the_pop_does_not_count() -> None:
     rig = Rig("p")
     rig.queue.move(A_POD_LEFT)
     assert rig.fail(rig.pop(), refused(FIT)) is Tier.UNSCHEDULABLE
 
 
-def test_refusals_and_errors_are_counted_apart() -> None:
+def test_rejections_and_errors_are_counted_apart() -> None:
     rig = Rig("p")
     counts = []
     for rejection in (refused(FIT), ERROR, ERROR, refused(FIT)):
@@ -179,7 +181,7 @@ def test_a_pod_that_is_not_in_flight_cannot_be_given_back(given_back: bool) -> N
 
 
 def test_a_pod_that_was_gone_and_waits_again_outlives_its_attempt() -> None:
-    """Deleted while it was being bound, and there again since the API server was restored from a copy."""
+    """It was deleted while it was being bound, and is back after the API server was restored from a copy."""
     rig = Rig("p")
     pod = rig.pop()
     rig.queue.delete(pod.uid)
@@ -194,9 +196,9 @@ def test_a_pod_that_was_gone_and_waits_again_outlives_its_attempt() -> None:
 @pytest.mark.parametrize(
     ("rejection", "change", "moved"),
     [
-        pytest.param(refused(FIT), A_POD_LEFT, True, id="heard and helpful"),
-        pytest.param(refused(PORTS), A_POD_LEFT, False, id="heard, but the hint says no"),
-        pytest.param(refused(FIT), Change(ASSIGNED_POD_ADD, None, A_POD_LEFT.old), False, id="not heard"),
+        pytest.param(refused(FIT), A_POD_LEFT, True, id="registered, and the hint says yes"),
+        pytest.param(refused(PORTS), A_POD_LEFT, False, id="registered, but the hint says no"),
+        pytest.param(refused(FIT), Change(ASSIGNED_POD_ADD, None, A_POD_LEFT.old), False, id="not registered"),
         pytest.param(refused(FIT, PORTS), A_POD_LEFT, True, id="one of two"),
         pytest.param(refused(FIT, unresolvable=FIT), A_POD_LEFT, False, id="too big for any node"),
         pytest.param(refused(FIT, PORTS, unresolvable=FIT), A_NODE_CAME, True, id="a node for what is too big"),
@@ -210,7 +212,7 @@ def test_an_event_moves_the_pods_that_it_may_help(rejection: Rejection, change: 
     assert rig.tiers() == {"active" if moved else "unschedulable": ["p"]}
 
 
-def test_an_event_moves_a_pod_into_backoff_while_its_wait_lasts() -> None:
+def test_an_event_moves_a_pod_into_backoff_until_its_backoff_ends() -> None:
     rig = Rig("p")
     rig.refuse(FIT, after_seconds=0)
     rig.queue.move(A_POD_LEFT)
@@ -225,14 +227,14 @@ def test_an_event_moves_a_pod_into_backoff_while_its_wait_lasts() -> None:
     ]
 
 
-def test_what_a_pending_rule_was_waiting_for_spares_the_backoff() -> None:
+def test_an_event_for_a_pending_rule_spares_the_backoff() -> None:
     rig = Rig("p")
     rig.refuse(PORTS, pending=FIT, after_seconds=0)
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"active": ["p"]}
 
 
-def test_only_pods_of_low_priority_profit_from_a_nomination_that_ends() -> None:
+def test_the_end_of_a_nomination_helps_only_pods_of_low_priority() -> None:
     rig = Rig(make_pod("low").priority(1), make_pod("high").priority(9))
     rig.refuse(FIT)
     rig.refuse(FIT)
@@ -240,7 +242,7 @@ def test_only_pods_of_low_priority_profit_from_a_nomination_that_ends() -> None:
     assert rig.tiers() == {"active": ["low"], "unschedulable": ["high"]}
 
 
-def test_pods_go_back_for_which_the_room_is_enough() -> None:
+def test_an_event_requeues_only_pods_for_which_its_room_is_enough() -> None:
     rig = Rig(make_pod("small").req(cpu="1"), make_pod("large").req(cpu="3"))
     rig.refuse(FIT)
     rig.refuse(FIT)
@@ -251,7 +253,7 @@ def test_pods_go_back_for_which_the_room_is_enough() -> None:
 # ---- time
 
 
-def test_pods_that_no_event_helps_are_tried_again_in_the_end() -> None:
+def test_pods_that_no_event_helps_are_tried_again_after_the_longest_wait() -> None:
     rig = Rig("p", make_pod("gated").gate("g"))
     rig.refuse("NodeAffinity", after_seconds=0)
     assert rig.flush_unschedulable(300) == 0
@@ -294,7 +296,7 @@ def test_a_gated_pod_waits_until_its_last_gate_is_removed() -> None:
 
 
 class Preempting:
-    """A PreEnqueue rule, as preemption has one: not before the victims have been told to go."""
+    """A PreEnqueue rule like that of preemption, which admits no preemptor before its victims are evicted."""
 
     name = "DefaultPreemption"
 
@@ -306,7 +308,7 @@ class Preempting:
 
 
 @pytest.mark.parametrize("backing_off", [pytest.param(True, id="into backoff"), pytest.param(False, id="active")])
-def test_a_rule_gates_pods_on_their_way_back(backing_off: bool) -> None:
+def test_a_pre_enqueue_rule_gates_pods_that_are_requeued(backing_off: bool) -> None:
     preempting = Preempting()
     preempting.under_way = False
     rig = Rig("p", pre_enqueue=[preempting])
@@ -315,7 +317,7 @@ def test_a_rule_gates_pods_on_their_way_back(backing_off: bool) -> None:
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"gated": ["p"]}
     preempting.under_way = False
-    rig.queue.move(A_NODE_CAME)  # which the gating rule does not hear of
+    rig.queue.move(A_NODE_CAME)  # the gating rule has not registered for it
     assert rig.tiers() == {"gated": ["p"]}
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff" if backing_off else "active": ["p"]}
@@ -332,7 +334,7 @@ def test_a_rule_gates_pods_on_their_way_back(backing_off: bool) -> None:
         pytest.param(ERROR, Tier.BACKOFF, id="backing off"),
     ],
 )
-def test_activate_makes_a_pod_ready_at_once(rejection: Rejection, before: Tier) -> None:
+def test_activate_makes_a_pod_ready_without_backoff(rejection: Rejection, before: Tier) -> None:
     rig = Rig("p")
     pod = rig.pop()
     assert rig.fail(pod, rejection) is before
@@ -347,7 +349,7 @@ def test_activate_does_not_open_gates() -> None:
     assert rig.tiers() == {"gated": ["p"]}
 
 
-def test_activate_does_not_ask_again_what_was_asked_before_the_backoff() -> None:
+def test_activate_does_not_ask_the_rules_again_that_admitted_a_pod_before_its_backoff() -> None:
     preempting = Preempting()
     preempting.under_way = False
     rig = Rig("p", pre_enqueue=[preempting])
@@ -368,7 +370,7 @@ def test_a_pod_that_is_activated_in_flight_does_not_wait_for_an_event() -> None:
 # ---- updates and deletions
 
 
-def test_an_update_of_an_active_pod_moves_it_to_its_place() -> None:
+def test_an_update_of_an_active_pod_moves_it_to_where_it_belongs() -> None:
     rig = Rig("a", "b")
     rig.queue.add(info(make_pod("b").priority(5).label(v="2")))
     popped = rig.pop()
@@ -400,7 +402,7 @@ def test_an_update_of_an_unschedulable_pod_may_help_it(rule: str, updated: PodBu
     assert rig.tiers() == {tier: ["p"]}
 
 
-def test_an_updated_pod_is_filed_by_what_it_is_now() -> None:
+def test_an_updated_pod_is_filed_by_its_new_fields() -> None:
     rig = Rig(make_pod("p").node_selector(disk="ssd"))
     rig.refuse("NodeAffinity")
     rig.queue.add(info(make_pod("p").node_selector(disk="hdd")))
@@ -463,7 +465,7 @@ def test_a_pod_that_is_deleted_in_flight_does_not_come_back() -> None:
 # ---- what it costs
 
 
-def test_ten_thousand_pods_that_an_event_cannot_help_are_not_looked_at() -> None:
+def test_an_event_does_not_look_at_ten_thousand_pods_that_it_cannot_help() -> None:
     rig = Rig()
     for number in range(10_000):
         rig.queue.add(info(make_pod(f"p{number}").req(cpu="64")))
@@ -476,14 +478,14 @@ def test_ten_thousand_pods_that_an_event_cannot_help_are_not_looked_at() -> None
         return {"cpu": 1000, "pods": 1}
 
     assert rig.queue.move(A_POD_LEFT._replace(room=room)) == 0
-    assert len(asked) == 1  # alike pods are asked about once
+    assert len(asked) == 1  # a hint is called once for equivalent pods
     assert rig.queue.pending()["unschedulable"] == 10_000
 
 
 # ---- rules that wake their pods
 
 
-def test_a_rule_wakes_the_pods_that_it_refused() -> None:
+def test_a_rule_wakes_the_pods_that_it_rejected() -> None:
     rig = Rig("p", "other")
     rig.refuse("rules:licence", FIT)
     rig.refuse(FIT)
@@ -500,14 +502,14 @@ def test_a_pod_that_a_rule_wakes_backs_off_first() -> None:
 
 
 @pytest.mark.parametrize(("rule", "tier"), [("rules:licence", Tier.BACKOFF), (FIT, Tier.UNSCHEDULABLE)])
-def test_a_pod_in_flight_hears_of_the_wake_when_that_rule_refuses_it(rule: str, tier: Tier) -> None:
+def test_a_pod_in_flight_is_tried_again_if_the_rule_that_rejects_it_was_woken(rule: str, tier: Tier) -> None:
     rig = Rig("p")
     pod = rig.pop()
     rig.queue.wake("rules:licence")
     assert rig.fail(pod, refused(rule)) is tier
 
 
-def test_pods_that_other_rules_refused_are_tried_again_by_the_interests_of_those_now() -> None:
+def test_pods_that_the_previous_rules_rejected_are_requeued_and_filed_by_the_new_ones() -> None:
     rig = Rig("p", "other")
     rig.refuse("rules:a")
     rig.queue.rules_changed({"rules:b": Interests()})

@@ -1,4 +1,4 @@
-"""The queue against a plain model that looks at every pod for every event."""
+"""The queue compared with a plain model that looks at every pod at every event."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ INTERESTS = {
 
 @dataclass(eq=False)
 class Modelled:
-    """A pod as the model sees it. `tier` "flight": it was popped."""
+    """A pod in the model. Its tier is "flight" after it was popped."""
 
     name: str
     priority: int
@@ -101,7 +101,7 @@ class Modelled:
         return told & self.rules
 
     def go_back(self, helped: set[str], now: float) -> None:
-        """Moves the pod to where it goes once `helped` may let it pass."""
+        """Moves the pod to the tier where it belongs after an event that may help with the rules `helped`."""
         immediately = bool(helped & self.pending)
         if self.gated:
             self.tier, self.gated_by, self.rules = "gated", GATE, self.rules | {GATE}
@@ -216,7 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
         for pod in self.waiting("flight"):
             pod.heard.append(change)
         for pod in self.waiting("unschedulable", "gated"):
-            # The one gate that there is hears of no such event.
+            # The only gate has not registered for such events.
             if pod.tier == "unschedulable" and (up_to is None or pod.priority <= up_to):
                 helped = pod.helped_by(change)
                 if helped:
@@ -259,9 +259,9 @@ class QueueMachine(RuleBasedStateMachine):
         if pod.tier == "flight":
             pod.activated = True
         elif pod.tier == "backoff":
-            pod.tier = "active"  # its gates were asked when it began to back off
+            pod.tier = "active"  # its gates were asked when its backoff began
         elif pod.tier != "active":
-            pod.go_back(set(), pod.timestamp + 100.0)  # as if its backoff were over
+            pod.go_back(set(), pod.timestamp + 100.0)  # as if its backoff had ended
         self.queue.activate([self.uid(pod)])
 
     @rule(seconds=st.sampled_from((0.3, 1.0, 4.0, 400.0)))

@@ -1,4 +1,4 @@
-"""The queue among threads."""
+"""The queue used by several threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_pop_waits_for_a_pod(queue: PriorityQueue, pool: ThreadPoolExecutor) -> 
     assert pod.info.pod.name == "p"
 
 
-def test_pop_wakes_for_a_pod_that_comes_back(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
+def test_pop_returns_a_pod_that_is_given_back(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     queue.add(info("p"))
     pod = queue.pop()
     assert pod is not None
@@ -55,7 +55,9 @@ def test_pop_wakes_for_a_pod_that_comes_back(queue: PriorityQueue, pool: ThreadP
     assert popped.result(WAIT_SECONDS) is pod
 
 
-def test_pop_wakes_when_a_backoff_ends(queue: PriorityQueue, pool: ThreadPoolExecutor, clock: ManualClock) -> None:
+def test_pop_returns_a_pod_when_its_backoff_ends(
+    queue: PriorityQueue, pool: ThreadPoolExecutor, clock: ManualClock
+) -> None:
     queue.add(info("p"))
     pod = queue.pop()
     assert pod is not None
@@ -74,7 +76,7 @@ def test_pop_wakes_when_a_backoff_ends(queue: PriorityQueue, pool: ThreadPoolExe
         pytest.param(lambda queue: queue.rules_changed(INTERESTS), id="other rules"),
     ],
 )
-def test_the_loop_is_let_in_while_many_pods_are_moved(
+def test_pods_can_be_popped_while_many_pods_are_moved(
     move: Callable[[PriorityQueue], object], pool: ThreadPoolExecutor
 ) -> None:
     queue = PriorityQueue(Told(), ManualClock(), INTERESTS, backoff=Backoff(max_seconds=0))
@@ -97,7 +99,7 @@ def test_pop_gives_up_in_time(queue: PriorityQueue) -> None:
     assert queue.pop(timeout_seconds=0.0) is None
 
 
-def test_close_lets_everybody_go(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
+def test_close_ends_every_pop(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     waiting = [pool.submit(queue.pop) for _ in range(4)]
     queue.close()
     assert [each.result(WAIT_SECONDS) for each in waiting] == [None] * 4

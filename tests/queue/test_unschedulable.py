@@ -1,4 +1,4 @@
-"""The waiting pods that are looked at for an event."""
+"""The waiting pods that an event may help, and the hints that are called to find them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = reads_names(lambda pod: (pod.pod.name,))
 
 
 class Filed:
-    """Waiting pods of two rules that say yes to everything and note whom they were asked about."""
+    """Waiting pods of two rules whose hints always say yes, and record the pods they were called for."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -40,7 +40,7 @@ class Filed:
         return {pod.info.pod.name: set(rules) for pod, rules in self.pods.helped_by(change)}
 
 
-def test_alike_pods_are_asked_about_once() -> None:
+def test_a_hint_is_called_once_for_equivalent_pods() -> None:
     filed = Filed()
     for name, colour in (("a", "red"), ("b", "red"), ("c", "blue"), ("d", "red")):
         filed.add(make_pod(name).label(colour=colour), "ByColour")
@@ -48,7 +48,7 @@ def test_alike_pods_are_asked_about_once() -> None:
     assert filed.asked == ["a", "c"]
 
 
-def test_only_pods_that_name_the_object_are_asked_about() -> None:
+def test_a_hint_is_called_only_for_pods_that_name_the_object() -> None:
     filed = Filed()
     for name in ("a", "b", "c"):
         filed.add(name, "ByName")
@@ -56,14 +56,14 @@ def test_only_pods_that_name_the_object_are_asked_about() -> None:
     assert filed.asked == ["b"]
 
 
-def test_nobody_is_asked_about_an_event_that_no_rule_hears_of() -> None:
+def test_no_hint_is_called_for_an_event_that_no_rule_has_registered_for() -> None:
     filed = Filed()
     filed.add("b", "ByName", "ByColour")
     assert filed.helped_by(Change(NODE_ADD)) == {}
     assert filed.asked == []
 
 
-def test_nobody_is_asked_about_who_would_not_profit_from_room() -> None:
+def test_no_hint_about_room_is_called_for_unresolvable_pods() -> None:
     filed = Filed()
     filed.add("b", "ByColour", "ByName", unresolvable="ByColour ByName")
     assert filed.helped_by(LEFT) == {}
@@ -76,7 +76,7 @@ def test_a_pod_is_filed_under_every_rule_and_found_once() -> None:
     assert filed.helped_by(LEFT) == {"b": {"ByColour", "ByName"}}
 
 
-def test_a_pod_that_is_filed_anew_leaves_its_old_places() -> None:
+def test_a_pod_that_is_filed_again_leaves_its_old_classes() -> None:
     filed = Filed()
     filed.add(make_pod("b").label(colour="red"), "ByColour", "ByName")
     filed.add(make_pod("b").label(colour="blue"), "ByColour")
