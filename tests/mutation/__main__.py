@@ -106,14 +106,13 @@ def _test(mutant: Mutant, source: str, stages: list[list[str]], directory: Path)
 
 def _stages(mutant: Mutant, tests: covering.CoveringTests) -> list[list[str]]:
     """Returns the covering tests, quickest first: those of the mutant's own room, then all others."""
-    room = mutant.module.split("/")[1]
+    own = f"tests/{mutant.room}/"
     by_stage: list[list[str]] = [[], []]
     total = 0.0
-    own_first = sorted(tests.of(mutant), key=lambda name: (not name.startswith(f"tests/{room}/"), tests.seconds[name]))
-    for name in own_first:
+    for name in sorted(tests.of(mutant), key=lambda name: (not name.startswith(own), tests.seconds[name])):
         if total + tests.seconds[name] <= TESTS_SECONDS:
             total += tests.seconds[name]
-            by_stage[not name.startswith(f"tests/{room}/")].append(name)
+            by_stage[not name.startswith(own)].append(name)
     return [stage for stage in by_stage if stage]
 
 

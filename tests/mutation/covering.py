@@ -35,15 +35,14 @@ class CoveringTests:
     def of(self, mutant: Mutant) -> set[str]:
         """Returns the tests that run the mutant's statement.
 
-        A statement that runs at import has all tests of its module and of those that import it.
+        A statement that runs at import has the tests of its room, and those that run its module or one that imports it.
         """
         if mutant.at_import:
             modules = {mutant.module, *self.importers.get(mutant.module, ())}
             lines = [tests for module in modules for tests in self.by_line.get(module, {}).values()]
-        else:
-            by_line = self.by_line.get(mutant.module, {})
-            lines = [by_line[line] for line in mutant.lines if line in by_line]
-        return set().union(*lines)
+            return {name for name in self.seconds if name.startswith(f"tests/{mutant.room}/")}.union(*lines)
+        by_line = self.by_line.get(mutant.module, {})
+        return set().union(*(by_line[line] for line in mutant.lines if line in by_line))
 
 
 def measure(root: Path, modules: list[str], state: Path, children: int) -> CoveringTests:

@@ -42,6 +42,10 @@ class Mutant:
         return self.module, self.scope, self.before, self.after
 
     @property
+    def room(self) -> str:
+        return self.module.split("/")[1]
+
+    @property
     def key(self) -> str:
         return "\n".join((*self.name, str(self.occurrence)))
 
