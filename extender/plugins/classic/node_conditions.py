@@ -17,7 +17,6 @@ from extender.model.quantity import nano
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 
-NAME = "NodeLabel"
 REASON = "node(s) didn't have the requested labels"
 NOT_READY = "node(s) were not ready"
 OUT_OF_DISK = "node(s) were out of disk space"
@@ -36,7 +35,7 @@ class NodeLabelFilter:
 
     labels: tuple[str, ...]
     presence: bool
-    name: str = NAME
+    name: str
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         refusal = unresolvable(self.name, REASON)
@@ -56,7 +55,7 @@ class NodeLabelScore:
 
     label: str
     presence: bool
-    name: str = NAME
+    name: str
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         def score(rows: Rows) -> Scores:

@@ -129,10 +129,8 @@ def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | Non
     """Returns what is free on a node where a pod was scaled down; it helps only pods that request what became free."""
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
-    limits = room_after_pod(change, priority) if freed else None
-    if limits is None:
-        return None
-    return limits._replace(any_of=freed.__contains__)
+    limits = room_after_pod(change, priority)
+    return None if limits is None else limits._replace(any_of=freed.__contains__)
 
 
 def class_offers_resource(pod: PodInfo, change: Change) -> bool:

@@ -24,7 +24,7 @@ def web(name: str, node: str | None = None) -> PodBuilder:
 @pytest.mark.parametrize(("presence", "expected"), [(True, {"ssd": 100, "hdd": 0}), (False, {"ssd": 0, "hdd": 100})])
 def test_node_label(presence: bool, expected: dict[str, int]) -> None:
     nodes = [make_node("ssd").label(ssd="").obj(), make_node("hdd").obj()]
-    assert scores(NodeLabelScore("ssd", presence), POD, *nodes) == expected
+    assert scores(NodeLabelScore("ssd", presence, "mine"), POD, *nodes) == expected
 
 
 def test_equal() -> None:
