@@ -161,6 +161,23 @@ def test_a_wrong_object_is_found_and_put_right(
     assert_true(cluster)
 
 
+@pytest.mark.parametrize(
+    ("damage", "how"),
+    [
+        pytest.param(mistake_a_place, "counts on node n2, but is listed on n0", id="another node"),
+        pytest.param(lose_a_place, "counts on node (none), but is listed on n0", id="no node"),
+        pytest.param(place_a_pod_that_waits, "counts on node n1, but is listed on (none)", id="a node too many"),
+    ],
+)
+def test_a_difference_names_the_node_that_counts_and_the_one_that_is_listed(
+    damage: Callable[[Cache], None], how: str
+) -> None:
+    cluster = WatchedCluster(Random(1))
+    damage(cluster.cache)
+    found = compare_in_peace(cluster).differences
+    assert [difference.how for difference in found if difference.kind == "Pod"] == [how]
+
+
 class Still:
     """The same cluster, in which nothing happens while it is listed."""
 

@@ -28,6 +28,7 @@ from extender.framework.events.cluster_events import (
 from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
 from extender.model.devices.slices import DeviceClass
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
+from extender.model.workloads import Namespace
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Rejection, Tier
@@ -40,6 +41,7 @@ from tests.builders import (
     PodBuilder,
     expression,
     make_device_class,
+    make_namespace,
     make_node,
     make_pod,
     node_term,
@@ -70,6 +72,7 @@ PODS = [
         make_pod("far-from-all-but").anti_affinity(ZONE, expressions=[NOT_DB]),
         make_pod("far-from-any").anti_affinity(ZONE, expressions=[expression("app", "Exists")]),
         make_pod("near-in-any-namespace").affinity(ZONE, labels=WEB, namespaceSelector={}),
+        make_pod("far-from-teams").anti_affinity(ZONE, labels=WEB, namespaceSelector={"matchLabels": {"team": "a"}}),
         make_pod("spread-all-but").label(WEB).spread(ZONE, labelSelector={"matchExpressions": [NOT_DB]}),
         make_pod("spread").label(WEB).spread(ZONE, labels=WEB),
         make_pod("spread-by").label(WEB, v="2").spread(ZONE, labels=WEB, matchLabelKeys=["v"]),
@@ -109,6 +112,10 @@ DRIVERS = [
     msgspec.convert({"metadata": {"name": "d"}, "spec": {"storageCapacity": reports}}, CSIDriver)
     for reports in (True, False)
 ]
+NAMESPACES = [
+    read(Namespace, made)
+    for made in (make_namespace("default"), make_namespace("other"), make_namespace("other", team="a"))
+]
 CAPACITIES = [CSIStorageCapacity(capacity="1Gi"), CSIStorageCapacity(capacity="2Gi")]
 CLASSES = [
     read(DeviceClass, made)
@@ -133,6 +140,7 @@ def changes() -> list[Change]:
     objects: list[tuple[Resource, list[Any]]] = [
         (Resource.ASSIGNED_POD, PLACED),
         (Resource.NODE, NODES),
+        (Resource.NAMESPACE, NAMESPACES),
         (Resource.CSI_DRIVER, DRIVERS),
         (Resource.CSI_STORAGE_CAPACITY, CAPACITIES),
         (Resource.VOLUME_ATTACHMENT, ATTACHMENTS),

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from extender.errors import MalformedInput
+from extender.framework.profile import Profile, Profiles
+from extender.framework.status import Refusal, unschedulable
+from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.runtime.ports import Telemetry
+from extender.table import PodInfo, Table
 from extender.verbs.filter import Filter
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of
@@ -133,3 +137,14 @@ def test_a_reason_that_names_thousands_of_resources_is_cut() -> None:
     assert failed["roomy"].startswith("Insufficient example.com/0, Insufficient example.com/1, ")
     assert failed["roomy"].endswith("...")
     assert len(failed["roomy"]) == 1024
+
+
+def test_a_refusal_without_reasons_names_its_rule() -> None:
+    class Silent:
+        name = "Silent"
+
+        def prepare(self, pod: PodInfo, table: Table) -> Refusal:
+            return unschedulable(self.name)
+
+    verb = Filter(cache_of(*NODES), Profiles([Profile(DEFAULT_SCHEDULER, [Silent()], ())]), Telemetry())
+    assert answer(verb, args(POD, names=["roomy"]))["FailedNodes"] == {"roomy": "refused by Silent"}

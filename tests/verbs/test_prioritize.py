@@ -42,3 +42,17 @@ def test_every_node_asked_about_has_a_score_whichever_way_it_was_asked(scale: Sc
 
 def test_one_node_is_as_good_as_it_gets() -> None:
     assert scores(Scale.RELATIVE, args(POD, names=["full"])) == {"full": 10}
+
+
+def test_a_verb_that_is_passed_over_prefers_no_node() -> None:
+    verb = Prioritize(cache_of(*NODES), PROFILES)
+    request = verb.decode(args(POD, names=["empty", "half", "empty"]))
+    result = verb.allow_all(request)
+    assert (list(result.hosts), list(result.scores)) == (["empty", "half"], [0, 0])
+
+
+def test_the_summary_counts_the_nodes_asked_about_and_those_scored() -> None:
+    verb = Prioritize(cache_of(*NODES), PROFILES)
+    request = verb.decode(args(POD, names=["empty", "half", "empty"]))
+    summary = verb.summary(request, verb.decide(request))
+    assert (summary.nodes_in, summary.nodes_out) == (3, 2)

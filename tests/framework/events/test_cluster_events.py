@@ -35,6 +35,11 @@ def test_a_registration_covers_special_cases_of_its_event(
     assert ClusterEvent(*registered).is_met_by(ClusterEvent(*happened)) is hears
 
 
+def test_a_registration_for_updates_hears_of_every_update() -> None:
+    updates = {action for action in Action if str(action.name).startswith("UPDATE_")}
+    assert set(A.UPDATE) == updates
+
+
 @pytest.mark.parametrize(
     ("event", "label"),
     [
@@ -98,6 +103,9 @@ def built() -> NodeBuilder:
         pytest.param(built(), built().taint("k"), ["UpdateNodeTaint"], id="taint"),
         pytest.param(built().unschedulable(), built(), ["UpdateNodeTaint"], id="uncordoned"),
         pytest.param(built(), built().unschedulable(), [], id="cordoned"),
+        pytest.param(
+            built().unschedulable(), built().unschedulable().label(a="b"), ["UpdateNodeLabel"], id="still cordoned"
+        ),
         pytest.param(built().unschedulable().taint("k"), built(), ["UpdateNodeTaint"], id="both, told once"),
         pytest.param(built(), built().capacity(cpu="64"), ["UpdateNodeAllocatable"], id="allocatable"),
         pytest.param(built(), built().annotation({"a": "b"}), ["UpdateNodeAnnotation"], id="annotation"),

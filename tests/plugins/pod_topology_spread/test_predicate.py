@@ -118,6 +118,7 @@ def test_spread(spread: PodBuilder, standing: list[dict[str, Any]], refused: dic
     ("constraint", "refused"),
     [
         pytest.param({}, {}, id="by default zb, where the pod cannot go, is no domain"),
+        pytest.param({"nodeAffinityPolicy": "Honor"}, {}, id="nor is it if node affinity is honoured by name"),
         pytest.param({"nodeAffinityPolicy": "Ignore"}, {"a1": SKEWED, "a2": SKEWED}, id="node affinity ignored"),
     ],
 )
