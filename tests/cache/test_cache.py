@@ -438,6 +438,24 @@ def test_a_check_does_not_run_again_for_a_pod_that_waits(on: str, checks: int) -
     assert len(bystander.seen) == checks
 
 
+def test_a_quick_check_of_a_node_that_keeps_changing_runs_once_more_under_the_lock() -> None:
+    cache, clock = cache_with("n")
+    clock.advance(1000)
+    names = [f"p{number}" for number in range(5)]
+    left = iter(names)
+
+    def check(table: Table) -> Refusal | None:
+        seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]) // 1000)
+        if (name := next(left, None)) is not None:
+            meanwhile(lambda: cache.changed("Pod", pod(name, "n")))
+        return None
+
+    seen: list[int] = []
+    assert cache.assume(PodInfo(pod("new")), "n", check) is None
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert standing(cache) == dict.fromkeys((pod(name).uid for name in [*names, "new"]), "n")
+
+
 def test_a_slow_check_of_a_node_that_keeps_changing_ends_in_an_error() -> None:
     cache, clock = cache_with("n", "other")
     bystander = Bystander(cache, clock, map("p{}".format, count()), "other", 3.0)

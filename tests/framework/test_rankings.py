@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
+from extender.framework.rules import PerNode
 from extender.framework.score import score
 from extender.model.kinds import KINDS
 from extender.model.node import Taint
@@ -96,6 +99,11 @@ LEAVING = {
     for kind in sorted(KINDS.keys() - MOVING.keys() - {"Node", "Pod"})
 }
 """Topics that do not matter to pods without volumes, claims and nominated nodes."""
+FOLLOWED = {
+    *("resources", "free volumes", "CSINode", "Namespace", "PersistentVolume", "PersistentVolumeClaim"),
+    *("PodDisruptionBudget", "ReplicaSet", "ReplicationController", "Service", "StatefulSet", "StorageClass"),
+}
+"""What is common and changes nothing that rules per node read, or is followed row by row."""
 
 
 @pytest.mark.parametrize("topic", MOVING)
@@ -126,6 +134,29 @@ def test_the_next_replica_goes_to_the_same_node_after_a_change_of(topic: str) ->
     assert from_scratch(third, table) == [BEST]
     assert best is not None
     assert table.nodes.names_of(best.rows) == [BEST]
+
+
+@dataclass
+class Counting(PerNode):
+    """A rule per node that refuses none, and counts for how many rankings it is prepared."""
+
+    name: str = "Counting"
+    rankings: int = 0
+
+    def prepare(self, pod: PodInfo, table: Table) -> None:
+        self.rankings += 1
+
+
+@pytest.mark.parametrize("topic", [*MOVING, *LEAVING])
+def test_a_ranking_is_made_again_only_after_a_change_of_what_rules_per_node_read(topic: str) -> None:
+    counting = Counting()
+    table, rankings = cluster(), Rankings(Profile("test", [*PROFILE.predicates, counting], PROFILE.priorities))
+    first, second, third = replicas("ReplicaSet")
+    rankings.best(first, table)
+    rankings.best(second, table)
+    (MOVING | LEAVING)[topic](table)
+    rankings.best(third, table)
+    assert counting.rankings == (1 if topic in FOLLOWED else 2)
 
 
 def test_every_topic_of_the_journal_has_its_change_here() -> None:

@@ -95,10 +95,10 @@ def _renamed(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def _dropped_argument(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """`f(a, b)` becomes `f(a)` and `f(b)`. mutmut also puts None in each place, which seldom says more."""
     assert isinstance(node, cst.Call)
-    for mutated in mutators.operator_arg_removal(node):
-        assert isinstance(mutated, cst.Call)
-        if len(mutated.args) < len(node.args):
-            yield mutated
+    if len(node.args) > 1:
+        for arg in node.args:
+            if not _is_left_out(arg):
+                yield node.with_changes(args=[other for other in node.args if other is not arg])
 
 
 _REPLACED = {mutators.operator_string, mutators.operator_arg_removal, mutators.operator_assignment}

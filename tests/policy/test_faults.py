@@ -236,6 +236,11 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             id="a weight that is more than an int32 holds",
         ),
         pytest.param(
+            configured("NodeAffinity", addedAffinity=required(expression("a rank", "Exists"))),
+            f"{ADDED}.matchExpressions[0]: expected a label key, like example.com/rack",
+            id="a key that no label has",
+        ),
+        pytest.param(
             configured("NodeAffinity", addedAffinity=required(expression("rank", "In", "-1"))),
             f"{ADDED}.matchExpressions[0]: expected values that a label can have",
             id="a value that no label has",

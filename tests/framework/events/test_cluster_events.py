@@ -40,6 +40,14 @@ def test_a_registration_for_updates_hears_of_every_update() -> None:
     assert set(A.UPDATE) == updates
 
 
+def test_only_a_placed_pod_that_goes_or_shrinks_frees_room() -> None:
+    events = [ClusterEvent(resource, action) for resource in Resource for action in (*Action, Action.UPDATE)]
+    assert {event for event in events if event.frees_room} == {
+        ClusterEvent(R.ASSIGNED_POD, A.DELETE),
+        ClusterEvent(R.ASSIGNED_POD, A.UPDATE_POD_SCALE_DOWN),
+    }
+
+
 @pytest.mark.parametrize(
     ("event", "label"),
     [

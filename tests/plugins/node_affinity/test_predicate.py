@@ -10,7 +10,7 @@ import pytest
 from extender.framework.status import unresolvable
 from extender.model.meta import NodeSelector
 from extender.plugins.node_affinity import NodeAffinityFilter
-from tests.builders import ZONE, expression, make_node, make_pod, node_term
+from tests.builders import ZONE, Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import refusals
 
 AFFINITY = unresolvable("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -72,8 +72,15 @@ def test_node_affinity_that_names_nodes_refuses_all_others() -> None:
     assert found["z0"] == found["z2"] == unresolvable("", "node(s) didn't satisfy plugin(s) [NodeAffinity]")
 
 
-def test_node_affinity_terms_that_contradict_themselves() -> None:
-    pod = make_pod("p").require_node(node_term(fields=[names_field("z0"), names_field("z1")])).obj()
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param([names_field("z0"), names_field("z1")], id="two nodes at once"),
+        pytest.param([expression("metadata.name", "In")], id="no node"),
+    ],
+)
+def test_node_affinity_terms_that_contradict_themselves(fields: list[Object]) -> None:
+    pod = make_pod("p").require_node(node_term(fields=fields)).obj()
     assert set(refusals(NodeAffinityFilter(), pod, *ZONED).values()) == {
         unresolvable("NodeAffinity", "pod affinity terms conflict")
     }
