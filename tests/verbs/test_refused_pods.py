@@ -10,6 +10,7 @@ import pytest
 from extender.cache.cache import Cache
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
+from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.users import RaisedFailures, predicate, put_in_force
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
@@ -127,14 +128,16 @@ class Licensed:
         self.pods = [make_pod(f"p{number}").uid(f"p{number}").obj() for number in range(pods)]
         cache: Cache = cache_of(node("4"), *self.pods)
         self.rule = predicate(lambda pod, node: self.server.take())
-        profiles = Profiles([Profile("p", [self.rule.rule("rules:licensed", {}, RaisedFailures())], [])])
+        rules = [NodeUnschedulable(), self.rule.rule("rules:licensed", {}, RaisedFailures())]
+        profiles = Profiles([Profile("p", rules, [])])
         self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
         put_in_force(profiles.all, self.refused.wake)
         self._filter = Filter(cache, profiles, Telemetry(), refused=self.refused)
 
-    def ask(self) -> None:
+    def ask(self, *others: dict[str, Any]) -> None:
+        """Asks about the node, and about nodes that only the request knows."""
         for pod in self.pods:
-            answer(self._filter, args(pod, names=["n"]))
+            answer(self._filter, args(pod, nodes=[node("4"), *others]))
 
     def woken(self, after_seconds: float = WOKEN_SECONDS) -> int:
         """How many pods are found, so long after they were refused."""
@@ -149,6 +152,14 @@ def test_a_rule_wakes_the_pods_that_it_refused() -> None:
     assert licensed.woken() == 0
     licensed.rule.wake()
     assert [licensed.woken(0), licensed.woken()] == [1, 0]
+
+
+def test_a_rule_wakes_pods_though_another_refused_the_nodes_that_only_the_request_knows() -> None:
+    licensed = Licensed()
+    licensed.ask(make_node("template").unschedulable().obj())
+    licensed.server.left = 1
+    licensed.rule.wake()
+    assert licensed.woken() == 1
 
 
 def test_another_rule_wakes_none_of_them() -> None:
