@@ -14,7 +14,7 @@ from extender.app.housekeeping import settle
 from extender.app.policies import held_by, refuse_changes
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender
-from extender.devices.claims import NAME as DYNAMIC_RESOURCES
+from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import Profile, Profiles

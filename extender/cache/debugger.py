@@ -208,7 +208,7 @@ def _how(held: Object | None, listed: Object) -> str:
 def _table_differences(held: Table, fresh: Table) -> Iterator[CacheDifference]:
     try:
         for found in islice(differences(held, fresh), _MOST_PER_TABLE):
-            yield CacheDifference(TABLE, found.where, f"{found.what} is {found.held}, not {found.fresh}")
+            yield CacheDifference(TABLE, found.where, f"{found.what} is {found.actual}, not {found.expected}")
     except Exception as error:  # whatever a table raises whose parts do not fit together
         yield CacheDifference(TABLE, "", f"cannot be read: {error!r}")
 

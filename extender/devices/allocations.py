@@ -30,11 +30,11 @@ FITS, _UNKNOWN = -1, -2
 NOT_ALL = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
-_KEPT = 64
+_MAX_KEPT = 64
 
 
 class AllocationFailure(NamedTuple):
-    """The reason for having no devices. `claim`: the index of the claim whose name comes before the text, if any."""
+    """The reason for having no devices. `claim`: the index of the claim whose name precedes the text, if any."""
 
     code: Code
     text: str
@@ -42,10 +42,11 @@ class AllocationFailure(NamedTuple):
 
 
 class Devices:
-    """The devices of a table's cluster, and the allocations found for claims."""
+    """The devices of a table's cluster, and the allocations that were computed for claims."""
 
     def __init__(self, table: Table) -> None:
-        self._table, self._objects = table, table.objects
+        self._table = table
+        self._objects = table.objects
         self.inventories = Inventories(table)
         self.allocated = AllocatedState(table)
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
@@ -53,28 +54,28 @@ class Devices:
         self._totals: dict[Expressions, ClassTotals] = {}
 
     def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
-        """The allocations for these claims together."""
+        """Returns the allocations for these claims together."""
         self.refresh()
         if self._class_changes.advance():
             self._allocations.clear()
-        key = msgspec.json.encode([(each.spec.devices.requests, each.spec.devices.constraints) for each in claims])
-        found = self._allocations.get(key)
-        if found is None:
+        key = msgspec.json.encode([(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims])
+        allocations = self._allocations.get(key)
+        if allocations is None:
             classes = self._objects.all(DeviceClass)
             to_allocate = tuple(claim_data(index, claim, classes) for index, claim in enumerate(claims))
-            found = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
-            if len(self._allocations) > _KEPT:
+            allocations = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
+            if len(self._allocations) > _MAX_KEPT:
                 self._allocations.popitem(last=False)
         self._allocations.move_to_end(key)
-        found.refresh()
-        return found
+        allocations.refresh()
+        return allocations
 
     def totals(self, device_class: DeviceClass) -> ClassTotals:
-        """The numbers of devices of the class on each node, and of those that are allocated."""
+        """Returns the number of devices of the class on each node, and how many of them are allocated."""
         self.refresh()
         expressions = expressions_of(device_class)
         if expressions not in self._totals:
-            if len(self._totals) >= _KEPT:
+            if len(self._totals) >= _MAX_KEPT:
                 self._totals.clear()
             self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
         totals = self._totals[expressions]
@@ -83,9 +84,9 @@ class Devices:
         return totals
 
     def refresh(self) -> None:
-        """Catches up with changes of slices, nodes and claims.
+        """Applies the changes of slices, nodes and claims.
 
-        The decision's deadline does not end this: the changes have been read by then, and would be lost.
+        The decision's deadline does not end this: by then the changes are marked as read, and would be lost.
         """
         with self._table.until(NO_DEADLINE):
             changed = self.inventories.refresh()
@@ -100,7 +101,7 @@ class Devices:
 
 
 def devices_of(table: Table) -> Devices:
-    """The devices of a table's cluster; there is one of these for each table."""
+    """Returns the devices of a table's cluster; each table has one instance."""
     return table.reader(Devices)
 
 
@@ -108,19 +109,20 @@ class Allocations:
     """The allocations for one list of claims, by inventory.
 
     Attributes:
-        failures: the distinct failures; `outcomes` gives indices of them.
+        failures: the distinct failures; `outcomes` returns indices of them.
     """
 
     def __init__(self, claims: ClaimsToAllocate, devices: Devices, journal: Journal) -> None:
         self.failures: list[AllocationFailure] = []
         self._index_of: dict[AllocationFailure, int] = {}
-        self._claims, self._devices = claims, devices
+        self._claims = claims
+        self._devices = devices
         self._outcome: Rows = np.zeros(0, np.intp)
         self._results: dict[int, DeviceResults] = {}
         self._touched = Cursor(journal, INVENTORIES)
 
     def refresh(self) -> None:
-        """Forgets the inventories that have changed."""
+        """Drops the results for inventories that have changed."""
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
@@ -131,7 +133,7 @@ class Allocations:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
     def outcomes(self, rows: Rows, limit: NodeTimeLimit) -> Rows:
-        """FITS, or the index of the failure, for each of `rows`: intp[len(rows)]. `limit`: for each inventory."""
+        """Returns FITS or the index of the failure for each row: intp[len(rows)]. `limit`: for each inventory."""
         numbers = self._devices.inventories.number[rows]
         outcomes = self._outcome[numbers]
         unknown = outcomes == _UNKNOWN
@@ -142,11 +144,11 @@ class Allocations:
         return outcomes
 
     def results(self, row: int) -> DeviceResults:
-        """The devices for a row that fits."""
+        """Returns the devices for a row that fits."""
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """The score of the chosen alternatives: int64[len(rows)], higher for the first of a list; all `rows` fit."""
+        """Returns the score of the chosen alternatives: int64[len(rows)], higher for earlier ones; all rows fit."""
         numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
         scores = np.array([self._score(self._results[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]
@@ -178,6 +180,6 @@ class Allocations:
             BEST_ALTERNATIVE - place
             for claim in self._claims
             for alternatives in claim.requests
-            for place, each in enumerate(alternatives)
-            if each in taken and each.is_alternative
+            for place, alternative in enumerate(alternatives)
+            if alternative in taken and alternative.is_alternative
         )

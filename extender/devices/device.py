@@ -34,11 +34,11 @@ class PoolDevice:
     """A device of a slice.
 
     Attributes:
-        taints: those that keep pods away, its own and the rules'.
+        taints: those that keep pods away, its own and those of DeviceTaintRules.
         counters: what it consumes of its pool's shared counters, in billionths.
         shareable: it may be allocated to several claims at once (KEP-5075).
-        fault: an error in its attributes, which fails every selector; empty without one, None: not looked at.
-        amounts: the amounts for requests without capacity, once known; None inside: it has not enough.
+        fault: an error in its attributes, which fails every selector; "" without one, None if not yet checked.
+        amounts: the amounts for requests without capacity: (None,) if it has not enough, None if not yet computed.
     """
 
     __slots__ = (
@@ -47,7 +47,9 @@ class PoolDevice:
 
     def __init__(self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...]) -> None:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
-        self.spec, self.slice, self.taints = spec, of_slice, taints
+        self.spec = spec
+        self.slice = of_slice
+        self.taints = taints
         self.shareable = bool(spec.allow_multiple_allocations)
         self.fault: str | None = None
         self._verdicts = bytearray()
@@ -60,7 +62,7 @@ class PoolDevice:
         )
 
     def verdicts_of(self, cache: object) -> bytearray:
-        """Returns the verdicts of the selectors in this cache, by their numbers; those of another one are forgotten."""
+        """Returns the verdicts of the selectors in this cache, by their numbers; drops those of another cache."""
         if self._verdict_cache is not cache:
             self._verdict_cache = cache
             self._verdicts = bytearray()

@@ -27,23 +27,23 @@ from extender.table import Table
 from extender.table.journal import Cursor
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-CLAIM_NAME = "<extended-resources>"  # no claim of the API can have it
+CLAIM_NAME = "<extended-resources>"  # not a valid name in the API
 
 
 def may_be_backed(resource: str) -> bool:
-    """Tells whether a device class may provide a resource of this name (upstream IsDRAExtendedResourceName)."""
+    """Returns True if a device class may provide a resource of this name (upstream IsDRAExtendedResourceName)."""
     return is_extended(resource) or resource.startswith(IMPLICIT_PREFIX)
 
 
 def class_behind(resource: str, table: Table) -> DeviceClass | None:
-    """The device class behind an extended resource, if there is one."""
+    """Returns the device class that provides an extended resource, if there is one."""
     if not table.objects.all(DeviceClass):
         return None
     return table.reader(_ClassesByResource).of(resource)
 
 
 class _ClassesByResource:
-    """The device classes by the resources that they stand behind, read again when one of them changes."""
+    """The device classes by the resources that they provide, read again when a class changes."""
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
@@ -57,24 +57,24 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        for _, each in sorted(self._objects.all(DeviceClass).items()):  # the order of a list
-            named = each.spec.extended_resource_name
+        for _, device_class in sorted(self._objects.all(DeviceClass).items()):  # the order of a list
+            named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
-            if other is not None and _created(each) <= _created(other):
-                continue  # upstream gives such a class no implicit resource either
-            by_resource[f"{IMPLICIT_PREFIX}{each.name}"] = each
+            if other is not None and _created(device_class) <= _created(other):
+                continue  # nor does upstream give such a class an implicit resource
+            by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
             if named is not None:
-                by_resource[named] = each
+                by_resource[named] = device_class
         return by_resource
 
 
-def _created(each: DeviceClass) -> float:
-    created = each.metadata.creation_timestamp
+def _created(device_class: DeviceClass) -> float:
+    created = device_class.metadata.creation_timestamp
     return created.timestamp() if created else float("-inf")
 
 
 def claim_for(pod: Pod) -> ResourceClaim:
-    """The claim for a pod's extended resources; its requests depend on the node."""
+    """Returns the claim for a pod's extended resources; its requests depend on the node."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
     metadata = ObjectMeta(
         name=CLAIM_NAME,
@@ -87,7 +87,7 @@ def claim_for(pod: Pod) -> ResourceClaim:
 
 
 def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """The claim with the requests of the pod's containers for these resources. `classes`: by resource."""
+    """Returns the claim with the requests of the pod's containers. `classes`: by resource."""
     devices = DeviceClaim(requests=requests_and_mappings(pod, classes)[0])
     return msgspec.structs.replace(claim, spec=ResourceClaimSpec(devices=devices))
 
@@ -95,9 +95,9 @@ def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceCl
 def requests_and_mappings(
     pod: Pod, classes: Mapping[str, DeviceClass]
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
-    """A device request for each container and resource, and the containers that each serves.
+    """Returns a device request for each container and resource, and the containers that each request serves.
 
-    Init containers that run to their end use the devices of containers that start after them before they request any.
+    Init containers that run to completion use the devices of containers that start later before they request any.
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
@@ -109,10 +109,11 @@ def requests_and_mappings(
 
 
 class _Served:
-    """One resource of all containers."""
+    """One resource in all containers."""
 
     def __init__(self, pod: Pod, resource: str, class_name: str) -> None:
-        self._resource, self._class_name = resource, class_name
+        self._resource = resource
+        self._class_name = class_name
         self._init = len(pod.init_containers)
         self._containers = [*pod.init_containers, *pod.containers]
         self._lasting: dict[int, tuple[str, int]] = {}
@@ -145,7 +146,7 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """(request name, count) of the devices that the container needs beside those it can reuse; None: none."""
+        """Returns (request name, count) for the devices that the container needs besides those it can reuse."""
         container = self._containers[index]
         nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0
         wanted = 0 if nanos % NANO else nanos // NANO

@@ -1,4 +1,4 @@
-"""The claims that a pod needs allocated on each node, and their allocations there."""
+"""The claims that must be allocated for a pod on each node, and their allocations there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from extender.devices.allocations import FITS, AllocationFailure, Allocations, devices_of
 from extender.devices.allocator.allocator import UNTIMED, NodeTimeLimit
-from extender.devices.claims import NAME, PodDeviceClaims
 from extender.devices.extended_resources import with_requests
+from extender.devices.pod_claims import NAME, PodDeviceClaims
 from extender.framework.rules import Verdict
 from extender.framework.status import Code, Refusal, failed, unresolvable
 from extender.model.devices.claims import ResourceClaim
@@ -24,12 +24,13 @@ UNFIT = unresolvable(NAME, "cannot fit resource")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeGroup:
-    """Nodes where the same claims are to be allocated.
+    """Nodes where the same claims must be allocated.
 
     Attributes:
-        mask: the nodes among the rows asked about: bool[n].
-        claims: those to be allocated.
-        allocations: what was found for them.
+        mask: the nodes among the given rows: bool[n].
+        claims: the claims to allocate.
+        allocations: the results for them.
+        limit: for each inventory.
     """
 
     mask: BoolColumn
@@ -38,7 +39,7 @@ class NodeGroup:
     limit: NodeTimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
-        """Refuses those of `rows`, of this group, that cannot have the devices."""
+        """Refuses those of the rows, all in this group, that cannot provide the devices."""
         outcomes = np.full(len(rows), FITS, np.intp)
         outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
         for index in np.unique(outcomes[outcomes != FITS]).tolist():
@@ -52,15 +53,17 @@ class NodeGroup:
 
 
 class NodeClaims:
-    """The claims of one pod on `rows`.
+    """The claims of one pod on some rows.
 
     Attributes:
-        groups: the nodes where devices are to be allocated; none overlap.
-        refused: the nodes that cannot have the pod's extended resources; no group has them.
+        groups: the nodes where devices must be allocated; no two overlap.
+        refused: the nodes that cannot provide the pod's extended resources; they are in no group.
     """
 
     def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: NodeTimeLimit = UNTIMED) -> None:
-        self._claims, self._table, self._rows = claims, table, rows
+        self._claims = claims
+        self._table = table
+        self._rows = rows
         self._limit = limit._replace(decision=table.deadline)
         self.groups: list[NodeGroup] = []
         self.refused: Verdict = ()
@@ -70,7 +73,7 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def is_delegated(self, resource: str, position: int) -> bool:
-        """Tells whether a device class provides the resource on the node at `position` of the rows."""
+        """Returns True if a device class provides the resource on the node at `position` of the rows."""
         return resource in self._claims.backed and not self._allocatable(resource)[position]
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:
@@ -78,7 +81,7 @@ class NodeClaims:
             self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
-        if special.requests:  # made by an earlier attempt, perhaps for another node
+        if special.requests:  # created by an earlier attempt, perhaps for another node
             self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
             return
         unfit = np.zeros(len(self._rows), np.bool_)
@@ -102,7 +105,7 @@ class NodeClaims:
         return nothing if index is None else self._table.nodes.allocatable[index][self._rows]
 
     def _offered(self, resource: str) -> BoolColumn:
-        """Tells the nodes that list the resource, if only with an amount of 0: bool[n]."""
+        """Returns the nodes that list the resource, even with an amount of 0: bool[n]."""
         offered = self._table.nodes.facts(_offered_names)
         having = np.array([resource in names for names in offered.values], np.bool_)
         mask: BoolColumn = having[offered.ids[self._rows]]

@@ -1,4 +1,4 @@
-"""Allocated claims on nodes: reach and binding conditions; the writes to a pod's claims once its node is chosen.
+"""The writes to a pod's claims once its node is chosen; and which nodes can use claims that are already allocated.
 
 Source: upstream isClaimReadyForBinding, isClaimTimeout, structured Allocate, createNodeSelector; Reserve, PreBind,
 bindClaim.
@@ -15,9 +15,9 @@ import numpy as np
 from extender.devices.allocator.allocating import DeviceResult
 from extender.devices.allocator.consumable_capacity import quantity_of
 from extender.devices.allocator.requests import RequestData
-from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
 from extender.devices.node_claims import NodeClaims
+from extender.devices.pod_claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.framework.find_fit import Fit
 from extender.framework.node_selectors import NODE_NAME_FIELD, nodes_in_selector
 from extender.framework.status import Refusal
@@ -36,9 +36,9 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
-    """Tells the `rows` where one of the allocated claims cannot be used: bool[len(rows)].
+    """Returns the rows where one of the allocated claims cannot be used: bool[len(rows)].
 
-    `now` and `timeout` are in seconds: a claim that waits longer for its binding conditions can be used nowhere.
+    `now` and `timeout` are in seconds. A claim that has waited longer for its binding conditions can be used nowhere.
     """
     away = np.zeros(len(rows), np.bool_)
     for claim in claims:
@@ -53,12 +53,12 @@ def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: 
 
 
 def is_failed(claim: ResourceClaim) -> bool:
-    """Tells whether a device has a failure condition, and none before it is still waited for."""
+    """Returns True if a device has a failure condition, and no device before it is still waited for."""
     return _state(claim) is False
 
 
 def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
-    """Tells whether binding conditions are still waited for after `timeout` seconds."""
+    """Returns True if binding conditions are still waited for after `timeout` seconds."""
     allocation = claim.allocation
     if allocation is None or allocation.allocation_timestamp is None or _state(claim) is not None:
         return False
@@ -66,12 +66,12 @@ def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Tells whether all binding conditions of its devices hold."""
+    """Returns True if all binding conditions of its devices are met."""
     return _state(claim) is True
 
 
 def _state(claim: ResourceClaim) -> bool | None:
-    """True: ready; False: failed; None: to be waited for."""
+    """Returns True if the claim is ready, False if it has failed, None if conditions are still waited for."""
     for result in claim.allocation.results if claim.allocation else ():
         if not result.binding_conditions:
             continue
@@ -98,7 +98,7 @@ FROM_CLASS, FROM_CLAIM = "FromClass", "FromClaim"
 def allocation_of(
     claim: ResourceClaim, results: Sequence[DeviceResult], node_name: str, new_share_id: NewShareID
 ) -> AllocationResult:
-    """The allocation of the chosen devices to the claim, for a pod on the node."""
+    """Returns the allocation to write into the claim's status."""
     of_devices = [_result(device_result, new_share_id) for device_result in results]
     config = list(_configuration(claim, results))
     return AllocationResult(
@@ -125,32 +125,32 @@ def _result(device_result: DeviceResult, new_share_id: NewShareID) -> DeviceRequ
 
 
 def _configuration(claim: ResourceClaim, results: Sequence[DeviceResult]) -> Iterator[DeviceAllocationConfiguration]:
-    """The configuration of each class once, and then the claim's own; without requests it applies to all."""
+    """Yields the configuration of each class once, then that of the claim; without requests it applies to all."""
     chosen = {device_result.request.parent: device_result.request for device_result in results}
-    data = [chosen[request.name] for request in claim.requests if request.name in chosen]
+    requests = [chosen[request.name] for request in claim.requests if request.name in chosen]
     by_class: dict[str, list[RequestData]] = {}
-    for each in data:
-        if each.device_class is not None:
-            by_class.setdefault(each.device_class.name, []).append(each)
+    for request in requests:
+        if request.device_class is not None:
+            by_class.setdefault(request.device_class.name, []).append(request)
     for of_class in by_class.values():
         device_class = of_class[0].device_class
         for config in (device_class.spec.config if device_class else None) or ():
-            yield _applied(FROM_CLASS, [each.name for each in of_class], data, config.opaque)
+            yield _applied(FROM_CLASS, [request.name for request in of_class], requests, config.opaque)
     for own in claim.spec.devices.config or ():
         named = own.requests or []
-        if not named or any(each.name in named or each.parent in named for each in data):
-            yield _applied(FROM_CLAIM, named, data, own.opaque)
+        if not named or any(request.name in named or request.parent in named for request in requests):
+            yield _applied(FROM_CLAIM, named, requests, own.opaque)
 
 
 def _applied(
-    source: str, requests: list[str], data: Sequence[RequestData], opaque: dict[str, object] | None
+    source: str, names: list[str], requests: Sequence[RequestData], opaque: dict[str, object] | None
 ) -> DeviceAllocationConfiguration:
-    to_all = all(each.name in requests or each.parent in requests for each in data)
-    return DeviceAllocationConfiguration(source=source, requests=None if to_all else requests or None, opaque=opaque)
+    to_all = all(request.name in names or request.parent in names for request in requests)
+    return DeviceAllocationConfiguration(source=source, requests=None if to_all else names or None, opaque=opaque)
 
 
 def _node_selector(results: Sequence[DeviceResult], node_name: str) -> NodeSelector | None:
-    """The nodes that reach all the devices; None: every node."""
+    """Returns the nodes that can access all the devices; None means every node."""
     term = NodeSelectorTerm()
     for device_result in results:
         spec = device_result.device.slice.spec
@@ -175,10 +175,10 @@ def _joined(
     first: list[NodeSelectorRequirement] | None, more: list[NodeSelectorRequirement] | None
 ) -> list[NodeSelectorRequirement] | None:
     joined = list(first or ())
-    known = {_comparable(requirement) for requirement in joined}
+    present = {_comparable(requirement) for requirement in joined}
     for requirement in more or ():
-        if _comparable(requirement) not in known:
-            known.add(_comparable(requirement))
+        if _comparable(requirement) not in present:
+            present.add(_comparable(requirement))
             joined.append(requirement)
     return joined or None
 
@@ -192,10 +192,10 @@ class DevicePlan:
     """The claims to write; they count as allocated from now on (`model.devices.claims.PendingClaim`).
 
     Attributes:
-        allocate: claims with their allocations, to be written together with the reservation for the pod. A claim by the
-            name of `extended_resources.CLAIM_NAME` is to be created, with its spec, under a generated name.
-        reserve: claims allocated already, to be reserved for the pod where they are not.
-        mappings: which request serves which extended resource of which container, for the pod's status.
+        allocate: claims with their allocations, to be written together with the reservation. The claim with the name
+            `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
+        reserve: claims that are already allocated, to be reserved unless this has been done.
+        mappings: which request serves which extended resource of which container. They go into the pod's status.
     """
 
     allocate: tuple[tuple[ResourceClaim, AllocationResult], ...] = ()
@@ -204,9 +204,9 @@ class DevicePlan:
 
 
 def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
-    """The plan for `pod` on the node at `row`, which DynamicResources has let through; else a Refusal.
+    """Returns the plan for the pod on a node that DynamicResources has accepted; else a Refusal.
 
-    `new_share_id` gives a new UUID each time; only devices that are shared need one.
+    `new_share_id` returns a new UUID each time; only shared devices need one.
     """
     claims = pod_device_claims(pod, table)
     if not isinstance(claims, PodDeviceClaims):
@@ -223,15 +223,15 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
         node_name = table.nodes.names[row]
         for claim, results in zip(group.claims, group.allocations.results(row), strict=True):
             allocate.append((claim, allocation_of(claim, results, node_name, new_share_id)))
-    backed = {name: each for name, each in claims.backed.items() if node_claims.is_delegated(name, 0)}
+    backed = {name: device_class for name, device_class in claims.backed.items() if node_claims.is_delegated(name, 0)}
     mappings = requests_and_mappings(pod.pod, backed)[1] if node_claims.groups else []
     return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings))
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
-    """A claim to deallocate for a pod that fits nowhere: no other pod uses it, and it keeps the pod away.
+    """Returns a claim to deallocate for a pod that fits nowhere: only this pod uses it, and it excludes the nodes.
 
-    Its devices are then allocated anew; a claim that was made for extended resources is to be deleted, and made anew.
+    Its devices are then allocated again. A claim that was created for extended resources is deleted and created again.
     Source: upstream PostFilter.
     """
     refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]

@@ -11,9 +11,9 @@ from pydantic import AfterValidator
 
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
-from extender.devices.claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
 from extender.devices.node_claims import NodeClaims
 from extender.devices.plan import unavailable
+from extender.devices.pod_claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, reads_names
 from extender.framework.plugin import FILTER, PRE_FILTER, SCORE, Arguments, Plugin

@@ -1,9 +1,9 @@
-"""The cluster as columns, one row a node and one slot a pod, and one journal of every change in them.
+"""The cluster as columns, one row for each node and one slot for each pod, with one journal of all changes.
 
-In: nodes, pods, nominations and other objects, as the cache or a snapshot has them. Out: NumPy columns and sets that
-rules read, kept up to date in place; and the journal, by which whoever derives more from a table follows it. A rule is
-plain Python that runs once per distinct value, and NumPy gathers the verdict to the rows. Begin with `table.Table`,
-then `journal`, then `nodes.columns`.
+In: nodes, pods, nominations and other objects, from the cache or a snapshot. Out: NumPy columns and sets that rules
+read, updated in place, and the journal, which everything derived from a table follows. A rule is plain Python that runs
+once for each distinct value, and NumPy copies the verdict to the rows. Start reading at `table.Table`, then `journal`,
+then `nodes.columns`.
 """
 
 from extender.table.hypothetical_removals import HypotheticalRemovals

@@ -1,8 +1,8 @@
-"""The differences between a table and one that was made anew for the same cluster.
+"""The differences between a table and one that was built from scratch for the same cluster.
 
-A table is changed in place by every event, for years; a table made anew counts everything once. Rows, slots and ids of
-the two have nothing to do with each other, so both are read by the names of nodes and the UIDs of pods. Every query
-that the one keeps a count for is made of the other too: kept counts are compared with pods counted just now.
+Events change a table in place for years, while a new table counts everything once. Rows, slots and ids of the two are
+unrelated, so both are read by the names of nodes and the UIDs of pods. Every query whose counts the old table keeps is
+also asked of the new one, so that kept counts are compared with new ones.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LONGEST_TEXT = 200
 
 
 class TableDifference(NamedTuple):
-    """`what` of `where` ("requested cpu" of "node n1") is `held`, but `fresh` in a table made anew."""
+    """One difference: the field, the node, pod or object, the value in the table, and the value fresh."""
 
     what: str
     where: str
-    held: str
-    fresh: str
+    actual: str
+    expected: str
 
 
-def differences(held: Table, fresh: Table) -> Iterator[TableDifference]:
-    """Yields all differences. Raises anything at all where the parts of a table do not fit together."""
-    yield from _by_row(held, fresh)
-    yield from _by_slot(held, fresh)
-    mine, other = _entries(held, held), _entries(fresh, held)
+def differences(actual: Table, fresh: Table) -> Iterator[TableDifference]:
+    """Yields all differences. May raise any exception if the parts of a table are inconsistent."""
+    yield from _by_row(actual, fresh)
+    yield from _by_slot(actual, fresh)
+    mine, other = _entries(actual, actual), _entries(fresh, actual)
     for what in mine:
         yield from _entry_differences(what, mine[what], other[what])
 
@@ -43,26 +43,26 @@ def differences(held: Table, fresh: Table) -> Iterator[TableDifference]:
 # ---- columns
 
 
-def _by_row(held: Table, fresh: Table) -> Iterator[TableDifference]:
-    nodes, others = held.nodes.row_of, fresh.nodes.row_of
+def _by_row(actual: Table, fresh: Table) -> Iterator[TableDifference]:
+    nodes, others = actual.nodes.row_of, fresh.nodes.row_of
     yield from _entry_differences("row", dict.fromkeys(nodes, "there"), dict.fromkeys(others, "there"))
     names = [name for name in nodes if name in others]
-    mine = _gathered(_node_columns(held, held), [nodes[name] for name in names])
-    other = _gathered(_node_columns(fresh, held), [others[name] for name in names])
+    mine = _gathered(_node_columns(actual, actual), [nodes[name] for name in names])
+    other = _gathered(_node_columns(fresh, actual), [others[name] for name in names])
     yield from _column_differences("node", names, mine, other)
 
 
-def _by_slot(held: Table, fresh: Table) -> Iterator[TableDifference]:
-    pods, others = held.pods.slot_of, fresh.pods.slot_of
+def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
+    pods, others = actual.pods.slot_of, fresh.pods.slot_of
     yield from _entry_differences("pod", dict.fromkeys(pods, "there"), dict.fromkeys(others, "there"))
     uids = [uid for uid in pods if uid in others]
-    mine = _gathered(_pod_columns(held), [pods[uid] for uid in uids])
+    mine = _gathered(_pod_columns(actual), [pods[uid] for uid in uids])
     other = _gathered(_pod_columns(fresh), [others[uid] for uid in uids])
     yield from _column_differences("pod", uids, mine, other)
 
 
 def _node_columns(table: Table, asked: Table) -> Columns:
-    """Returns everything that is kept by row, [row] each, and the counts of the queries that `asked` keeps."""
+    """Returns every column by row, [row] each, and the counts of the queries that `asked` keeps."""
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
         "name": _objects(nodes.names),
@@ -94,11 +94,11 @@ def _kept_counts(table: Table, asked: Table) -> Columns:
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Returns everything that is kept by slot, [slot] each."""
+    """Returns every column by slot, [slot] each."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
-    terms = {holders.slot: held for held, holders in table.terms.holders().items()}
+    terms = {holders.slot: actual for actual, holders in table.terms.holders().items()}
     columns: dict[str, Column] = {
         "object": _objects(pods.infos),
         "node": _objects(table.nodes.names)[pods.row[:taken]],
@@ -121,10 +121,10 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
     return {what: column[np.asarray(indices, np.intp)] for what, column in columns.items()}
 
 
-def _column_differences(item: str, names: Sequence[str], held: Columns, fresh: Columns) -> Iterator[TableDifference]:
-    for what in held.keys() | fresh.keys():
-        # A resource, or an effect of terms, that one table has never heard of is 0 everywhere.
-        mine = held.get(what, np.zeros(len(names), np.int64))
+def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh: Columns) -> Iterator[TableDifference]:
+    for what in actual.keys() | fresh.keys():
+        # A resource, or an effect of terms, that only one table has is 0 everywhere in the other.
+        mine = actual.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():
             yield TableDifference(what, f"{item} {names[i]}", _text(mine[i]), _text(other[i]))
@@ -134,17 +134,17 @@ def _column_differences(item: str, names: Sequence[str], held: Columns, fresh: C
 
 
 def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
-    """Returns all that is kept neither by row nor by slot, under keys that two tables have in common."""
+    """Returns everything that is stored neither by row nor by slot, by keys that do not depend on the table."""
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
     return {
         "port": {port: _named(rows, names) for port, rows in table.ports.in_use().items()},
-        "image": {image: {names[row] for row in held.rows} for image, held in table.nodes.images.items()},
+        "image": {image: {names[row] for row in stored.rows} for image, stored in table.nodes.images.items()},
         "group": {
             group: (_named(entry.standing, names), _named(entry.terminating, names))
             for group, entry in table.matches.groups().items()
         },
-        "terms": {held: _named(holders.rows, names) for held, holders in table.terms.holders().items()},
+        "terms": {actual: _named(holders.rows, names) for actual, holders in table.terms.holders().items()},
         "total": {question: table.matches.count(question).total for question in asked.matches.queries()},
         "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
         "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
@@ -158,10 +158,10 @@ def _named(amounts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
     return {names[row]: amount for row, amount in amounts.items()}
 
 
-def _entry_differences(what: str, held: Entries, fresh: Entries) -> Iterator[TableDifference]:
-    for key in held.keys() | fresh.keys():
-        if held.get(key) != fresh.get(key):
-            yield TableDifference(what, _text(key), _text(held.get(key)), _text(fresh.get(key)))
+def _entry_differences(what: str, actual: Entries, fresh: Entries) -> Iterator[TableDifference]:
+    for key in actual.keys() | fresh.keys():
+        if actual.get(key) != fresh.get(key):
+            yield TableDifference(what, _text(key), _text(actual.get(key)), _text(fresh.get(key)))
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The feature gates of kube-scheduler that matter to decisions."""
+"""The feature gates of kube-scheduler that affect decisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates by their names in Python, with the defaults of kube-scheduler v1.37.1; `BY_NAME` has stock's names."""
+    """The gates by their Python names, with the defaults of kube-scheduler v1.37.1; see `BY_NAME` for stock's names."""
 
     dra_fractional_capacity_range: bool = False
     node_declared_features: bool = True
@@ -21,5 +21,5 @@ BY_NAME = {
     "StorageCapacityScoring": "storage_capacity_scoring",
     "VolumeLimitScaling": "volume_limit_scaling",
 }
-"""The fields by the names that --feature-gates of kube-scheduler has for them."""
+"""The fields by their names in kube-scheduler's --feature-gates."""
 DEFAULT_FEATURES = FeatureGates()

@@ -38,7 +38,7 @@ class ShrinkingDict(dict[K, V]):
 
 
 class Filing(Generic[K, V]):
-    """Items by key, each once under a key; an item is not a dict. A single item takes no container of its own."""
+    """Items by key, each once under a key; an item is not a dict. A single item is stored without a container."""
 
     def __init__(self) -> None:
         self._items: ShrinkingDict[K, V | dict[V, None]] = ShrinkingDict()

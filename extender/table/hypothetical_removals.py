@@ -1,4 +1,4 @@
-"""Hypothetical removals of pods, on all nodes at once but each node by itself, as preemption tries them."""
+"""Hypothetical removals of pods from all nodes at once, each node independent of the others, for preemption."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class RemovalSum(NamedTuple):
-    """A number per pod (int64[slot]) and its sum over the pods that are removed from each node (int64[row])."""
+    """A number for each pod (int64[slot]), and its sum over the pods removed from each node (int64[row])."""
 
-    each: IntColumn
+    by_slot: IntColumn
     by_row: IntColumn
 
 
 class HypotheticalRemovals:
-    """The pods in `slots` of the table's pod columns, as if they were removed; the table itself is not changed.
+    """The pods in some slots, as if they were removed; the table itself does not change.
 
-    Some of them may be reprieved, and removed again; every sum that was made once is kept up to date.
+    Preemption reprieves some of them, and removes some again. Every sum that was computed once is kept up to date.
 
     Attributes:
-        initial: the slots that it was made with, reprieved or not.
-        removed: bool[slot]: those that are removed at this moment.
-        nominated: the nominated pods, as if they had come. Only `freed` counts them: what is free for good.
+        initial: the slots given at first, reprieved or not.
+        removed: bool[slot]: those that are removed at present.
+        nominated: the nominated pods, as if they had come. Only `freed` counts them, because it says what stays free.
     """
 
     def __init__(self, table: Table, slots: Rows, nominated: AwaitedPods = NOBODY) -> None:
@@ -44,25 +44,25 @@ class HypotheticalRemovals:
 
     @property
     def slots(self) -> Rows:
-        """Returns the pods that are removed at this moment, ascending."""
+        """Returns the slots that are removed at present, ascending."""
         return np.flatnonzero(self.removed)
 
     def reprieve(self, slots: Rows) -> None:
-        """Puts these of the pods back on their nodes."""
+        """Puts these pods back on their nodes."""
         self.removed[slots] = False
-        for each, by_row in self._sums.values():
-            np.subtract.at(by_row, self._rows[slots], each[slots])
+        for by_slot, by_row in self._sums.values():
+            np.subtract.at(by_row, self._rows[slots], by_slot[slots])
 
     def remove(self, slots: Rows) -> None:
-        """Removes pods again that were reprieved."""
+        """Removes reprieved pods again."""
         self.removed[slots] = True
-        for each, by_row in self._sums.values():
-            np.add.at(by_row, self._rows[slots], each[slots])
+        for by_slot, by_row in self._sums.values():
+            np.add.at(by_row, self._rows[slots], by_slot[slots])
 
     def freed(self, resource: int) -> IntColumn:
-        """Returns the amount of a resource (index of `NodeColumns.resources`) that they free on each node: int64[row].
+        """Returns how much of a resource is free on each node afterwards: int64[row].
 
-        What nominated pods will take of it is taken off.
+        What nominated pods will take is subtracted. `resource`: index of `NodeColumns.resources`.
         """
         return self.sum_by_row(
             resource,
@@ -71,33 +71,35 @@ class HypotheticalRemovals:
         )
 
     def matching(self, query: PodCountQuery) -> IntColumn:
-        """Counts those of them that the query matches on each node: int64[row]."""
-        return self.sum_by_row(query, lambda slots: self._found(query, slots))
+        """Returns how many removed pods on each node match the query: int64[row]."""
+        return self.sum_by_row(query, lambda slots: self._matches(query, slots))
 
     def sum_by_row(
         self, key: Hashable, each: Callable[[Rows], IntColumn], begin: Callable[[], IntColumn] | None = None
     ) -> IntColumn:
         """Returns the sum over the pods that are removed from each node: int64[row].
 
-        Asked once per `key`: `each` gives a number for each of the slots it is handed, int64[n], and `begin` what the
-        sums start from, int64[row].
+        Args:
+            key: identifies the sum, which is computed once.
+            each: returns a number for each of the given slots, int64[n].
+            begin: returns the values that the sums start from, int64[row]; 0 by default.
         """
-        known = self._sums.get(key)
-        if known is None:
+        removal_sum = self._sums.get(key)
+        if removal_sum is None:
             numbers = np.zeros(len(self._rows), np.int64)
             numbers[self.initial] = each(self.initial)
             by_row = begin() if begin else np.zeros(self._table.nodes.capacity, np.int64)
             np.add.at(by_row, self._rows[self.slots], numbers[self.slots])
-            known = self._sums[key] = RemovalSum(numbers, by_row)
-        return known.by_row
+            removal_sum = self._sums[key] = RemovalSum(numbers, by_row)
+        return removal_sum.by_row
 
     def _requested(self, resource: int, slots: Rows) -> IntColumn:
         requested: IntColumn = self._table.pods.requested[resource, slots]
         return requested
 
-    def _found(self, query: PodCountQuery, slots: Rows) -> IntColumn:
+    def _matches(self, query: PodCountQuery, slots: Rows) -> IntColumn:
         pods = self._table.pods
-        found = self._table.matches.matching_groups(query)[pods.group[slots]]
+        matches = self._table.matches.matching_groups(query)[pods.group[slots]]
         if not query.terminating:
-            found &= ~pods.terminating[slots]
-        return found.astype(np.int64)
+            matches &= ~pods.terminating[slots]
+        return matches.astype(np.int64)

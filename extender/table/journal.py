@@ -6,9 +6,9 @@ does so for readers that follow the same topics all the time.
 
 The journal keeps the latest change of each key only, so a reader that lags behind gets each key once, and the journal
 is no longer than what there is. Keys that are gone are forgotten after a while: a reader that is further behind gets
-None, and begins anew from what the table holds. A new reader has the cursor BEGINNING, and gets None likewise.
+None, and reads the whole table again. A new reader has the cursor BEGINNING, and gets None likewise.
 
-A reader catches up when it is asked something, never when something changes: nobody pays for a reader that is not used.
+A reader catches up when it is asked something, never when something changes: a reader that is not used costs nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 BEGINNING = -1
 
 RESOURCES = "resources"
-"""By row: what a node offers, or what is requested of it, has changed."""
+"""By row: what a node offers, or what its pods request, has changed."""
 NODES = "nodes"
 """By row: a node was added or modified."""
 TOPOLOGY = "topology"
-"""By name: a node came, went or got other labels."""
+"""By name: a node was added or removed, or its labels have changed."""
 FREE_VOLUMES = "free volumes"
-"""By storage class: volumes that no claim has came, went or changed."""
+"""By storage class: volumes without a claim were added, removed or changed."""
 
 MOST_FOLLOWED = 256
-"""More rows than these are not worth to be looked at one by one."""
+"""If more rows have changed, reading all at once is faster than one by one."""
 
 _REMOVED_KEYS_KEPT = 4096
 
@@ -58,21 +58,21 @@ class Journal:
         self.note(topic, key)
         log = self._logs[topic]
         log.removed.append((key, self.now))
-        # Who has missed more removals than these takes in all that there is as quickly.
+        # A reader that has missed more removals than this reads the whole table as quickly.
         while len(log.removed) > max(self._removed_keys_kept, len(log.latest) // 4):
             oldest, position = log.removed.popleft()
-            if log.latest.get(oldest) == position:  # else it has come back
+            if log.latest.get(oldest) == position:  # otherwise the key has come back
                 del log.latest[oldest]
                 log.forgotten = position
 
     def begin(self, topic: str) -> None:
-        """Has every reader of the topic begin anew: from now on its keys stand for something else."""
+        """Makes every reader of the topic start over, because its keys represent something else from now on."""
         self.now += 1
         log = self._logs[topic] = _Log()
         log.position = log.forgotten = self.now
 
     def since(self, cursor: int, *topics: str) -> list[Any] | None:
-        """Returns the keys of these topics that have changed after `cursor`; None: that is too long ago to tell.
+        """Returns the keys of these topics that have changed after `cursor`; None if that is too long ago.
 
         Topic by topic each key once, the latest change last.
         """
@@ -93,22 +93,23 @@ class Journal:
         return [topic for topic, log in self._logs.items() if log.position > cursor]
 
     def has_changed(self, cursor: int, topic: str, key: Hashable) -> bool:
-        """Returns whether the key may have changed after `cursor`; True where that is too long ago to tell."""
+        """Returns whether the key may have changed after `cursor`; True if that is too long ago."""
         log = self._logs.get(topic)
         return log is not None and (cursor < log.forgotten or log.latest.get(key, BEGINNING) > cursor)
 
 
 class Cursor:
-    """A reader's place in the journal, for the topics that it follows."""
+    """A reader's position in the journal. It follows some topics."""
 
     __slots__ = ("_journal", "_position", "_topics")
 
     def __init__(self, journal: Journal, *topics: str) -> None:
-        self._journal, self._topics = journal, topics
+        self._journal = journal
+        self._topics = topics
         self._position = BEGINNING
 
     def read(self) -> list[Any] | None:
-        """Returns the keys that have changed since the last call; None: begin anew, as on the first call."""
+        """Returns the keys that have changed since the last call; None: start over, as on the first call."""
         position, self._position = self._position, self._journal.now
         return self._journal.since(position, *self._topics)
 

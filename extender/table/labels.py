@@ -1,7 +1,8 @@
-"""Node labels as columns, one per key: each cell is the id of an interned value, and a rule runs once per value.
+"""Node labels as columns, one for each key: a cell is the id of a value, and a rule runs once for each value.
 
-A selector that wants one of some values of a label is filed under those (key, value) pairs, and a label set under all
-its pairs; only what shares a pair is worth trying. Few selectors want nothing of the kind, and those are always tried.
+A selector that requires one of some values of a label is filed under those (key, value) pairs, and a label set under
+all its pairs, so only selectors and label sets that share a pair are compared. The few selectors without such a
+requirement are always compared.
 """
 
 from __future__ import annotations
@@ -20,19 +21,17 @@ BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
 Rows = NDArray[np.intp]
 RowIndex = Rows | slice
-"""Rows, or all of them."""
+"""Some rows, or a slice of all."""
 
 ABSENT = 0
 
 
 class LabelColumn:
-    """The values of one label key over all rows.
-
-    The id of a value that no node has any more is given to the next new value.
+    """The values of one label key over all rows. The id of a value that no node has is given to the next new value.
 
     Attributes:
-        ids: intp[capacity]: the id of each node's value, ABSENT if the node has no such label.
-        values: the text of each id; that of ABSENT, and of an id that is not in use, is "".
+        ids: intp[capacity]: the id of each node's value, ABSENT if the node does not have the label.
+        values: the text of each id; "" for ABSENT and for an id that is not in use.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -41,11 +40,11 @@ class LabelColumn:
         self._id_of: dict[str, int] = {}
         self._nodes = [0]  # by id: the number of nodes that have the value
         self._free: list[int] = []
-        self._numbers = array("q")  # the values as Gt and Lt read them, as far as they have been asked for
+        self._numbers = array("q")  # the values as Gt and Lt read them, converted on demand
         self._is_number = array("b")
 
     def __len__(self) -> int:
-        """Returns the number of ids, absence included: the width of a per-domain array."""
+        """Returns the number of ids, including ABSENT: the width of an array by domain."""
         return len(self.values)
 
     @property
@@ -54,7 +53,7 @@ class LabelColumn:
         return not self._id_of
 
     def write(self, row: int, value: str | None) -> None:
-        """Gives the node another value; None: it has no such label any more."""
+        """Replaces the value on the row; None removes the label."""
         before, after = int(self.ids[row]), ABSENT if value is None else self._intern(value)
         self.ids[row] = after
         self._nodes[after] += 1
@@ -84,7 +83,7 @@ class LabelColumn:
         return self._id_of.get(value)
 
     def satisfying(self, requirement: Requirement) -> BoolColumn:
-        """Tells for each value if it satisfies `requirement`: bool[len(self)], absence at index 0."""
+        """Returns which values satisfy the requirement: bool[len(self)], with ABSENT at index 0."""
         match requirement.operator:
             case "In":
                 return self._among(requirement.values)
@@ -106,7 +105,7 @@ class LabelColumn:
 
     def _among(self, values: Iterable[str]) -> BoolColumn:
         verdict = np.zeros(len(self), np.bool_)
-        verdict[[known for value in values if (known := self._id_of.get(value))]] = True
+        verdict[[number for value in values if (number := self._id_of.get(value))]] = True
         return verdict
 
     def _comparing(self, requirement: Requirement) -> BoolColumn:
@@ -127,7 +126,7 @@ class LabelColumns:
     """The label columns of the nodes, one for each key that a node has.
 
     Attributes:
-        key_changes: how often a key has come, or gone with the last node that had it.
+        key_changes: how often a key has appeared, or disappeared with the last node that had it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -137,7 +136,7 @@ class LabelColumns:
         self._absent = LabelColumn(capacity)
 
     def __getitem__(self, key: str) -> LabelColumn:
-        """Returns the column of `key`; one of absences if no node has it."""
+        """Returns the column of `key`; if no node has the key, a column with ABSENT in every row."""
         return self._columns.get(key, self._absent)
 
     def __iter__(self) -> Iterator[str]:
@@ -148,7 +147,7 @@ class LabelColumns:
         return key in self._columns
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """Replaces the labels of a node."""
+        """Replaces the labels on the row."""
         for key in old.keys() - new.keys():
             column = self._columns[key]
             column.write(row, None)
@@ -163,13 +162,13 @@ class LabelColumns:
                 self._columns[key].write(row, value)
 
     def grow(self, capacity: int) -> None:
-        """Makes room for `capacity` rows."""
+        """Enlarges the columns to `capacity` rows."""
         self._capacity = capacity
         for column in (*self._columns.values(), self._absent):
             column.ids = np.concatenate((column.ids, np.zeros(capacity - len(column.ids), np.intp)))
 
     def satisfying(self, requirement: Requirement, rows: Rows) -> BoolColumn:
-        """Tells for each of the nodes if it satisfies `requirement`: bool[len(rows)]."""
+        """Returns which of the nodes satisfy the requirement: bool[len(rows)]."""
         column = self[requirement.key]
         satisfied: BoolColumn = column.satisfying(requirement)[column.ids[rows]]
         return satisfied
@@ -180,25 +179,28 @@ Pair = tuple[str, str]
 
 
 def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Pairs of one key of which a label set must have one for the selector to match; None: no such pairs are known."""
+    """Returns pairs of one key of which a label set must have one to match the selector.
+
+    Returns None if the selector requires no such pair, and [] if it matches nothing.
+    """
     if selector.nothing:
         return []
-    wanted = [requirement for requirement in selector.requirements if requirement.operator == "In"]
-    if not wanted:
+    one_of_some = [requirement for requirement in selector.requirements if requirement.operator == "In"]
+    if not one_of_some:
         return None
-    narrowest = min(wanted, key=lambda requirement: len(requirement.values))
+    narrowest = min(one_of_some, key=lambda requirement: len(requirement.values))
     return [(narrowest.key, value) for value in narrowest.values]
 
 
 class SelectorIndex(Generic[T]):
-    """Items by the selector that they go with; asked with labels."""
+    """Items by selector. A label set finds those whose selector may match it."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns the number of pairs and of items without any; 0 if there is no item that a label set can match."""
+        """Returns the number of pairs plus the number of items without a pair; 0 if nothing can match."""
         return len(self._by_pair) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
@@ -224,7 +226,7 @@ class SelectorIndex(Generic[T]):
 
 
 class LabelIndex(Generic[T]):
-    """Items by the labels that they have; asked with a selector."""
+    """Items by label set. A selector finds those whose labels it may match."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()

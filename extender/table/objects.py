@@ -1,4 +1,4 @@
-"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`), and what they tell."""
+"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`), and indices of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Objects:
-    """Objects by kind and key. The journal is told of each change, under the kind's name."""
+    """Objects by kind and key. The journal records each change under the name of the kind."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -43,12 +43,12 @@ class Objects:
         return self.all(kind).get(key)
 
 
-_MOST_SELECTORS = 512
+_MAX_SELECTORS = 512
 NO_LABELS: frozenset[tuple[str, str]] = frozenset()
 
 
 class Namespaces:
-    """The Namespace objects among `objects`."""
+    """The labels of Namespace objects."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -57,19 +57,19 @@ class Namespaces:
         self._matching: dict[Selector, frozenset[str]] = {}
 
     def labels(self, name: str) -> frozenset[tuple[str, str]]:
-        """Returns the labels of the namespace; none if it is not known (upstream GetNamespaceLabelsSnapshot)."""
+        """Returns the labels of the namespace, or none if it is unknown (upstream GetNamespaceLabelsSnapshot)."""
         self._refresh()
         return self._labels.get(name, NO_LABELS)
 
     def matching(self, selector: Selector) -> frozenset[str]:
-        """Returns the names of the known namespaces whose labels the selector matches."""
+        """Returns the names of the known namespaces whose labels match the selector."""
         self._refresh()
         names = self._matching.get(selector)
         if names is None:
-            if len(self._matching) >= _MOST_SELECTORS:
+            if len(self._matching) >= _MAX_SELECTORS:
                 self._matching.clear()
-            known = self._objects.all(Namespace).values()
-            names = self._matching[selector] = frozenset(n.name for n in known if selector.matches(n.labels))
+            namespaces = self._objects.all(Namespace).values()
+            names = self._matching[selector] = frozenset(n.name for n in namespaces if selector.matches(n.labels))
         return names
 
     def _refresh(self) -> None:
@@ -79,7 +79,7 @@ class Namespaces:
 
 
 class Budgets:
-    """The budgets by selector, read again when one of them has changed."""
+    """The PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -87,9 +87,9 @@ class Budgets:
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
 
     def covering(self, group: Group) -> Iterator[str]:
-        """Yields the keys of the budgets that cover pods of this group, in no order."""
+        """Yields the keys of the budgets that cover pods of this group, in no particular order."""
         if self._changes.advance():
-            self._renew()
+            self._rebuild()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
             return
         labels = group.mapping
@@ -97,7 +97,7 @@ class Budgets:
             if key.partition("/")[0] == group.namespace and selector.matches(labels):
                 yield key
 
-    def _renew(self) -> None:
+    def _rebuild(self) -> None:
         self._by_selector = SelectorIndex()
         for key, budget in self._objects.all(PodDisruptionBudget).items():
             selector = compile_selector(budget.spec.selector)
@@ -106,22 +106,22 @@ class Budgets:
 
 
 class Services:
-    """The services with a selector, by namespace."""
+    """The services that have a selector, by namespace."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Service] = {}
+        self._services: dict[str, Service] = {}
         self._by_namespace: dict[str, SelectorIndex[str]] = {}
 
     def set(self, service: Service) -> None:
         self.remove(service.key)
         if service.spec.selector is not None:  # one without a selector selects nothing
-            self._known[service.key] = service
+            self._services[service.key] = service
             index = self._by_namespace.setdefault(service.namespace, SelectorIndex())
             index.add(selector_from_labels(service.spec.selector), service.key)
 
     def remove(self, key: str) -> None:
-        """Removes the service; unknown keys are ignored."""
-        service = self._known.pop(key, None)
+        """Removes the service; an unknown key is ignored."""
+        service = self._services.pop(key, None)
         if service is not None:
             selector = selector_from_labels(service.spec.selector or {})
             index = self._by_namespace[service.namespace]
@@ -130,9 +130,9 @@ class Services:
                 del self._by_namespace[service.namespace]
 
     def selecting(self, group: Group) -> list[Service]:
-        """Returns the services of the namespace whose selectors match the labels."""
+        """Returns the services in the namespace whose selectors match the labels."""
         index = self._by_namespace.get(group.namespace)
         if index is None:
             return []
-        candidates = (self._known[key] for key in index.candidates(group.labels))
+        candidates = (self._services[key] for key in index.candidates(group.labels))
         return [service for service in candidates if group.labels.issuperset((service.spec.selector or {}).items())]

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class HostPort(NamedTuple):
-    """A port that a pod takes on the node's own addresses; 0.0.0.0 stands for all of them."""
+    """A port that a pod takes on the node's own addresses; 0.0.0.0 means all of them."""
 
     protocol: str
     port: int
@@ -24,9 +24,9 @@ class HostPort(NamedTuple):
 
 
 class AffinityTerm(NamedTuple):
-    """An inter-pod (anti-)affinity term of one pod, with the pod's own namespace filled in where it names none.
+    """An inter-pod (anti-)affinity term of a pod; without any namespaces, the pod's own namespace is filled in.
 
-    `namespace_selector` NOTHING means that only `namespaces` count. `weight` is 0 in a required term.
+    If `namespace_selector` is NOTHING, only `namespaces` count. `weight` is 0 in a required term.
     """
 
     namespaces: frozenset[str]
@@ -37,14 +37,14 @@ class AffinityTerm(NamedTuple):
 
 
 class LabelSet(frozenset[tuple[str, str]]):
-    """The labels of a pod as a set of pairs, with the mapping that they come from."""
+    """The labels of a pod as a set of pairs. `mapping` is the dict that they come from."""
 
     __slots__ = ("mapping",)
     mapping: Mapping[str, str]
 
 
 class Group(NamedTuple):
-    """Namespace and labels of a pod: pods of one group are equal to every selector."""
+    """The namespace and labels of a pod. Every selector treats pods of one group alike."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
@@ -57,14 +57,14 @@ class Group(NamedTuple):
 
     @property
     def mapping(self) -> Mapping[str, str]:
-        """The labels by key. A pod may have 100,000, so they are not copied for each selector that is matched."""
+        """The labels by key. They are not copied for each selector, because a pod may have 100,000 labels."""
         return self.labels.mapping if isinstance(self.labels, LabelSet) else dict(self.labels)
 
 
 class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
-    """functools.cached_property without the lock that it has until Python 3.12, which costs more than most work here.
+    """functools.cached_property without its lock, which Python 3.11 has and which costs more than most work here.
 
-    Two threads may both do the work, and get equal results.
+    Two threads may both do the work; they get equal results.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -75,13 +75,13 @@ class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
-        found = self._work(instance)
-        setattr(instance, self._name, found)  # not by way of __dict__, which would be made for each instance
-        return found
+        value = self._work(instance)
+        setattr(instance, self._name, value)  # using __dict__ would create a dict for each instance
+        return value
 
 
 class PodInfo:
-    """A pod and what is derived from it; each part is computed on first use and kept."""
+    """A pod and what is derived from it; each part is computed on first use and then stored."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -93,9 +93,9 @@ class PodInfo:
 
     @property
     def started_seconds(self) -> float:
-        """The start of the pod in seconds since the epoch; infinity before that (upstream GetPodStartTime says now)."""
-        started = self.pod.status.start_time
-        return started.timestamp() if started else inf
+        """The start of the pod in seconds since the epoch, or infinity (upstream GetPodStartTime: now)."""
+        start_time = self.pod.status.start_time
+        return start_time.timestamp() if start_time else inf
 
     @lazy_attribute
     def sort_key(self) -> str:
@@ -103,17 +103,18 @@ class PodInfo:
         return f"{self.pod.namespace}\0{self.pod.name}"
 
     def precompute(self) -> None:
-        """Computes all that a table reads of a placed pod.
+        """Computes everything that a table reads of a placed pod.
 
         Raises:
-            MalformedQuantity: the pod asks for what is no quantity.
+            MalformedQuantity: a request is not a quantity.
         """
         _ = self.footprint, self.group, self.host_ports, self.volumes, self.mounts, self.claims
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Tells if a table counts the two, versions of one pod, the same on one node, but for their labels."""
-        one, two = self.pod, other.pod
+        """Returns True if a table counts both versions of the pod the same on one node, apart from labels."""
+        one = self.pod
+        two = other.pod
         return (
             self.footprint == other.footprint
             and self.host_ports == other.host_ports
@@ -133,14 +134,14 @@ class PodInfo:
 
     @lazy_attribute
     def requests(self) -> dict[str, int]:
-        """The requests of the pod while it waits for a place: cpu in milli, all else in units."""
+        """The requests of the pod while it waits for a node: cpu in milli, everything else in units."""
         return pod_requests(self.pod)
 
     @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
-        """The requests that NodeResourcesFit scores: containers without any count with defaults.
+        """The requests that NodeResourcesFit scores, with defaults for containers without any.
 
-        Upstream's scorer leaves pod-level resources out (its enablePodLevelResources is never set), so this does.
+        Upstream's scorer ignores pod-level resources (its enablePodLevelResources is never set), so this does too.
         """
         if self.pod.spec.resources is None and not leaves_out_defaulted(self.pod):
             return self.requests
@@ -148,7 +149,7 @@ class PodInfo:
 
     @lazy_attribute
     def footprint(self) -> Footprint:
-        """The resources that the pod takes of its node."""
+        """The resources that the pod takes on its node."""
         requests = pod_requests(self.pod, placed=True) if was_resized(self.pod) else self.requests
         return Footprint(
             tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
@@ -157,7 +158,7 @@ class PodInfo:
 
     @lazy_attribute
     def host_ports(self) -> tuple[HostPort, ...]:
-        """The node ports that the containers take, sidecars included (upstream util.GetHostPorts)."""
+        """The node ports that the containers and sidecars take (upstream util.GetHostPorts)."""
         sidecars = (c for c in self.pod.init_containers if c.restart_policy == "Always")
         return tuple(
             HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104  the API's own default
@@ -220,7 +221,7 @@ class PodInfo:
 
 
 class Footprint(NamedTuple):
-    """The resources that a placed pod takes of its node; equal for all replicas of a workload."""
+    """The resources that a placed pod takes on its node; equal for all replicas of a workload."""
 
     requests: tuple[tuple[str, int], ...]
     nonzero_cpu_milli: int

@@ -1,9 +1,8 @@
 """The cluster as columns, which every rule reads.
 
-A Table has no lock and no clock: one thread at a time works with it. The cache lends a table to each reader and first
-brings it up to date with what has changed since it was lent last; so a snapshot costs what has changed, not what there
-is. Data that belongs together has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports,
-objects, volumes.
+A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader and first applies
+the changes since it was last lent, so a snapshot costs what has changed and not what there is. Each kind of data has
+its own module: nodes, labels, pods, matches (selectors over pods), terms, ports, objects, volumes.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ R = TypeVar("R")
 
 
 class Table:
-    """Nodes, the pods on them, nominated pods and the other objects that rules look at.
+    """The nodes, the pods on them, the nominated pods, and the other objects that rules read.
 
     Attributes:
         journal: every change of the table.
-        nominated: the pods that wait for a place on a node, by its name and their UIDs.
-        hypothetical: (pod, row) by UID, of the pods that are placed only within `hypothetically`.
-        deadline: of the decision that the table is read for; rules that may take long check it as they go.
+        nominated: the nominated pods, by the name of the node and their UIDs.
+        hypothetical: (pod, row) by UID: the pods that are placed only within `hypothetically`.
+        deadline: that of the decision the table is lent for; rules that may take long check it.
     """
 
     def __init__(self, features: FeatureGates = DEFAULT_FEATURES) -> None:
@@ -72,7 +71,7 @@ class Table:
         self.terms.follow_labels()
 
     def remove_node(self, name: str) -> None:
-        """Removes the node; pods on it stay counted in case it comes back. Unknown names are ignored."""
+        """Removes the node. Pods on it still count, in case it comes back. An unknown name is ignored."""
         self.nodes.erase(name)
         self._recount_requests()
         self.terms.follow_labels()
@@ -80,10 +79,10 @@ class Table:
     # ---- pods
 
     def place(self, info: PodInfo, node_name: str) -> None:
-        """Counts the pod on the node, and no longer where, or as what, it was counted before."""
+        """Places the pod on the node, replacing any earlier placement or version of it."""
         slot = self.pods.slot_of.get(info.uid)
         if slot is not None:
-            if self._is_placed_the_same(slot, info, node_name):  # as an assumed pod does that the watch confirms
+            if self._is_placed_the_same(slot, info, node_name):  # usually the watch confirms an assumed pod
                 self._describe(slot, info)
                 return
             self.take_away(info.uid)
@@ -97,7 +96,7 @@ class Table:
         self.storage.add(info, slot)
 
     def take_away(self, uid: str) -> None:
-        """Takes the pod off its node; unknown UIDs are ignored."""
+        """Removes the pod from its node; an unknown UID is ignored."""
         slot = self.pods.slot_of.get(uid)
         if slot is None:
             return
@@ -130,7 +129,7 @@ class Table:
             self.storage.unbound.set(obj)
 
     def remove_object(self, kind: str, key: str) -> None:
-        """Removes an object; unknown keys are ignored."""
+        """Removes an object; an unknown key is ignored."""
         self.objects.remove(kind, key)
         if kind == Service.__name__:
             self.services.remove(key)
@@ -140,17 +139,18 @@ class Table:
     # ---- reading
 
     def matching(self, query: PodCountQuery) -> MatchCount:
-        """Returns the number of pods on each node that the query matches; the table keeps it up to date.
+        """Returns the number of pods on each node that match the query. The table keeps the counts up to date.
 
-        Raises DeadlineExceeded: a pod may have terms by the thousand.
+        Raises:
+            DeadlineExceeded: checked here because a pod may have thousands of terms.
         """
         self.deadline.check("a count of pods")
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
-        """Returns what `of`, a class or function of a module, makes of this table: made once, and kept with it.
+        """Returns `of(table)`, created once and stored with the table; `of` is a class or function of a module.
 
-        What it makes keeps itself up to date by the journal.
+        The reader follows the journal to stay up to date.
         """
         reader: R | None = self._readers.get(of)
         if reader is None:
@@ -158,15 +158,16 @@ class Table:
         return reader
 
     def leave_readers(self) -> None:
-        """Lets go of what readers have made, some of which refers to the table: nobody asks it any more.
+        """Drops the readers of a table that is not needed again.
 
-        A table in such a circle would stay until all garbage is collected, and that is as good as never.
+        Readers refer back to the table; without this the reference cycle would survive until a full GC, which rarely
+        runs.
         """
         self._readers.clear()
 
     @contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:
-        """Has the rules of the block end by the deadline."""
+        """Sets the deadline for rules that are called in the block."""
         before, self.deadline = self.deadline, deadline
         try:
             yield
@@ -175,7 +176,7 @@ class Table:
 
     @contextmanager
     def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:
-        """Places pods on nodes, and removes those of the UIDs in `removed`, for the block; then all is as before."""
+        """Places pods, and removes the pods with the UIDs in `removed`; undoes both after the block."""
         undo: list[tuple[PodInfo, str]] = []
         new: list[str] = []
         try:
@@ -191,7 +192,7 @@ class Table:
                     self.hypothetical[info.uid] = info, self.nodes.row_of[node_name]
             yield
         finally:
-            for uid in reversed(new):  # last in, first out: so every pod gets its own slot back
+            for uid in reversed(new):  # in reverse order, so that every pod gets its old slot back
                 self.take_away(uid)
                 self.hypothetical.pop(uid, None)
             for info, node_name in reversed(undo):
@@ -211,7 +212,7 @@ class Table:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
 
     def _recount_requests(self) -> None:
-        """Counts requests for resources that a first node has begun to offer, or the last has ceased to."""
+        """Updates the counted requests after nodes have begun, or ceased, to offer a resource."""
         if self._resource_changes != self.nodes.offered.changes:
             self._resource_changes = self.nodes.offered.changes
             for row, change in self.pods.recount():

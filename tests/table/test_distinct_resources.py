@@ -63,7 +63,7 @@ def test_rows_have_the_amounts_of_their_ids(
     rounds: list[list[Step]], first: int, most_unused: int, most_followed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct_resources, "_MOST_UNUSED", most_unused)
+        patch.setattr(distinct_resources, "_MAX_UNUSED", most_unused)
         patch.setattr(distinct_resources, "MOST_FOLLOWED", most_followed)
         table = Table()
         for name in NAMES[:first]:

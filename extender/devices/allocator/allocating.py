@@ -1,4 +1,4 @@
-"""The devices given to each claim so far in a search.
+"""The devices that a search has given to each claim so far.
 
 Source: structured allocator allocateDevice, checkAvailableCounters.
 """
@@ -23,7 +23,7 @@ _NOTHING: Amounts = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceResult:
-    """A device given to a request. `amounts`: its share of the capacities, where it is shared (billionths)."""
+    """A device given to a request. `amounts`: its share of the capacities if it is shared, in billionths."""
 
     request: RequestData
     device: PoolDevice
@@ -31,11 +31,16 @@ class DeviceResult:
 
 
 class AllocatingDevices:
-    """The devices of each claim, and what is left of the others. `results`: by claim, in the order of their choice."""
+    """The devices given to each claim, and what is left of the others.
+
+    Attributes:
+        results: by claim, in the order in which they were chosen.
+    """
 
     def __init__(self, claims: ClaimsToAllocate, allocated: AllocatedState) -> None:
         self.results: list[list[DeviceResult]] = [[] for _ in claims]
-        self._claims, self._allocated = claims, allocated
+        self._claims = claims
+        self._allocated = allocated
         self._claims_of: dict[DeviceID, set[int]] = {}
         self._shares: Counter[DeviceID] = Counter()
         self._amounts: dict[DeviceID, Counter[str]] = {}
@@ -43,17 +48,17 @@ class AllocatingDevices:
         self._counters: dict[PoolID, Counter[CounterKey]] = {}
 
     def in_use(self, request: RequestData, device: PoolDevice) -> bool:
-        """Tells whether the device is another's; with admin access, whether the claim has it already."""
+        """Returns True if the device belongs to another claim; with admin access, if this claim has it already."""
         claims = self._claims_of.get(device.id)
         if request.admin:
             return claims is not None and request.claim in claims
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
-        """Gives the device to the request's claim; returns a function that takes it back, None if it cannot have it.
+        """Gives the device to the request's claim; returns a function that undoes it, None if that is not possible.
 
         Raises:
-            AllocationError: the request is for all devices, and a constraint stands against this one.
+            AllocationError: the request is for all devices, and a constraint excludes this one.
         """
         device, view = candidate
         if self.in_use(request, device) and not (request.admin and device.shareable):
@@ -78,25 +83,25 @@ class AllocatingDevices:
         return not (taken or more) or has_room(amounts, device.spec.capacity or {}, taken, more)
 
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
-        """Tells whether the pool's counters allow the device. An overdrawn one allows no device that consumes any."""
-        left = self._counters.get(view.id)
-        if left is None:
-            left = self._counters[view.id] = self._counters_left(view)
+        """Returns True if the pool's counters suffice. An overdrawn counter allows no device that consumes any."""
+        remaining = self._counters.get(view.id)
+        if remaining is None:
+            remaining = self._counters[view.id] = self._remaining_counters(view)
         wanted: Counter[CounterKey] = Counter()
         for key, amount in device.counters:
             wanted[key] += amount
-        return all(amount >= wanted[key] for key, amount in left.items())
+        return all(amount >= wanted[key] for key, amount in remaining.items())
 
-    def _counters_left(self, view: PoolView) -> Counter[CounterKey]:
-        left = Counter(view.counters)
+    def _remaining_counters(self, view: PoolView) -> Counter[CounterKey]:
+        remaining = Counter(view.counters)
         for device in (*view.devices, *view.elsewhere):
             if device.counters and self._allocated.holds(device.id):
                 for key, amount in device.counters:
-                    left[key] -= amount
-        return left
+                    remaining[key] -= amount
+        return remaining
 
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
-        """The device's value for each constraint, None for those that do not apply; None: it violates one."""
+        """Returns the device's value for each constraint that applies; None if it violates one."""
         values: list[AttributeValue | None] = []
         for constraint, chosen in zip(
             self._claims[request.claim].constraints, self._values[request.claim], strict=True
@@ -153,7 +158,7 @@ class AllocatingDevices:
 
 
 def keeps_away(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> bool:
-    """Tells whether none of the tolerations covers the taint (upstream ToleratesTaint)."""
+    """Returns True if none of the tolerations covers the taint (upstream ToleratesTaint)."""
     return not any(_tolerates(toleration, taint) for toleration in tolerations)
 
 

@@ -1,8 +1,8 @@
-"""The first devices that satisfy all claims of a pod on one node: an exhaustive search that stops at a solution.
+"""Finds the first devices that satisfy all claims of a pod on one node, by an exhaustive search.
 
-Requests are taken one after another, and for each the devices in the order of their pools, slices and places there;
-where the rest cannot be satisfied, the last choice is taken back. Two branches are left out that cannot lead to a
-solution: fewer devices left than wanted, and a device just like one that was tried in this place in vain.
+Requests are satisfied one after another. For each, devices are tried in the order of their pools, slices and positions;
+if the rest cannot be satisfied, the last choice is undone. Two kinds of branches are skipped because they cannot lead
+to a solution: fewer devices are left than needed, or the device is just like one that has failed in this position.
 Source: structured allocator Allocate, allocateOne.
 """
 
@@ -25,14 +25,14 @@ from extender.runtime.clock import NO_DEADLINE, Deadline
 MAX_RESULTS = 32  # devices in one claim (upstream AllocationResultsMaxSize)
 FILTER_TIMEOUT_SECONDS = 10.0  # for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
-_STEPS_BETWEEN_LOOKS = 256
-_EASY_STEPS = 64  # searches up to this long end sooner without looking for branches to leave out
+_STEPS_BETWEEN_CHECKS = 256
+_EASY_STEPS = 64  # shorter searches end sooner if they do not look for branches to skip
 
 DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # by claim
 
 
 class NodeTimeLimit(NamedTuple):
-    """The time that a node may take, by a clock that gives seconds; no node goes on beyond the end of the decision."""
+    """The time for one node, by a clock that returns seconds; the decision's deadline ends it earlier."""
 
     monotonic: Callable[[], float]
     seconds: float = FILTER_TIMEOUT_SECONDS
@@ -40,28 +40,30 @@ class NodeTimeLimit(NamedTuple):
 
 
 UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
-"""Counts five milliseconds for each look at the clock, so that the same search always ends alike."""
+"""Counts five milliseconds for each check, so that the same search always has the same result."""
 
 
 class _TooManyDevicesError(Exception):
-    """A claim would get more devices than it can hold; another alternative may do with fewer."""
+    """A claim would get more devices than it can hold; another alternative may need fewer."""
 
 
 def allocate(
     claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit
 ) -> DeviceResults | None:
-    """The devices for each claim, None if there are not enough.
+    """Returns the devices for each claim, None if there are not enough.
 
     Raises:
-        AllocationError: something is wrong with a claim, a class or a pool; or nothing was found within the time limit.
-        DeadlineExceeded: the decision's time is over.
+        AllocationError: a claim, a class or a pool is wrong, or the time limit was reached.
+        DeadlineExceeded: the decision's deadline has passed.
     """
     return _Allocator(claims, views, allocated, limit).run()
 
 
 class _Allocator:
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
-        self._claims, self._views, self._limit = claims, views, limit
+        self._claims = claims
+        self._views = views
+        self._limit = limit
         self._allocated = allocated
         self._allocating = AllocatingDevices(claims, allocated)
         self._candidates: list[Candidate] = [
@@ -84,10 +86,10 @@ class _Allocator:
             if claim.fault:
                 raise AllocationError(claim.fault, index)
         try:
-            found = self._claim(0)
+            is_allocated = self._claim(0)
         except _TooManyDevicesError:
             raise AllocationError("allocation max size exceeded") from None
-        return tuple(map(tuple, self._allocating.results)) if found else None
+        return tuple(map(tuple, self._allocating.results)) if is_allocated else None
 
     # ---- one request after another
 
@@ -107,20 +109,20 @@ class _Allocator:
         return self._devices(index, alternatives[0], 0, 0)
 
     def _first_available(self, index: int, alternatives: tuple[RequestData, ...]) -> bool:
-        tried = False
+        any_ended = False
         for request in alternatives:
             try:
                 if self._devices(index, request, 0, 0):
                     return True
             except _TooManyDevicesError:
                 continue
-            tried = True
-        if not tried:
+            any_ended = True
+        if not any_ended:
             raise _TooManyDevicesError
         return False
 
     def _devices(self, index: int, request: RequestData, got: int, start: int) -> bool:
-        """Finds the devices of a request from the `got`-th on, among the candidates from `start` on; then the rest."""
+        """Chooses the devices of a request from the `got`-th on, from the candidates after `start`, then the rest."""
         self._check_time()
         wanted = len(self._all[request]) if request.takes_all else request.count
         if request.takes_all and not wanted:
@@ -129,13 +131,13 @@ class _Allocator:
             return self._request(request.claim, index + 1)
         if wanted - got > MAX_RESULTS - len(self._allocating.results[request.claim]):
             raise _TooManyDevicesError
-        if request.takes_all:  # which they are is known: if one cannot be had, there is nothing else to try
+        if request.takes_all:  # the devices are known, so if one is not available there is no alternative
             return self._try(index, request, got, self._all[request][got], 0)
         return self._any_of(index, request, got, start, wanted - got)
 
     def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
-        """Tries one candidate after another for the next device of a request that wants some more."""
-        in_vain: set[Hashable] = set()
+        """Tries one candidate after another as the next of `wanted` more devices."""
+        failed: set[Hashable] = set()
         stop = len(self._candidates)
         for position in range(start, stop):
             if position >= stop:
@@ -143,29 +145,29 @@ class _Allocator:
             candidate = self._candidates[position]
             if self._allocating.in_use(request, candidate[0]) or not self._is_selectable(request, candidate):
                 continue
-            if in_vain and self._likeness_of(position) in in_vain:
+            if failed and self._likeness_of(position) in failed:
                 continue
             if self._try(index, request, got, candidate, position + 1):
                 return True
             if self._steps > _EASY_STEPS:
                 stop = self._stop(request, position + 1, wanted)
-                in_vain.add(self._likeness_of(position))
+                failed.add(self._likeness_of(position))
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """The position from which fewer devices than wanted are left."""
+        """Returns the position after which fewer devices than wanted are left."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)
-        left = [
+        remaining = [
             position
             for position in range(start, len(self._candidates))
             if eligible[position] and not self._allocating.in_use(request, self._candidates[position][0])
         ]
-        return left[-wanted] + 1 if len(left) >= wanted else start
+        return remaining[-wanted] + 1 if len(remaining) >= wanted else start
 
     def _try(self, index: int, request: RequestData, got: int, candidate: Candidate, start: int) -> bool:
-        """Takes the device and finds all the rest, else puts it back."""
+        """Takes the device and chooses all the rest; puts it back if that fails."""
         amounts = self._consumed(request, candidate[0])
         undo: Undo | None = None if amounts is None else self._allocating.take(request, candidate, amounts)
         if undo is None:
@@ -180,7 +182,7 @@ class _Allocator:
 
     def _check_time(self) -> None:
         self._steps += 1
-        if self._steps % _STEPS_BETWEEN_LOOKS:
+        if self._steps % _STEPS_BETWEEN_CHECKS:
             return
         self._limit.decision.check("a choice of devices")
         now = self._limit.monotonic()
@@ -192,7 +194,7 @@ class _Allocator:
     # ---- which devices a request is for
 
     def _count(self, request: RequestData) -> int:
-        """The number of devices that the request is for; for all, they are looked up."""
+        """Returns the number of devices that the request needs; looks them up if it needs all."""
         if request.fault:
             raise request.error(request.fault)
         if not request.takes_all:
@@ -201,7 +203,7 @@ class _Allocator:
         return len(self._all[request])
 
     def _all_of(self, request: RequestData, view: PoolView) -> list[Candidate]:
-        """The devices of one pool that a request for all devices is for."""
+        """Returns the devices of one pool for a request that takes all devices."""
         if view.incomplete or view.invalid:
             state = "being updated" if view.incomplete else "invalid"
             raise request.error(f"asks for all devices, but resource pool {view.id} is currently {state}")
@@ -212,37 +214,39 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Tells the candidates that the request could have were they idle: by position. None: one of them fails."""
+        """Returns which candidates the request could have if they were idle; None if a selector fails for one."""
         if request not in self._eligible:
             try:
                 self._eligible[request] = [
                     self._is_selectable(request, candidate) and self._consumed(request, candidate[0]) is not None
                     for candidate in self._candidates
                 ]
-            except AllocationError:  # raised again when the search comes to the device, if it does
+            except AllocationError:  # raised again if the search reaches the device
                 self._eligible[request] = []
         return self._eligible[request] or None
 
     def _likeness_of(self, position: int) -> Hashable:
-        """Equal for candidates that are interchangeable for all requests of all claims."""
+        """Returns a value that is equal for candidates that are interchangeable for all requests of all claims."""
         if position not in self._likeness:
             device, view = self._candidates[position]
-            data = [each for claim in self._claims for alternatives in claim.requests for each in alternatives]
+            requests = [
+                request for claim in self._claims for alternatives in claim.requests for request in alternatives
+            ]
             special = device.shareable or self._allocated.holds(device.id)
-            if special or any(each.takes_all or each.admin or self._eligible_for(each) is None for each in data):
+            if special or any(r.takes_all or r.admin or self._eligible_for(r) is None for r in requests):
                 self._likeness[position] = device.id
             else:
-                selected = tuple(self._eligible_for(each)[position] for each in data)  # type: ignore[index] # see above
-                values = tuple(each.value_of(device) for claim in self._claims for each in claim.constraints)
+                selected = tuple(self._eligible_for(r)[position] for r in requests)  # type: ignore[index] # see above
+                values = tuple(c.value_of(device) for claim in self._claims for c in claim.constraints)
                 taints = tuple((taint.key, taint.value, taint.effect) for taint in device.taints)
                 counters = (view.id, device.counters) if device.counters else ()
                 self._likeness[position] = selected, values, taints, counters
         return self._likeness[position]
 
     def _is_selectable(self, request: RequestData, candidate: Candidate) -> bool:
-        """Tells whether the selectors of class and request match, and the device is for this node."""
+        """Returns True if the selectors of class and request match, and the node can reach the device."""
         device, view = candidate
-        self._limit.decision.check("a selector of devices")  # each of which may take a second or more
+        self._limit.decision.check("a selector of devices")
         for of_class, index, expression in request.selectors:
             try:
                 if not matches(expression, device, self._limit.decision):
@@ -256,7 +260,7 @@ class _Allocator:
         return device.id not in view.unreachable
 
     def _consumed(self, request: RequestData, device: PoolDevice) -> Amounts | None:
-        """The amounts of the device's capacity for the request; None where even an idle device has not enough."""
+        """Returns how much of the device's capacity the request takes; None if even an idle device has not enough."""
         if device.amounts is not None and not request.capacity:
             return device.amounts[0]
         capacity = device.spec.capacity or {}

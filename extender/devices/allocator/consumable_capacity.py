@@ -13,16 +13,16 @@ _BEYOND = "capacity request cannot be represented in the device's range arithmet
 
 
 class CapacityError(Exception):
-    """A capacity that cannot be computed with; the message says why."""
+    """A capacity that is not valid in a calculation; the message says why."""
 
 
 def consumed(
     requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
 ) -> Amounts | None:
-    """The amount of each capacity of a device that a request consumes, in billionths; None where it does not fit.
+    """Returns how much of each capacity of a device a request consumes, in billionths; None if it does not fit.
 
-    A capacity that is not requested is consumed by the policy's default, or whole. Other requests' shares do not count.
-    `fractional`: ranges may go by thousandths (DRAFractionalCapacityRange).
+    If a capacity is not requested, the policy's default is consumed, or all of it. The shares of other requests do not
+    count. `fractional`: the step of a range may be a thousandth (DRAFractionalCapacityRange).
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
@@ -36,15 +36,15 @@ def consumed(
 
 
 def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
-    """Tells whether `amounts` fit into the capacity beside those already taken; in billionths."""
+    """Returns True if `amounts` fit into the capacity together with those already taken; in billionths."""
     return all(
-        amount + sum(each.get(name, 0) for each in taken) <= nano(capacity[name].value)
+        amount + sum(share.get(name, 0) for share in taken) <= nano(capacity[name].value)
         for name, amount in amounts.items()
     )
 
 
 def quantity_of(nanos: int) -> str:
-    """An amount as a quantity, in decimal units."""
+    """Returns an amount as a quantity in decimal units."""
     for suffix, unit in (("", NANO), ("m", NANO // 10**3), ("u", NANO // 10**6)):
         if not nanos % unit:
             return f"{nanos // unit}{suffix}"
@@ -68,12 +68,12 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional:
 
 
 def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
-    """The request rounded up to the next valid value; as it is, if there is none."""
+    """Returns the request rounded up to the next valid value; unchanged if there are no valid values."""
     return min((value for value in map(nano, policy.valid_values or ()) if value >= requested), default=requested)
 
 
 def _into_range(name: str, requested: int, valid: CapacityRange, fractional: bool) -> int:
-    """The request rounded up to the next step from the minimum."""
+    """Returns the request rounded up to the next step from the minimum."""
     lowest = nano(valid.min)
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
@@ -91,7 +91,7 @@ def _into_range(name: str, requested: int, valid: CapacityRange, fractional: boo
 
 
 def _unit(valid: CapacityRange, fractional: bool) -> int:
-    """Returns thousandths where the whole range is a multiple of them, else whole units (upstream useMilli)."""
+    """Returns thousandths if the whole range consists of multiples of them, else whole units (upstream useMilli)."""
     bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
     in_milli = fractional and all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
     return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO
@@ -102,7 +102,7 @@ def _violates(amount: int, policy: CapacityRequestPolicy | None, fractional: boo
         return False
     if policy.valid_range is not None:
         return _out_of_range(amount, policy.valid_range, fractional)
-    return bool(policy.valid_values) and all(amount != nano(each) for each in policy.valid_values or ())
+    return bool(policy.valid_values) and all(amount != nano(share) for share in policy.valid_values or ())
 
 
 def _out_of_range(amount: int, valid: CapacityRange, fractional: bool) -> bool:

@@ -1,4 +1,7 @@
-"""The requests and constraints of claims for the allocator. Source: structured validateDeviceRequest, constraint.go."""
+"""The requests and constraints of claims, prepared for the allocator.
+
+Source: structured validateDeviceRequest, constraint.go.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ AttributeValue = tuple[str, object]  # kind and value: 1 and "1" differ
 class AttributeConstraint:
     """All devices have the attribute, with the same value or with `distinct` ones.
 
-    `requests` are the requests and subrequests that it holds for; none: all.
+    `requests` are the requests and subrequests that it applies to; if it is empty, it applies to all.
     """
 
     attribute: str
@@ -32,20 +35,20 @@ class AttributeConstraint:
     distinct: bool
 
     def applies_to(self, request: str, parent: str) -> bool:
-        """Tells whether it holds for a request, or for a subrequest that is part of `parent`."""
+        """Returns True if it applies to a request, or to a subrequest that is part of `parent`."""
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:
-        """The device's value; None if it has none that can be compared."""
+        """Returns the device's value; None if it has none that can be compared."""
         attributes = device.spec.attributes or {}
-        found = attributes.get(self.attribute)
-        if found is None:
+        value = attributes.get(self.attribute)
+        if value is None:
             domain, _, name = self.attribute.partition("/")
-            found = attributes.get(name) if name and domain == device.id.driver else None
-        return None if found is None else _comparable(found)
+            value = attributes.get(name) if name and domain == device.id.driver else None
+        return None if value is None else _comparable(value)
 
     def allows(self, value: AttributeValue, chosen: Sequence[AttributeValue]) -> bool:
-        """Tells whether a device with this value may join those already chosen."""
+        """Returns True if a device with this value may join those already chosen."""
         if not chosen:
             return True
         return value not in chosen if self.distinct else value == chosen[0] and value[0] != _UNKNOWN
@@ -55,7 +58,7 @@ _UNKNOWN = "unknown"
 
 
 def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint | None:
-    """The constraint as it is checked; None for a kind that is not known."""
+    """Returns the constraint in the form that is checked; None if its kind is unknown."""
     attribute = constraint.match_attribute or constraint.distinct_attribute
     if attribute is None:
         return None
@@ -78,12 +81,13 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 class AllocationError(Exception):
     """Something is wrong with a claim, a class or a pool.
 
-    `claim` is the index of the claim whose name comes before `text`, None where the text stands for itself.
+    `claim` is the index of the claim whose name precedes `text`; None if the text is complete.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:
         super().__init__(text)
-        self.text, self.claim = text, claim
+        self.text = text
+        self.claim = claim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,10 +95,10 @@ class RequestData:
     """A request, or one of the subrequests of a prioritized list (upstream requestData).
 
     Attributes:
-        name: of the request, `request/subrequest` of an alternative.
-        own_name: without the part before the slash.
-        parent: the request's name, that of the whole list for an alternative.
-        fault: the error that makes it impossible to fulfil; empty without one.
+        name: of the request, or `request/subrequest` of an alternative.
+        own_name: the part after the slash.
+        parent: the request's name; for an alternative, that of the whole list.
+        fault: the error because of which it cannot be satisfied, or "".
     """
 
     claim: int
@@ -112,7 +116,7 @@ class RequestData:
 
     @property
     def is_alternative(self) -> bool:
-        """Tells whether it is one of a prioritized list."""
+        """True for a subrequest of a prioritized list."""
         return self.name != self.parent
 
     def error(self, text: str) -> AllocationError:
@@ -120,7 +124,7 @@ class RequestData:
 
     @property
     def selectors(self) -> Iterator[tuple[str, int, str]]:
-        """(class name or empty, index there, CEL expression): the class' selectors and then the request's."""
+        """Yields (class name or "", index, CEL expression): the selectors of the class, then those of the request."""
         if self.device_class is not None:
             for index, selector in enumerate(self.device_class.spec.selectors or ()):
                 yield self.device_class.name, index, _expression(selector)
@@ -130,7 +134,7 @@ class RequestData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimData:
-    """One claim: by request, its alternatives (one, unless it is a prioritized list)."""
+    """One claim. `requests` holds the alternatives of each request: one, unless it is a prioritized list."""
 
     requests: tuple[tuple[RequestData, ...], ...]
     constraints: tuple[AttributeConstraint, ...]

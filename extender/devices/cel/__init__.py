@@ -1,6 +1,6 @@
-"""CEL, the language of device selectors, as the API server compiles and evaluates it.
+"""CEL, the language of device selectors, compiled and evaluated as the API server does it.
 
-In: an expression and a device. Out: whether the device matches, or a SelectorError. `syntax` parses text into `nodes`,
-`program` makes closures of them, over the functions in `library`.
-Begin with `selectors.matches`. A table of the functions is in docs/cel.md.
+In: an expression and a device. Out: whether the device matches, or a SelectorError. `syntax` parses text into `nodes`;
+`program` turns them into closures that call the functions in `library`. Start reading at `selectors.matches`. The
+functions are listed in docs/cel.md.
 """

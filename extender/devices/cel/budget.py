@@ -1,7 +1,7 @@
 """The limits of one evaluation: the cost that the API server allows, and the deadline of the decision.
 
-Source: of the costs cel-go interpreter/runtimecost.go, and cost.go there. The API server refuses expressions whose
-estimated cost is higher, but nothing has checked those of a file.
+Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions whose estimated
+cost is higher, but expressions in a file have not been checked.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _UNITS_BETWEEN_CHECKS = 10_000  # about ten milliseconds
 
 
 class CostBudget:
-    """What an evaluation may still spend.
+    """The cost that an evaluation may still use.
 
     Attributes:
-        left: the units of cost.
+        left: the remaining units.
     """
 
     __slots__ = ("_checked_at", "_deadline", "left")
@@ -27,11 +27,11 @@ class CostBudget:
         self._deadline = deadline
 
     def spend(self, units: int = 1) -> None:
-        """Takes that many units.
+        """Subtracts units.
 
         Raises:
-            EvaluationError: fewer are left.
-            DeadlineExceeded: the decision's time is over.
+            EvaluationError: there are not enough left.
+            DeadlineExceeded: the decision's deadline has passed.
         """
         self.left -= units
         if self.left < 0:

@@ -1,6 +1,6 @@
 """The static types of CEL expressions. Source: cel-go checker.
 
-Types are text: `int`, `list(A)`, `map(string,dyn)`. Unknown ones are `dyn`, and checked at run time.
+Types are strings: `int`, `list(A)`, `map(string,dyn)`. An unknown type is `dyn`, and is checked at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = re.compile(r"(\w+)\((.*)\)")
 
 
 def parts_of(kind: Type) -> tuple[str, list[Type]]:
-    """`map(string,list(int))` -> `map`, [`string`, `list(int)`]."""
+    """Splits a type: `map(string,list(int))` into `map` and [`string`, `list(int)`]."""
     match = _PARTS.fullmatch(kind)
     if match is None:
         return kind, ["dyn", "dyn"]
@@ -41,13 +41,13 @@ def unwrapped(kind: Type) -> Type:
 
 
 def element_types(kinds: Sequence[Type], optional: frozenset[int]) -> list[Type]:
-    """The types of a literal's elements, but of those optional ones that have no value anyway."""
-    types = [unwrapped(kind) if at in optional else kind for at, kind in enumerate(kinds)]
-    return [kind for at, kind in enumerate(types) if kind != "dyn" or at not in optional]
+    """Returns the types of a literal's elements, without optional elements that never have a value."""
+    types = [unwrapped(kind) if index in optional else kind for index, kind in enumerate(kinds)]
+    return [kind for index, kind in enumerate(types) if kind != "dyn" or index not in optional]
 
 
 def joined(kinds: Sequence[Type]) -> Type:
-    """The one type of a literal's elements."""
+    """Returns the common type of a literal's elements, or `dyn`."""
     for kind in kinds[1:]:
         if kind != kinds[0] and ("dyn" in (kind, kinds[0]) or not assignable(kinds[0], kind, {})):
             raise CompileError(f"expected type '{kinds[0]}' but found '{kind}'")
@@ -60,7 +60,7 @@ def require_bool(kind: Type, where: str) -> None:
 
 
 def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
-    """The type of the overload's result for arguments of these types; empty where they do not fit."""
+    """Returns the type of the overload's result for arguments of these types; "" if they do not fit."""
     bound: dict[str, Type] = {}
     if not all(assignable(parameter, kind, bound) for parameter, kind in zip(overload.parameters, kinds, strict=True)):
         return ""
@@ -69,11 +69,11 @@ def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
 
 def assignable(parameter: Type, kind: Type, bound: dict[str, Type]) -> bool:
     if parameter in ("A", "B"):
-        known = bound.get(parameter)
-        if known is None or known == "dyn":
+        bound_type = bound.get(parameter)
+        if bound_type is None or bound_type == "dyn":
             bound[parameter] = kind
             return True
-        return assignable(known, kind, bound)
+        return assignable(bound_type, kind, bound)
     if "dyn" in (parameter, kind) or parameter == kind:
         return True
     (name, inner), (other, others) = parts_of(parameter), parts_of(kind)
@@ -87,7 +87,7 @@ def assignable(parameter: Type, kind: Type, bound: dict[str, Type]) -> bool:
 
 
 def runtime_test(parameter: Type) -> Callable[[Any], bool]:
-    """A test of values for a type, as far as their own types tell."""
+    """Returns a function that tests whether a value may be of the type."""
     name = parts_of(parameter)[0]
     if name in ("A", "B", "dyn"):
         return lambda _: True

@@ -19,7 +19,7 @@ from extender.devices.cel.values import (
 Variables = dict[str, Any]
 Evaluate = Callable[[Variables], Any]
 BUDGET = "@budget"
-"""The variable that holds the CostBudget of the evaluation."""
+"""The name of the variable with the CostBudget of the evaluation."""
 
 
 def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
@@ -40,16 +40,16 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
     return decided((lambda _, inner=inner: body(inner) for inner in scopes), {}, decisive)
 
 
-def _kept(scopes: Any, functions: Sequence[Evaluate]) -> Any:
-    """The scopes that the predicate, if there is one before the last function, lets pass."""
+def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
+    """Returns the scopes that the predicate accepts; the predicate is optional and precedes the last function."""
     return (inner for inner in scopes if len(functions) == 1 or as_bool(functions[0](inner)))
 
 
 def _to_map(scopes: Any, functions: Sequence[Evaluate], names: Sequence[str], *, entries: bool) -> dict[Any, Any]:
     mapping: dict[Any, Any] = {}
-    for inner in _kept(scopes, functions):
-        made = functions[-1](inner)
-        for key, value in made.items() if entries else ((inner[names[0]], made),):
+    for inner in _accepted(scopes, functions):
+        value_or_entries = functions[-1](inner)
+        for key, value in value_or_entries.items() if entries else ((inner[names[0]], value_or_entries),):
             insert(mapping, key, value, once=True)
     return mapping
 
@@ -64,8 +64,8 @@ COMPREHENSIONS: dict[str, Callable[[Any, Sequence[Evaluate], Sequence[str]], Any
     "exists": lambda scopes, functions, _: _quantified(scopes, functions[0], True),
     "exists_one": lambda scopes, functions, _: sum(as_bool(functions[0](inner)) for inner in scopes) == 1,
     "filter": lambda scopes, functions, names: [inner[names[0]] for inner in scopes if as_bool(functions[0](inner))],
-    "map": lambda scopes, functions, _: [functions[-1](inner) for inner in _kept(scopes, functions)],
-    "transformList": lambda scopes, functions, _: [functions[-1](inner) for inner in _kept(scopes, functions)],
+    "map": lambda scopes, functions, _: [functions[-1](inner) for inner in _accepted(scopes, functions)],
+    "transformList": lambda scopes, functions, _: [functions[-1](inner) for inner in _accepted(scopes, functions)],
     "transformMap": lambda scopes, functions, names: _to_map(scopes, functions, names, entries=False),
     "transformMapEntry": lambda scopes, functions, names: _to_map(scopes, functions, names, entries=True),
     "sortBy": _sort_by,
@@ -73,7 +73,7 @@ COMPREHENSIONS: dict[str, Callable[[Any, Sequence[Evaluate], Sequence[str]], Any
 
 
 def decided(functions: Any, variables: Variables, decisive: bool) -> bool:
-    """The first operand that decides; an error counts only where none does."""
+    """Returns the value of the first operand that decides; raises an operand's error only if none does."""
     error: EvaluationError | None = None
     for function in functions:
         try:
@@ -109,6 +109,6 @@ def field_of(value: Any, name: str) -> OptionalValue:
 def insert(mapping: dict[Any, Any], key: Any, value: Any, *, once: bool = False) -> None:
     if type_name(key) not in ("bool", "int", "uint", "string"):
         raise EvaluationError("unsupported key type")
-    if once and any(equal(key, each) for each in mapping):
+    if once and any(equal(key, other) for other in mapping):
         raise EvaluationError(f"insert failed: key {key} already exists")
     mapping[key] = value

@@ -1,4 +1,4 @@
-"""The tree of an expression: one class for each kind of node; and the error of one that is none."""
+"""The syntax tree of an expression, one class for each kind of node; and the error for invalid expressions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class IdentNode:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """A field of an operand; with `test` whether it is there (has), with `optional` an optional value (`.?`)."""
+    """A field of an operand. `test`: whether the field is present (has). `optional`: an optional value (`.?`)."""
 
     operand: Node
     field: str
@@ -42,7 +42,7 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class ListNode:
-    """A list; elements marked optional (`[?x]`) are left out where they have no value."""
+    """A list; elements marked optional (`[?x]`) are omitted if they have no value."""
 
     elements: tuple[Node, ...]
     optional: frozenset[int] = frozenset()
@@ -50,7 +50,7 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """A map; entries marked optional (`{?k: v}`) are left out where they have no value."""
+    """A map; entries marked optional (`{?k: v}`) are omitted if they have no value."""
 
     entries: tuple[tuple[Node, Node], ...]
     optional: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class ComprehensionNode:
-    """A macro over a list or a map: `kind` is the macro's name, `bodies` its expressions after the variables."""
+    """A macro over a list or a map: `kind` is the macro's name, `bodies` are its arguments after the variables."""
 
     kind: str
     range: Node
@@ -68,7 +68,7 @@ class ComprehensionNode:
 
 @dataclass(frozen=True, slots=True)
 class BindNode:
-    """cel.bind, optMap and optFlatMap: `body` with a variable that holds `value`, or the value of the optional."""
+    """cel.bind, optMap and optFlatMap: `body` with a variable for `value`, or for the value inside the optional."""
 
     kind: str
     variable: str
@@ -80,7 +80,7 @@ Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | Co
 
 
 def qualified_name(node: Node) -> str:
-    """The name of an identifier with its qualifiers, `google.protobuf.Duration`; empty for anything else."""
+    """Returns the name of an identifier with its qualifiers, `google.protobuf.Duration`; "" for other nodes."""
     match node:
         case IdentNode(name):
             return name

@@ -1,4 +1,4 @@
-"""Trees of expressions checked and made into functions of their variables. Source: cel-go interpreter."""
+"""Checks the types of syntax trees and turns them into functions of their variables. Source: cel-go interpreter."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ Scope = Mapping[str, Type]
 
 
 class Compiler:
-    """Makes closures of nodes; each method returns one, and the node's type."""
+    """Compiles nodes to closures; each method returns a closure and the type of its result."""
 
     def __init__(self, structs: Mapping[Type, Mapping[str, Type]]) -> None:
         self._structs = structs
 
     def compile(self, node: Node, scope: Scope) -> tuple[Evaluate, Type]:
-        """The node as a function of its variables. Raises CompileError."""
+        """Returns the node as a function of its variables, and its type. Raises CompileError."""
         match node:
             case LiteralNode(value):
                 return lambda _: value, type_name(value)
@@ -100,12 +100,12 @@ class Compiler:
 
         def select(variables: Variables) -> Any:
             value = operand(variables)
-            found = field_of(value, field)
+            member = field_of(value, field)
             if isinstance(value, OptionalValue):
-                return found
-            if not found.present:
+                return member
+            if not member.present:
                 raise EvaluationError(f"no such key: {field}")
-            return found.value
+            return member.value
 
         return select, optional(kind) if of.startswith("optional(") else kind
 
@@ -140,18 +140,24 @@ class Compiler:
     def _dispatch(
         self, overloads: Sequence[Overload], name: str, args: Sequence[Node], scope: Scope
     ) -> tuple[Evaluate, Type]:
-        mixed = name == "format"  # the one function whose list may hold values of any types
+        mixed = name == "format"  # only its list may hold values of different types
         compiled = [
-            self._list(each, scope, mixed=mixed) if isinstance(each, ListNode) else self.compile(each, scope)
-            for each in args
+            self._list(overload, scope, mixed=mixed)
+            if isinstance(overload, ListNode)
+            else self.compile(overload, scope)
+            for overload in args
         ]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
-        fitting = [(each, result_of(each, kinds)) for each in overloads if len(each.parameters) == len(args)]
-        fitting = [(each, result) for each, result in fitting if result]
+        fitting = [
+            (overload, result_of(overload, kinds)) for overload in overloads if len(overload.parameters) == len(args)
+        ]
+        fitting = [(overload, result) for overload, result in fitting if result]
         if not fitting:
             raise CompileError(f"found no matching overload for '{name}' applied to '({', '.join(kinds)})'")
         results = {result for _, result in fitting}
-        candidates = [(each.function, [runtime_test(kind) for kind in each.parameters]) for each, _ in fitting]
+        candidates = [
+            (overload.function, [runtime_test(kind) for kind in overload.parameters]) for overload, _ in fitting
+        ]
 
         def call(variables: Variables) -> Any:
             values = [function(variables) for function in functions]
@@ -164,7 +170,7 @@ class Compiler:
         return call, results.pop() if len(results) == 1 else "dyn"
 
     def _control(self, node: CallNode, scope: Scope) -> tuple[Evaluate, Type]:
-        """The operators that do not evaluate, or forgive, some of their operands."""
+        """Compiles the operators that skip some operands, or ignore their errors."""
         compiled = [self.compile(argument, scope) for argument in node.args]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
         for kind in kinds[:1] if node.function == "?:" else kinds:
@@ -184,7 +190,7 @@ class Compiler:
 
     def _list(self, node: ListNode, scope: Scope, *, mixed: bool = False) -> tuple[Evaluate, Type]:
         compiled = [self.compile(element, scope) for element in node.elements]
-        elements = [(function, at in node.optional) for at, (function, _) in enumerate(compiled)]
+        elements = [(function, index in node.optional) for index, (function, _) in enumerate(compiled)]
         kinds = element_types([kind for _, kind in compiled], node.optional)
 
         def make(variables: Variables) -> list[Any]:
@@ -204,9 +210,9 @@ class Compiler:
         def make(variables: Variables) -> dict[Any, Any]:
             variables[BUDGET].spend(len(keys))
             mapping: dict[Any, Any] = {}
-            for at, ((key, _), (value, _)) in enumerate(zip(keys, values, strict=True)):
+            for index, ((key, _), (value, _)) in enumerate(zip(keys, values, strict=True)):
                 its_key, its_value = key(variables), value(variables)
-                if at not in node.optional:
+                if index not in node.optional:
                     insert(mapping, its_key, its_value)
                 elif is_present(its_value):
                     insert(mapping, its_key, its_value.value)
@@ -227,8 +233,8 @@ class Compiler:
                 if not is_present(bound):
                     return NONE
                 bound = bound.value
-            found = body({**variables, node.variable: bound})
-            return OptionalValue(True, found) if node.kind == "optMap" else found
+            result = body({**variables, node.variable: bound})
+            return OptionalValue(True, result) if node.kind == "optMap" else result
 
         return bind, optional(result) if node.kind == "optMap" else result
 

@@ -1,6 +1,6 @@
-"""The CEL selectors of devices: compiled once, evaluated once for all devices that are alike in what they read.
+"""The CEL selectors of devices, compiled once, and evaluated once for all devices with the same relevant attributes.
 
-Each device also holds its verdicts, a byte for each selector, so that asking again costs two look-ups.
+Each device also stores its verdicts, one byte for each selector, so that a repeated question costs two look-ups.
 Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 """
 
@@ -34,9 +34,9 @@ from extender.model.devices.slices import Device, DeviceAttribute
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
 Verdict = bool | str
-"""Whether the device matches, or the reason why the expression fails for it."""
+"""True if the device matches, False if not, or the reason why the expression fails for it."""
 
-# Anyone who may create a claim may write expressions, so there is a limit to what is kept of them.
+# Anyone who may create a claim may write expressions, so the caches have limits.
 _MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
 _MAX_VERDICTS = 65536
 _UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the verdicts of a device
@@ -55,7 +55,7 @@ _SCOPE = {"device": "kubernetes.DRADevice"}
 
 
 class SelectorError(Exception):
-    """An expression that cannot be compiled, or evaluated for a device; the message says why."""
+    """An expression that cannot be compiled, or fails for a device; the message says why."""
 
     def __init__(self, message: str, *, at_run_time: bool) -> None:
         super().__init__(f"CEL {'runtime' if at_run_time else 'compile'} error: {message}")
@@ -63,7 +63,7 @@ class SelectorError(Exception):
 
 
 class _ByDomain(dict[str, Mapping[str, Any]]):
-    """Values by domain and name. A domain that the device does not have is empty when it is looked up."""
+    """Values by domain and name. A domain that the device does not have is an empty mapping."""
 
     def __missing__(self, domain: str) -> Mapping[str, Any]:
         return {}
@@ -73,8 +73,8 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
     """Returns True if the device matches.
 
     Raises:
-        SelectorError: the expression is wrong, or fails for this device.
-        DeadlineExceeded: the decision's time is over.
+        SelectorError: the expression is invalid, or fails for this device.
+        DeadlineExceeded: the decision's deadline has passed.
     """
     selector = _compiled(expression)
     verdicts = device.verdicts_of(selector.cache)
@@ -92,13 +92,13 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
 
 
 class _SelectorCache:
-    """The selectors that were compiled lately, numbered. One that is full is replaced by an empty one.
+    """The recently compiled selectors, with numbers. A full cache is replaced by an empty one.
 
     Attributes:
         selectors: by expression.
-        numbers: that of the next selector.
-        characters: of all expressions.
-        verdicts: by the number of the selector and what it reads of a device.
+        numbers: yields the number of the next selector.
+        characters: the length of all expressions together.
+        verdicts: by the number of the selector and the values that it reads of a device.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ _cache = _SelectorCache()
 
 
 def _compiled(expression: str) -> _Selector:
-    """Returns the selector, compiled now if it is new. Raises SelectorError: the expression is wrong."""
+    """Returns the selector, compiled now if it is new. Raises SelectorError if the expression is invalid."""
     global _cache
     selector = _cache.selectors.get(expression)
     if selector is None:
@@ -129,7 +129,7 @@ def _compiled(expression: str) -> _Selector:
 
 
 class _Selector:
-    """A compiled expression; `number` is its own within the cache."""
+    """A compiled expression. `number` identifies it in its cache."""
 
     def __init__(self, evaluate: Evaluate, node: Node, cache: _SelectorCache) -> None:
         self._evaluate = evaluate
@@ -138,7 +138,7 @@ class _Selector:
         self.number = next(cache.numbers)
 
     def verdict(self, device: PoolDevice, deadline: Deadline) -> Verdict:
-        """Returns the verdict on all devices of which it reads the same. Raises DeadlineExceeded."""
+        """Returns the verdict on all devices for which it reads the same values. Raises DeadlineExceeded."""
         verdicts, key = self.cache.verdicts, self._key(device)
         verdict = verdicts.get(key)
         if verdict is None:
@@ -161,8 +161,8 @@ class _Selector:
         values: list[object] = [spec.allow_multiple_allocations]
         for kind, domain, name in self._reads:
             of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
-            found = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
-            values.append(found if kind == "attributes" or found is None else str(found.value))
+            value = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
+            values.append(value if kind == "attributes" or value is None else str(value.value))
         return self.number, driver, *values
 
     def _find(self, device: PoolDevice, deadline: Deadline) -> Verdict:
@@ -226,7 +226,7 @@ def _native(attribute: DeviceAttribute) -> Any:
 
 
 def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
-    """(attributes or capacity, domain, name) of all that it reads by constant names; None if it reads otherwise."""
+    """Returns (attributes or capacity, domain, name) for all values read by constant names; None if others are read."""
     match node:
         case IdentNode(name):
             return None if name == "device" else frozenset()
@@ -235,17 +235,17 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
         case SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))
-    found: set[tuple[str, str, str]] = set()
+    reads: set[tuple[str, str, str]] = set()
     for child in _children(node):
         of_child = _reads(child)
         if of_child is None:
             return None
-        found |= of_child
-    return frozenset(found)
+        reads |= of_child
+    return frozenset(reads)
 
 
 def _domain(node: Node) -> tuple[str, str] | None:
-    """(attributes or capacity, domain) where the node is a look-up of a constant domain."""
+    """Returns (attributes or capacity, domain) if the node is a look-up of a constant domain."""
     match node:
         case CallNode(
             "[]" | "[?]", (SelectNode(IdentNode("device"), "attributes" | "capacity" as kind), LiteralNode(str(domain)))
@@ -261,7 +261,7 @@ def _children(node: Node) -> Iterator[Node]:
         case ListNode(elements):
             yield from elements
         case MapNode(entries):
-            yield from (each for entry in entries for each in entry)
+            yield from (child for entry in entries for child in entry)
         case BindNode(_, _, value, body):
             yield from (value, body)
         case ComprehensionNode(_, over, _, bodies):

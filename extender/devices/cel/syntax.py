@@ -1,4 +1,4 @@
-"""The parser of CEL, which expands macros too. Source: cel-spec, cel-go parser and macros."""
+"""The parser of CEL, which also expands macros. Source: cel-spec, cel-go parser and macros."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _COMPREHENSIONS = {
 
 
 def parse(expression: str) -> Node:
-    """The tree of an expression. Raises CompileError."""
+    """Returns the syntax tree of an expression. Raises CompileError."""
     parser = _Parser(_tokens(expression))
     node = parser.expression()
     parser.expect("")
@@ -85,10 +85,12 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """A parser by recursive descent, one method for each level of precedence."""
+    """A recursive-descent parser with one method for each level of precedence."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
-        self._tokens, self._at, self._depth = tokens, 0, 0
+        self._tokens = tokens
+        self._position = 0
+        self._depth = 0
 
     def expression(self) -> Node:
         self._enter()
@@ -113,15 +115,15 @@ class _Parser:
 
     @property
     def _token(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._position]
 
     def _next(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _taken(self, text: str) -> bool:
         taken = self._token.kind in ("symbol", "end", "ident") and self._token.text == text
-        self._at += taken
+        self._position += taken
         return taken
 
     def _error(self, why: str) -> CompileError:
@@ -139,7 +141,7 @@ class _Parser:
             symbol = self._next().text
             right = self._binary(level + 1)
             if symbol in ("&&", "||") and isinstance(node, CallNode) and node.function == symbol:
-                node = CallNode(symbol, (*node.args, right))  # long chains stay flat
+                node = CallNode(symbol, (*node.args, right))  # a long chain becomes one node, not a deep tree
             else:
                 node = CallNode(symbol, (node, right))
         return node
@@ -163,7 +165,7 @@ class _Parser:
                 name = self._field()
                 node = _call(name, self._list(")")[0], node) if self._taken("(") else SelectNode(node, name)
             elif self._taken("[?") or self._taken("["):
-                symbol = self._tokens[self._at - 1].text
+                symbol = self._tokens[self._position - 1].text
                 node = CallNode("[?]" if symbol == "[?" else "[]", (node, self.expression()))
                 self.expect("]")
             else:
@@ -172,7 +174,7 @@ class _Parser:
     def _field(self) -> str:
         token = self._next()
         if token.kind != "ident":
-            self._at -= 1
+            self._position -= 1
             raise self._error("expecting a field name")
         return token.text.strip("`")
 
@@ -262,7 +264,7 @@ def _unescaped(match: re.Match[str], *, octets: bool) -> str:
 
 
 def _call(name: str, args: tuple[Node, ...], target: Node | None) -> Node:
-    """A call, or what its macro stands for."""
+    """Returns a call, or the node that its macro expands to."""
     if target is None:
         if name == "has" and len(args) == 1:
             if not isinstance(args[0], SelectNode):

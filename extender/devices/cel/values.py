@@ -1,6 +1,6 @@
-"""The values of CEL that Python has no type for, their equality and order. null, bool, int, double, string, bytes, list
-and map are None, bool, int, float, str, bytes, list and dict.
+"""The values of CEL for which Python has no type, and the equality and order of all values.
 
+null, bool, int, double, string, bytes, list and map are None, bool, int, float, str, bytes, list and dict.
 Source: cel-go common/types; k8s.io/apiserver/pkg/cel quantity.go, semver.go; semver.org, precedence.
 """
 
@@ -18,11 +18,11 @@ from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
 
 INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
-_NANO_SCALE, _MAX_SCALE = 9, 64  # quantities beyond are capped
+_NANO_SCALE, _MAX_SCALE = 9, 64  # larger quantities are capped
 _MAX_DIGITS = {10: 18, 2: 15}  # of a quantity that upstream holds in an int64
 _QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_MOST_DIGITS = 20  # of a number of 64 bits
+_MAX_INT64_DIGITS = 20
 _NUMBER = r"(?:0|[1-9]\d*)"
 _IDENTIFIER = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
@@ -60,14 +60,14 @@ NONE = OptionalValue(False)
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A quantity in billionths. `scale`: the power of ten that upstream counts it in; None: it holds a decimal."""
+    """A quantity in billionths. `scale`: the power of ten in which upstream counts; None: it uses a decimal."""
 
     nanos: int
     scale: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Quantity | None:
-        """The quantity, None if the text is none."""
+        """Returns the quantity, None if the text is invalid."""
         form = _QUANTITY.fullmatch(text)
         try:
             nanos = nano(text) if text else None
@@ -78,20 +78,20 @@ class Quantity:
         return cls(nanos, _scale(nanos, len(form[1] or "0"), len(form[2] or ""), form[3], form[4] or ""))
 
     def plus(self, other: Quantity | int, sign: int = 1) -> Quantity:
-        """The sum, or the difference."""
+        """Returns the sum, or the difference."""
         addend = other if isinstance(other, Quantity) else Quantity(other * NANO, 0)
-        scales = [each.scale for each in (self, addend) if each.nanos or each.scale is None]
+        scales = [part.scale for part in (self, addend) if part.nanos or part.scale is None]
         nanos = self.nanos + sign * addend.nanos
-        scale = None if None in scales else min((each for each in scales if each is not None), default=0)
+        scale = None if None in scales else min((part for part in scales if part is not None), default=0)
         return Quantity(nanos, scale if scale is None or _unscaled(nanos, scale) in INT64 else None)
 
     def integer(self) -> int | None:
-        """The quantity as upstream's AsInt64 gives it; None where it does not: fractions, and what was one."""
+        """Returns the result of upstream's AsInt64; None if that fails, as for anything that has been a fraction."""
         whole = self.nanos // NANO
         return whole if self.scale is not None and self.scale >= 0 and whole in INT64 else None
 
     def approximate_float(self) -> float:
-        """The quantity as upstream's AsApproximateFloat64 gives it."""
+        """Returns the result of upstream's AsApproximateFloat64."""
         scale = -_NANO_SCALE if self.scale is None else self.scale
         unscaled = float(_unscaled(self.nanos, scale))
         return unscaled * float(f"1e{scale}") if scale else unscaled
@@ -118,38 +118,38 @@ def _unscaled(nanos: int, scale: int) -> int:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A semantic version, without its build metadata, which count for nothing."""
+    """A semantic version without its build metadata, which is ignored."""
 
     release: tuple[int, int, int]
     pre_release: tuple[tuple[int, int, str], ...]
 
     @classmethod
     def parse(cls, text: str, normalize: bool = False) -> Semver | None:
-        """The version, None if the text is none. `normalize`: a leading v, leading zeros and short versions too."""
+        """Returns the version, None if the text is invalid. `normalize` allows a v, leading zeros, short versions."""
         match = _SEMVER.fullmatch(_normalized(text) if normalize else text)
         if match is None:
             return None
         parts = match[4].split(".") if match[4] else ()
-        if any(len(each) > _MOST_DIGITS for each in (*match.groups()[:3], *parts) if each.isdigit()):
+        if any(len(part) > _MAX_INT64_DIGITS for part in (*match.groups()[:3], *parts) if part.isdigit()):
             return None
-        order = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in parts)
+        order = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
         return cls((int(match[1]), int(match[2]), int(match[3])), order)
 
     def __lt__(self, other: Semver) -> bool:
-        mine, others = ((each.release, not each.pre_release, each.pre_release) for each in (self, other))
+        mine, others = ((part.release, not part.pre_release, part.pre_release) for part in (self, other))
         return mine < others
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time, of 64 bits of nanoseconds."""
+    """A length of time in nanoseconds, of 64 bits."""
 
     nanos: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment in nanoseconds since 1970, and the zone that it was written in."""
+    """A moment in nanoseconds since 1970, and the zone in which it was written."""
 
     nanos: int
     offset_seconds: int = field(default=0, compare=False)
@@ -185,7 +185,7 @@ _ORDERED = (bool, str, bytes, Timestamp, Duration)
 
 
 def type_name(value: object) -> str:
-    for name, of in OPAQUE.items():  # interfaces are addresses too
+    for name, of in OPAQUE.items():  # an interface is an address, so order matters
         if isinstance(value, of) and (name != "IP" or not isinstance(value, OPAQUE["CIDR"])):
             return name
     return next(
@@ -195,7 +195,7 @@ def type_name(value: object) -> str:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """The operator ==. Raises EvaluationError for a quantity, version, address or URL beside something else."""
+    """Evaluates ==. Raises EvaluationError for a quantity, version, address or URL and a value of another type."""
     if left is None or right is None:
         return left is right
     if type(left) in _NUMBERS and type(right) in _NUMBERS:
@@ -215,18 +215,18 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1. Raises EvaluationError for values that have no order between them."""
+    """Returns -1, 0 or 1. Raises EvaluationError for values that cannot be compared."""
     if (type(left) in _NUMBERS and type(right) in _NUMBERS) or (type(left) is type(right) and type(left) in _ORDERED):
         return int(left > right) - int(left < right)
     raise EvaluationError(NO_OVERLOAD)
 
 
 def contains(values: Iterable[Any], value: object) -> bool:
-    """Tells whether one of the values equals `value`; an error counts only where none does."""
+    """Returns True if one of the values equals `value`; raises an error only if none does."""
     error: EvaluationError | None = None
-    for each in values:
+    for part in values:
         try:
-            if equal(value, each):
+            if equal(value, part):
                 return True
         except EvaluationError as failure:
             error = failure

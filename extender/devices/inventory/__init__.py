@@ -1,5 +1,6 @@
-"""The devices that nodes have access to, and those that claims hold.
+"""The devices that nodes have access to, and those that are allocated to claims.
 
-In: resource slices, taint rules, nodes and claims, by the table's journal. Out: for each node its pools as the
-allocator wants them, the devices allocated, and the totals of a class. Begin with `inventory.Inventories`.
+In: resource slices, taint rules, nodes and claims, through the table's journal. Out: for each node its pools in the
+form that the allocator needs, the allocated devices, and the totals of a class. Start reading at
+`inventory.Inventories`.
 """

@@ -1,4 +1,4 @@
-"""The devices, and shares of devices, that claims of the cluster hold. Source: upstream claimTracker."""
+"""The devices, and shares of devices, that are allocated to claims of the cluster. Source: upstream claimTracker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _NOTHING: Amounts = {}
 
 
 class AllocatedState:
-    """The allocated devices, brought up to date by the next reader (upstream AllocatedState).
+    """The allocated devices, updated when they are read (upstream AllocatedState).
 
     Attributes:
-        devices: devices that one claim has for itself.
+        devices: devices that belong to one claim alone.
         shares: devices that are shared, with the number of shares.
-        capacities: what the shares of a device have taken of its capacities, in billionths.
+        capacities: how much of a device's capacities its shares have taken, in billionths.
         fractional: the feature gate DRAFractionalCapacityRange.
-        for_extended_resources: by pod UID, the keys of the claims that the scheduler made for its extended resources.
+        for_extended_resources: by pod UID, the keys of the claims that the scheduler created for its extended
+            resources.
     """
 
     def __init__(self, table: Table) -> None:
@@ -42,15 +43,15 @@ class AllocatedState:
         self.for_extended_resources: defaultdict[str, list[str]] = defaultdict(list)
 
     def holds(self, device: DeviceID) -> bool:
-        """Tells whether any claim has the device or a share of it (upstream IsDeviceAllocated)."""
+        """Returns True if any claim has the device or a share of it (upstream IsDeviceAllocated)."""
         return device in self.devices or device in self.shares
 
     def capacity(self, device: DeviceID) -> Amounts:
-        """The amounts taken of the device's capacities, in billionths."""
+        """Returns how much of the device's capacities is taken, in billionths."""
         return self.capacities.get(device, _NOTHING)
 
     def refresh(self) -> set[PoolID]:
-        """Catches up with changes of claims; returns the pools affected."""
+        """Applies the changes of claims; returns the affected pools."""
         keys = self._changed_claims.read()
         if keys is None:
             objects = self._objects

@@ -1,7 +1,7 @@
-"""The numbers of devices of a class on each node, and of those that are allocated.
+"""The number of devices of a class on each node, and how many of them are allocated.
 
 Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator it counts the devices of every slice,
-whatever its generation, and hides multiple allocations from selectors.
+whatever its generation, and does not show multiple allocations to selectors.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from extender.table.labels import IntColumn, Rows
 
 Expressions = tuple[str, ...]
 POOLS = "device pools"
-"""A topic of the table's journal: slices of the pool, or what claims have of it, have changed."""
+"""A topic of the table's journal: slices of the pool, or allocations from it, have changed."""
 _COUNTED, _TAKEN, _FAULTS = range(3)
 
 
 def expressions_of(device_class: DeviceClass) -> Expressions:
-    """The CEL expressions that all have to hold for a device of the class."""
+    """Returns the CEL expressions that must all be true for a device of the class."""
     return tuple(selector.cel.expression for selector in device_class.spec.selectors or () if selector.cel is not None)
 
 
@@ -46,19 +46,21 @@ class ClassTotals:
     """The columns of one class, updated by pool."""
 
     def __init__(self, expressions: Expressions, table: Table, allocated: AllocatedState) -> None:
-        self._expressions, self._table, self._allocated = expressions, table, allocated
+        self._expressions = expressions
+        self._table = table
+        self._allocated = allocated
         self._changed_pools = Cursor(table.journal, POOLS)
         self._counts: dict[PoolID, list[_Count]] = {}
         self._columns = np.zeros((3, table.nodes.capacity), np.int64)
 
     def refresh(self, pools: Mapping[PoolID, Pool]) -> None:
-        """Counts the changed pools anew."""
+        """Counts the changed pools again."""
         changed = self._changed_pools.read()
         for pool_id in (*self._counts, *pools) if changed is None else changed:
             self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
-        """Counts a pool anew; None: it is gone."""
+        """Counts a pool again; None if it is gone."""
         missing = self._table.nodes.capacity - self._columns.shape[1]
         if missing > 0:
             self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
@@ -69,26 +71,26 @@ class ClassTotals:
             self._add(counts, 1)
 
     def at(self, rows: Rows) -> tuple[IntColumn, IntColumn]:
-        """(devices, taken devices) by row, int64[len(rows)] each; 0 where a selector fails for one of them."""
-        known = np.minimum(rows, self._columns.shape[1] - 1)
-        columns = np.where(rows < self._columns.shape[1], self._columns[:, known], 0)
-        told = columns[_FAULTS] == 0
-        return np.where(told, columns[_COUNTED], 0), np.where(told, columns[_TAKEN], 0)
+        """Returns (devices, allocated devices) by row, int64[len(rows)] each; 0 if a selector fails for one of them."""
+        width = self._columns.shape[1]
+        columns = np.where(rows < width, self._columns[:, np.minimum(rows, width - 1)], 0)
+        is_certain = columns[_FAULTS] == 0
+        return np.where(is_certain, columns[_COUNTED], 0), np.where(is_certain, columns[_TAKEN], 0)
 
     def _add(self, counts: Iterable[_Count], sign: int) -> None:
         for count in counts:
             self._columns[:, count.rows] += sign * np.array([[count.counted], [count.taken], [count.faults]])
 
     def _counts_of(self, pool: Pool) -> Iterator[_Count]:
-        for index, each in enumerate(pool.slices):
-            if each.spec.per_device_node_selection:
+        for index, slice_ in enumerate(pool.slices):
+            if slice_.spec.per_device_node_selection:
                 for device in pool.devices(index):
                     yield from self._count(device.spec, [device])
             else:
-                yield from self._count(each.spec, pool.devices(index))
+                yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """The numbers of the devices, for the rows that the slice, or the device itself, selects."""
+        """Yields the number of devices for the rows that the slice, or the device itself, selects."""
         counted = taken = faults = 0
         for device in devices:
             try:
@@ -115,5 +117,5 @@ class ClassTotals:
             return np.array([] if row is None else [row], np.intp)
         if selecting.node_selector is not None:
             return nodes.rows[nodes_in_selector(selecting.node_selector, self._table, nodes.rows)]
-        # A slice that says nothing counts everywhere, though the allocator passes it over.
+        # A slice that selects no nodes counts everywhere, although the allocator ignores it.
         return nodes.rows if isinstance(selecting, ResourceSliceSpec) else nodes.rows[:0]

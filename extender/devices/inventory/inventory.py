@@ -1,7 +1,7 @@
 """The pools of devices that each node can access.
 
-Nodes with the same slices of the same pools share one inventory, under a number that stays theirs until one of those
-pools changes; so a result for an inventory stays valid when others change.
+Nodes with the same slices of the same pools share one inventory. Its number stays the same until one of those pools
+changes, so a result for one inventory remains valid when others change.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
 INVENTORIES = "device inventories"
-"""A topic of the table's journal, by number: claims have taken or set free devices of the inventory."""
+"""A topic of the table's journal, by number: devices of the inventory were allocated or released."""
 
 
 class Inventories:
-    """The inventories of all nodes, brought up to date by the next reader.
+    """The inventories of all nodes, updated when they are read.
 
     Attributes:
-        number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
+        number: intp[row]: the inventory of each node, NO_DEVICES if it can access no pool.
         views: by number, the pools in the order in which they are tried.
-        pools: those of all nodes.
-        reaching: the numbers of the inventories that a pool belongs to.
-        fault: an error that keeps every node from gathering its pools; empty without one.
+        pools: the pools of all nodes.
+        reaching: the numbers of the inventories that include a pool.
+        fault: an error because of which no node can gather its pools, or "".
     """
 
     def __init__(self, table: Table) -> None:
@@ -53,7 +53,7 @@ class Inventories:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Gives the numbers out anew: no result for one of them holds."""
+        """Assigns all numbers again, which makes every earlier result invalid."""
         self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
@@ -65,7 +65,7 @@ class Inventories:
             self._table.journal.note(INVENTORIES, number)
 
     def refresh(self) -> set[PoolID]:
-        """Catches up with changes of slices, taint rules and nodes; returns the pools affected."""
+        """Applies the changes of slices, taint rules and nodes; returns the affected pools."""
         changed = self._read_slices()
         if self._changed_nodes.advance():
             self._views_of.clear()
@@ -86,7 +86,7 @@ class Inventories:
     # ---- slices into pools
 
     def _read_slices(self) -> set[PoolID]:
-        """Makes the pools anew whose slices have changed; returns them."""
+        """Rebuilds the pools whose slices have changed; returns them."""
         objects = self._table.objects
         changed = self._changed_slices.read()
         if self._changed_rules.advance():
@@ -95,7 +95,7 @@ class Inventories:
             changed = list(self._slices.keys() | objects.all(ResourceSlice).keys())
         stale = {pool for name in changed for pool in self._replace(name, objects.get(ResourceSlice, name))}
         for pool in stale:
-            self._make_pool(pool)
+            self._build_pool(pool)
         return stale
 
     def _replace(self, name: str, new: ResourceSlice | None) -> Iterator[PoolID]:
@@ -110,13 +110,13 @@ class Inventories:
             self._names[pool].add(name)
             yield pool
 
-    def _make_pool(self, pool: PoolID) -> None:
+    def _build_pool(self, pool: PoolID) -> None:
         if not self._names[pool]:
             del self._names[pool]
             self.pools.pop(pool, None)
             return
         slices = [self._slices[name] for name in self._names[pool]]
-        devices = {each.name: [self._device(spec, each) for spec in each.devices] for each in slices}
+        devices = {slice_.name: [self._device(spec, slice_) for spec in slice_.devices] for slice_ in slices}
         self.pools[pool] = Pool(pool, slices, devices)
 
     def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
@@ -166,7 +166,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Each distinct view of the pool, with the rows that have it."""
+        """Yields each distinct view of the pool, with the rows that have it."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:
@@ -178,7 +178,7 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """The same for a pool with slices or devices that select their nodes."""
+        """Does the same for a pool with slices or devices that select their nodes."""
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)
@@ -195,7 +195,7 @@ class Inventories:
                 yield its_rows, view
 
     def _slice_mask(self, pool: Pool, index: int, rows: Rows) -> BoolColumn:
-        """Tells the rows that one of the shared slices has devices for: bool[len(rows)]."""
+        """Returns the rows that one of the shared slices has devices for: bool[len(rows)]."""
         spec = pool.slices[index].spec
         if spec.all_nodes or spec.node_selector is not None:
             return self._mask(spec, rows)
@@ -203,7 +203,7 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """By slice with perDeviceNodeSelection, the rows of each of its devices."""
+        """Returns the rows of each device, by slice with perDeviceNodeSelection."""
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}
@@ -211,7 +211,7 @@ class Inventories:
         }
 
     def _mask(self, selecting: ResourceSliceSpec | Device, rows: Rows) -> BoolColumn:
-        """Tells the rows that a slice or a device selects (structured NodeMatches): bool[len(rows)]."""
+        """Returns the rows that a slice or a device selects (structured NodeMatches): bool[len(rows)]."""
         if selecting.node_name:
             named: BoolColumn = rows == self._table.nodes.row_of.get(selecting.node_name, -1)
             return named
@@ -222,5 +222,5 @@ class Inventories:
         return np.zeros(len(rows), np.bool_)
 
 
-def _pool_of(each: ResourceSlice) -> PoolID:
-    return PoolID(each.spec.driver, each.spec.pool.name)
+def _pool_of(slice_: ResourceSlice) -> PoolID:
+    return PoolID(slice_.spec.driver, slice_.spec.pool.name)

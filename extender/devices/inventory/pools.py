@@ -16,15 +16,15 @@ NOWHERE: frozenset[DeviceID] = frozenset()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
-    """A pool as the nodes see it that have access to the same of its slices.
+    """A pool as it is seen by the nodes that can access the same of its slices.
 
     Attributes:
         devices: those of the accessible slices, in the order in which they are tried.
         unreachable: those among them that select other nodes.
-        elsewhere: those of the other slices: they too may consume shared counters.
+        elsewhere: those of the other slices, because they may also consume shared counters.
         counters: the shared counters, in billionths.
-        incomplete, invalid: nothing may be allocated from it.
-        binds: some device has binding conditions; such pools come last.
+        incomplete, invalid: nothing may be allocated from the pool.
+        binds: a device has binding conditions; such pools are tried last.
     """
 
     id: PoolID
@@ -38,35 +38,35 @@ class PoolView:
 
 
 class Pool:
-    """The slices of one pool, of whatever generation, with their devices by slice name.
+    """The slices of one pool, of any generation, with their devices by slice name.
 
     Attributes:
         local: indices of the slices that name a node, by the node.
-        shared: indices of the slices that select nodes otherwise.
-        names_nodes_only: every slice names a node, and leaves nothing to its devices.
-        fault: a node selector that cannot be parsed, with its slice; empty without one.
+        shared: indices of the slices that select nodes in another way.
+        names_nodes_only: every slice names a node, and does not leave the choice of nodes to its devices.
+        fault: a node selector that cannot be parsed, with its slice, or "".
     """
 
     def __init__(
         self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices: Mapping[str, Sequence[PoolDevice]]
     ) -> None:
         self.id = pool_id
-        self.slices = sorted(slices, key=lambda each: each.name)
+        self.slices = sorted(slices, key=lambda slice_: slice_.name)
         self.local: defaultdict[str, list[int]] = defaultdict(list)
         self.shared: list[int] = []
         self._devices = devices
         self._views: dict[tuple[tuple[int, ...], frozenset[DeviceID]], PoolView | None] = {}
         self.names_nodes_only = not any(
-            each.spec.per_device_node_selection or not each.spec.node_name for each in self.slices
+            slice_.spec.per_device_node_selection or not slice_.spec.node_name for slice_ in self.slices
         )
         self.fault = ""
-        for index, each in enumerate(self.slices):
-            if not _is_understood(each):
+        for index, slice_ in enumerate(self.slices):
+            if not _is_understood(slice_):
                 continue
-            if not _selects_well(each):
-                self.fault = f"failed to perform node selection for slice {each.name}"
-            if each.spec.node_name:
-                self.local[each.spec.node_name].append(index)
+            if not _selects_well(slice_):
+                self.fault = f"failed to perform node selection for slice {slice_.name}"
+            if slice_.spec.node_name:
+                self.local[slice_.spec.node_name].append(index)
             else:
                 self.shared.append(index)
 
@@ -74,12 +74,12 @@ class Pool:
         return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
-        """Those of the slices that are of the latest generation among them."""
+        """Returns those of the slices that have the latest generation among them."""
         generation = max(self.slices[index].spec.pool.generation for index in reached)
         return [index for index in reached if self.slices[index].spec.pool.generation == generation]
 
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
-        """The pool for nodes with access to these slices; None where newer ones elsewhere replace them."""
+        """Returns the pool for nodes that can access these slices; None if newer slices elsewhere replace them."""
         key = reached, unreachable
         if key not in self._views:
             self._views[key] = self._make_view([self.slices[index] for index in self.newest(reached)], unreachable)
@@ -89,10 +89,10 @@ class Pool:
         generation = reached[0].spec.pool.generation
         whole = reached
         if len(reached) != reached[0].spec.pool.resource_slice_count:
-            if any(each.spec.pool.generation > generation for each in self.slices):
+            if any(slice_.spec.pool.generation > generation for slice_ in self.slices):
                 return None
-            of_generation = [each for each in self.slices if each.spec.pool.generation == generation]
-            whole = [each for each in of_generation if not _uses_compatibility_groups(each)]
+            of_generation = [slice_ for slice_ in self.slices if slice_.spec.pool.generation == generation]
+            whole = [slice_ for slice_ in of_generation if not _uses_compatibility_groups(slice_)]
             if len(whole) != reached[0].spec.pool.resource_slice_count:
                 return PoolView(self.id, incomplete=True)
         return self._checked(reached, whole, unreachable)
@@ -100,40 +100,44 @@ class Pool:
     def _checked(
         self, reached: list[ResourceSlice], whole: list[ResourceSlice], unreachable: frozenset[DeviceID]
     ) -> PoolView:
-        names = {each.name for each in reached}
-        devices = [device for each in reached if not each.spec.shared_counters for device in self._devices[each.name]]
+        names = {slice_.name for slice_ in reached}
+        devices = [
+            device for slice_ in reached if not slice_.spec.shared_counters for device in self._devices[slice_.name]
+        ]
         elsewhere = [
             device
-            for each in whole
-            if each.name not in names and not each.spec.shared_counters
-            for device in self._devices[each.name]
+            for slice_ in whole
+            if slice_.name not in names and not slice_.spec.shared_counters
+            for device in self._devices[slice_.name]
         ]
-        sets = [counters for each in whole for counters in each.spec.shared_counters or ()]
+        sets = [counters for slice_ in whole for counters in slice_.spec.shared_counters or ()]
         counters = {
-            (each.name, name): nano(counter.value) for each in sets for name, counter in (each.counters or {}).items()
+            (counter_set.name, name): nano(counter.value)
+            for counter_set in sets
+            for name, counter in (counter_set.counters or {}).items()
         }
         if not (
             _all_differ(device.spec.name for device in devices)
-            and _all_differ(each.name for each in sets)
-            and _all_known([*devices, *elsewhere], counters, {each.name for each in sets})
+            and _all_differ(counter_set.name for counter_set in sets)
+            and _all_known([*devices, *elsewhere], counters, {counter_set.name for counter_set in sets})
         ):
             return PoolView(self.id, invalid=True)
         binds = any(device.spec.binding_conditions is not None for device in devices)
         return PoolView(self.id, tuple(devices), unreachable, tuple(elsewhere), counters, binds=binds)
 
 
-def _is_understood(each: ResourceSlice) -> bool:
-    """Tells whether any node has access to it. Compatibility groups are an alpha feature: such slices are left out."""
-    spec = each.spec
+def _is_understood(slice_: ResourceSlice) -> bool:
+    """Returns True if any node can access it. Compatibility groups are an alpha feature, so such slices are ignored."""
+    spec = slice_.spec
     selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
-    return bool(selects) and not _uses_compatibility_groups(each)
+    return bool(selects) and not _uses_compatibility_groups(slice_)
 
 
-def _selects_well(each: ResourceSlice) -> bool:
-    """Tells whether the node selectors of the slice and its devices can be parsed, as far as nodes look at them."""
-    selecting: list[ResourceSliceSpec | Device] = [each.spec]
-    if each.spec.per_device_node_selection:
-        selecting += each.devices
+def _selects_well(slice_: ResourceSlice) -> bool:
+    """Returns True if the node selectors of the slice and its devices can be parsed, as far as nodes read them."""
+    selecting: list[ResourceSliceSpec | Device] = [slice_.spec]
+    if slice_.spec.per_device_node_selection:
+        selecting += slice_.devices
     return all(
         is_well_formed(term)
         for one in selecting
@@ -142,9 +146,9 @@ def _selects_well(each: ResourceSlice) -> bool:
     )
 
 
-def _uses_compatibility_groups(each: ResourceSlice) -> bool:
+def _uses_compatibility_groups(slice_: ResourceSlice) -> bool:
     return any(
-        consumption.compatibility_groups for device in each.devices for consumption in device.consumes_counters or ()
+        consumption.compatibility_groups for device in slice_.devices for consumption in device.consumes_counters or ()
     )
 
 
@@ -154,7 +158,7 @@ def _all_differ(names: Iterator[str]) -> bool:
 
 
 def _all_known(devices: Iterable[PoolDevice], counters: dict[CounterKey, int], sets: set[str]) -> bool:
-    """Tells whether all counters that the devices consume exist."""
+    """Returns True if all counters that the devices consume exist."""
     return all(
         consumption.counter_set in sets
         and all((consumption.counter_set, name) in counters for name in consumption.counters or ())

@@ -1,6 +1,6 @@
-"""The nodes as columns: resources, taints, labels, images; one row a node.
+"""The nodes as columns: resources, taints, labels and images, one row for each node.
 
-A row is kept while the node or a pod on it is known: pods may be seen before their node, or outlive it.
+A row exists while the node or a pod on it is known, because pods may arrive before their node, or outlive it.
 """
 
 from __future__ import annotations
@@ -43,69 +43,75 @@ __all__ = [
 ]
 
 _FIRST_CAPACITY = 16
-_NO_ROW = 1  # the hash of a row that is free
+_FREE_ROW_HASH = 1
 F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=np.generic)
 
 
 class NameIndex:
-    """Finds rows by the hashes of names (SipHash, 64 bits, keyed anew in every process).
+    """Finds rows by the hashes of names (SipHash, 64 bits, with a new key in every process).
 
-    To look 500 names of 5,000 up one after another waits for memory 500 times: keys, entries and values of a dictionary
-    lie far apart, and a scheduler's other work has taken the caches meanwhile. These loads do not wait for each other.
+    Looking up 500 of 5,000 names one after another waits for memory 500 times: the keys, entries and values of a dict
+    are far apart, and the scheduler's other work has replaced them in the processor's caches. The array loads here do
+    not wait for each other.
 
     Args:
-        row_of: the rows by name; the index is to be thrown away when they change.
+        row_of: the rows by name. Make a new index when they change.
         capacity: more than any row.
     """
 
     def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
-        self._row_of, self._capacity = row_of, capacity
-        hashes, rows = _hashes(row_of), np.fromiter(row_of.values(), np.int32, len(row_of))
+        self._row_of = row_of
+        self._capacity = capacity
+        hashes = _hashes(row_of)
+        rows = np.fromiter(row_of.values(), np.int32, len(row_of))
         self._mask = (1 << (8 * len(rows)).bit_length()) - 1
-        self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
+        self._slots = np.zeros(self._mask + 1, np.int32)  # if names share a slot, it holds the row of the last
         self._slots[hashes & self._mask] = rows
-        self._hash_of = np.full(capacity, _NO_ROW, np.int64)
+        self._hash_of = np.full(capacity, _FREE_ROW_HASH, np.int64)
         self._hash_of[rows] = hashes
-        self._last: tuple[list[str] | None, Rows | None] = None, None
+        self._last_names: list[str] | None = None
+        self._last_rows: Rows | None = None
 
     def rows_of(self, names: list[str]) -> Rows | None:
-        """Returns the rows of names that all have one, each once; None where it is not so.
+        """Returns the rows of names that all have one, each once; None if a name has no row or is given twice.
 
-        Prioritize asks, as a rule, for the very list that filter has let through, which is found at once. One of more
-        names than there are rows is not kept: a table that is seldom lent would hold a stranger's 100,000 for hours.
+        Prioritize usually asks about the list that filter returned, so the last list is remembered. A list of more
+        names than there are rows is not: a table that is rarely used would hold 100,000 foreign names for hours.
         """
         if len(names) > self._capacity:
             return None
-        known, rows = self._last
-        if names is not known:
-            rows = self._find(names)
-            self._last = names, rows
-        return rows
+        if names is not self._last_names:
+            self._last_rows = self._find(names)
+            self._last_names = names
+        return self._last_rows
 
     def _find(self, names: list[str]) -> Rows | None:
         hashes = _hashes(names)
         rows = self._slots[hashes & self._mask].astype(np.intp)
-        for position in np.flatnonzero(self._hash_of[rows] != hashes).tolist():  # shares its slot, or has no row
+        for position in np.flatnonzero(
+            self._hash_of[rows] != hashes
+        ).tolist():  # the name shares its slot, or has no row
             row = self._row_of.get(names[position])
             if row is None:
                 return None
             rows[position] = row
-        met = np.zeros(self._capacity, np.bool_)
-        met[rows] = True
-        return rows if np.count_nonzero(met) == len(rows) else None
+        is_named = np.zeros(self._capacity, np.bool_)
+        is_named[rows] = True
+        return rows if np.count_nonzero(is_named) == len(rows) else None
 
 
 class NodeColumns:
-    """Columns over node rows; arrays are [resource, row] or [row] and longer than the rows in use.
+    """Columns over node rows. Arrays are [resource, row] or [row], and longer than the rows in use.
 
     Attributes:
         allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
-        requested: int64[resource, row]: what the pods on the node ask for.
-        offered: the resources that have a row in both; `resources` is its `index_of`.
+        requested: int64[resource, row]: the requests of the pods on the node.
+        offered: the resources that have a row in both matrices; `resources` is its `index_of`.
         taint_set: intp[row]: index into `taint_sets`.
-        unschedulable: bool[row]; `cordoned` of them are true.
-        present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
+        unschedulable: bool[row]: the node is cordoned.
+        cordoned: the number of cordoned nodes.
+        present: bool[row]: the node is known, and not only pods on it.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -127,7 +133,8 @@ class NodeColumns:
         self._free: list[int] = []
         self._rows: Rows | None = None
         self._index: NameIndex | None = None
-        self._journal, self._facts = journal, NodeFacts(self.objects, journal)
+        self._journal = journal
+        self._facts = NodeFacts(self.objects, journal)
 
     @property
     def capacity(self) -> int:
@@ -147,7 +154,7 @@ class NodeColumns:
         return node
 
     def has(self, name: str) -> bool:
-        """Tells if a node of this name is known, not merely pods on one."""
+        """Returns True if a node of this name is known, and not only pods on it."""
         row = self.row_of.get(name)
         return row is not None and bool(self.present[row])
 
@@ -155,17 +162,17 @@ class NodeColumns:
         return [self.names[row] for row in rows.tolist()]
 
     def rows_of(self, names: list[str]) -> Rows | None:
-        """Returns the rows of names that all have one, each once; None where it is not so."""
+        """Returns the rows of names that all have one, each once; None if a name has no row or is given twice."""
         if self._index is None:
             self._index = NameIndex(self.row_of, self.capacity)
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the column of `fact`, a function of a module, which is called once per change of a node."""
+        """Returns the column of `fact`, a function of a module, which is called again when a node changes."""
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
-        """Returns the row of this name, a new one if there is none."""
+        """Returns the row of this name; takes a free row if it has none."""
         row = self.row_of.get(name)
         if row is None:
             row = self._free.pop() if self._free else self._append()
@@ -175,14 +182,14 @@ class NodeColumns:
         return row
 
     def release(self, name: str) -> None:
-        """Frees the row of `name`, if neither a node nor a pod is on it."""
+        """Frees the row of `name` if there is neither a node nor a pod on it."""
         row = self.row_of[name]
         if not self.present[row] and not self.requested[PODS, row]:
             del self.row_of[name]
             self.names[row] = ""
             self._index = None
             self._free.append(row)
-            self._journal.note_removed(TOPOLOGY, name)  # of a node that was gone before its last pod, only now
+            self._journal.note_removed(TOPOLOGY, name)  # `erase` has noted it, but the row was still in use
 
     def write(self, node: Node) -> int:
         """Adds or replaces the node; returns its row."""
@@ -206,7 +213,7 @@ class NodeColumns:
         return row
 
     def erase(self, name: str) -> None:
-        """Removes the node; its row stays while pods are on it."""
+        """Removes the node; its row remains while there are pods on it."""
         row = self.row_of.get(name)
         if row is None or not self.present[row]:
             return
@@ -223,12 +230,12 @@ class NodeColumns:
         self.release(name)
 
     def request(self, row: int, vector: NDArray[np.int64]) -> None:
-        """Adds what a pod on the row requests: int64[resource], negative for one that leaves."""
+        """Adds the request of a pod on the row: int64[resource], negative when the pod leaves."""
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """Returns `footprint` as a column of the resource matrices, without what no node offers: int64[resource]."""
+        """Returns the footprint as int64[resource], without the resources that no node offers."""
         vector = np.zeros(len(self.requested), np.int64)
         for name, amount in footprint.requests:
             index = self.resources.get(name)
@@ -262,11 +269,11 @@ class NodeColumns:
             self.requested = np.pad(self.requested, more)
 
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
-        known = self._taint_set_ids.get(taints)
-        if known is None:
-            known = self._taint_set_ids[taints] = len(self.taint_sets)
+        taint_set = self._taint_set_ids.get(taints)
+        if taint_set is None:
+            taint_set = self._taint_set_ids[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
-        return known
+        return taint_set
 
     def _write_images(self, row: int, old: Node | None, new: Node | None) -> None:
         before, after = image_sizes(old), image_sizes(new)

@@ -1,7 +1,7 @@
-"""The distinct amounts of resources on nodes: a rule that looks at nothing else runs once for each of them.
+"""The distinct amounts of resources on nodes: a rule that reads nothing else runs once for each of them.
 
-Nodes of one kind fill up in the same steps, so there are, as a rule, far fewer of them than nodes. Where no two nodes
-are alike, it costs one more look-up a row.
+Nodes of one kind fill up in the same steps, so there are usually far fewer distinct amounts than nodes. If no two nodes
+are alike, this costs one more look-up for each row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
-_MOST_UNUSED = 256  # nodes come by the same amounts again
-_NO_ID = -1  # of a row that has had no node and no pod yet
+_MAX_UNUSED = 256  # ids are kept for a while: other nodes may soon have the same amounts
+_NO_ID = -1  # the row has never had a node or a pod
 S = TypeVar("S", bound=np.generic)
 
 
@@ -31,16 +31,16 @@ class ResourceColumns(Protocol):
 
 
 RuleOfResources = Callable[[ResourceColumns, RowIndex], NDArray[S]]
-"""Gives a value for each of these columns, [column]."""
+"""Returns a value for each of these columns, [column]."""
 
 
 class DistinctResources:
-    """The distinct amounts of the nodes that a journal tells of.
+    """The distinct amounts on the nodes.
 
     Attributes:
         allocatable, requested: int64[resource, id]; there are more columns than ids.
-        id_of: intp[row]: the id of what stands on the row.
-        changes: by id: it stands for other amounts than before (topic RESOURCES).
+        id_of: intp[row]: the id of the amounts on the row.
+        changes: the ids that represent other amounts than before (topic RESOURCES).
     """
 
     allocatable: NDArray[np.int64]
@@ -48,11 +48,12 @@ class DistinctResources:
     id_of: Rows
 
     def __init__(self, nodes: NodeColumns, journal: Journal) -> None:
-        self._nodes, self._changed_rows = nodes, Cursor(journal, RESOURCES)
+        self._nodes = nodes
+        self._changed_rows = Cursor(journal, RESOURCES)
         self.changes = Journal()
 
     def __len__(self) -> int:
-        """Returns the number of ids, which are those below it; some are in no row any more."""
+        """Returns the number of ids, including those that no row has at present."""
         return len(self._fingerprints)
 
     def values(self, rule: RuleOfResources[S], rows: Rows) -> NDArray[S]:
@@ -60,11 +61,11 @@ class DistinctResources:
         if 2 * len(rows) < len(self._nodes.names):
             return rule(self._nodes, rows)
         self.follow()
-        found: NDArray[S] = rule(self, slice(len(self)))[self.id_of[rows]]
-        return found
+        values: NDArray[S] = rule(self, slice(len(self)))[self.id_of[rows]]
+        return values
 
     def follow(self) -> None:
-        """Takes in what has changed on the nodes."""
+        """Reads the changes of the nodes from the journal."""
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:
@@ -86,10 +87,10 @@ class DistinctResources:
         distinct = amounts[:, new]
         self.allocatable, self.requested = np.split(distinct, 2)
         self._uses = np.bincount(self.id_of[:count], minlength=distinct.shape[1]).tolist()
-        self._unused: dict[int, None] = {}  # the longest unused first
+        self._unused: dict[int, None] = {}  # in the order in which they became unused
         data, width = np.ascontiguousarray(distinct.T).tobytes(), 8 * len(distinct)
-        self._fingerprints = [data[at : at + width] for at in range(0, len(data), width)]
-        self._ids: dict[bytes, int] = {each: number for number, each in enumerate(self._fingerprints)}
+        self._fingerprints = [data[start : start + width] for start in range(0, len(data), width)]
+        self._ids: dict[bytes, int] = {fingerprint: number for number, fingerprint in enumerate(self._fingerprints)}
         self.changes.begin(RESOURCES)
 
     def _put(self, row: int, fingerprint: bytes) -> None:
@@ -110,7 +111,7 @@ class DistinctResources:
                 self._unused[old] = None
 
     def _new_id(self, fingerprint: bytes) -> int:
-        if len(self._unused) >= _MOST_UNUSED:
+        if len(self._unused) >= _MAX_UNUSED:
             new = next(iter(self._unused))
             del self._ids[self._fingerprints[new]]
             self._fingerprints[new] = fingerprint
@@ -120,6 +121,7 @@ class DistinctResources:
             self._uses.append(0)
             if new == self.requested.shape[1]:
                 more = ((0, 0), (0, max(new, 1)))
-                self.allocatable, self.requested = np.pad(self.allocatable, more), np.pad(self.requested, more)
+                self.allocatable = np.pad(self.allocatable, more)
+                self.requested = np.pad(self.requested, more)
         self._ids[fingerprint] = new
         return new

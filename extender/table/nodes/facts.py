@@ -1,7 +1,7 @@
-"""Columns of facts about nodes that no other column holds: conditions, annotations; and what is known of images.
+"""Columns of facts about nodes that no other column has, such as conditions and annotations; and the images on nodes.
 
-A fact is a function of a node. It is called once per node, and again when the node has changed; equal values share one
-id, so that a rule runs once per distinct value.
+A fact is a function of a node. It is called once for each node, and again when the node changes. Equal values share one
+id, so that a rule runs once for each distinct value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ F = TypeVar("F", bound=Hashable)
 
 
 class FactColumn(Generic[F]):
-    """One fact. `ids`: intp[capacity], index into `values`; rows without a node hold what they held last."""
+    """One fact about all nodes.
+
+    Attributes:
+        ids: intp[capacity]: index into `values`; a row without a node keeps its last one.
+    """
 
     def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
         self.fact = fact
@@ -38,38 +42,39 @@ class FactColumn(Generic[F]):
                 self.ids[row] = self._intern(self.fact(node))
 
     def _intern(self, value: F) -> int:
-        known = self._id_of.get(value)
-        if known is None:
-            known = self._id_of[value] = len(self.values)
+        number = self._id_of.get(value)
+        if number is None:
+            number = self._id_of[value] = len(self.values)
             self.values.append(value)
-        return known
+        return number
 
 
 class NodeFacts:
-    """The columns of all facts that rules use, by function: a module's own, not one made on the way."""
+    """The columns of all facts that rules use, by function. A fact is a function of a module, not a lambda."""
 
     def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
-        self._objects, self._journal = objects, journal
+        self._objects = objects
+        self._journal = journal
         self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
 
     def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
-        """Returns the column of a fact, up to date."""
-        column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # a key has its own type
+        """Returns the up-to-date column of a fact."""
+        column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
         if column is None:
             column = FactColumn(fact, self._journal)
-            self._columns[fact] = column  # type: ignore[assignment]  # as above
+            self._columns[fact] = column  # type: ignore[assignment]  # see above
         column.refresh(self._objects, capacity)
         return column
 
 
 class Image(NamedTuple):
-    """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
+    """An image and the rows that have it. Its size is the one reported first (upstream ImageStateSummary)."""
 
     size_bytes: int
     rows: set[int]
 
 
 def image_sizes(node: Node | None) -> Mapping[str, int]:
-    """Returns the sizes of the images on the node, by each of their names; of a name that is there twice the first."""
+    """Returns the size of each image on the node by each of its names; the first size if a name occurs twice."""
     images = node.status.images if node else None
     return {name: min(image.size_bytes, INT64_MAX) for image in reversed(images or ()) for name in image.names or ()}

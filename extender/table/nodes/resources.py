@@ -14,15 +14,15 @@ from collections.abc import Iterable
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
-"""The rows that no request names."""
+"""The rows that are computed: no request names these resources."""
 
 
 class OfferedResources:
-    """The resources that at least one node offers, and the built-in ones.
+    """The built-in resources, and those that at least one node offers.
 
     Attributes:
         index_of: the row of each resource in the matrices.
-        free: rows that no resource has any more; the next new ones get them.
+        free: rows that are not in use; the next new resources get them.
         size: the number of rows that have ever been in use.
         changes: how often a resource has got a row, or lost it.
     """

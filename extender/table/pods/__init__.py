@@ -1,5 +1,4 @@
-"""Pods as columns by slot, and what rules count of them by node: matches of selectors, affinity terms, host ports.
+"""Pods as columns by slot, and the counts by node that rules read: matches of selectors, affinity terms, host ports.
 
-In: pods that are placed and taken away. Out: standing counts, which each such pod changes by one. Begin with `columns`,
-then `matches`.
+In: pods that are placed and removed. Out: counts that each such pod updates. Start at `columns`.
 """

@@ -1,4 +1,4 @@
-"""The placed pods as columns: one slot a pod; host ports in use on each node (upstream HostPortInfo.CheckConflict)."""
+"""The placed pods as columns, one slot for each; and the host ports in use (upstream HostPortInfo.CheckConflict)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PodColumns:
         group: intp[slot]: the group's slot in `Matches`.
         terms: intp[slot]: the slot of its affinity terms in `Terms`, 0 if it has none.
         terminating: bool[slot].
-        requested: int64[resource, slot]: what the pod takes, by the indices of `NodeColumns.resources`.
-        infos: PodInfo by slot, None where free.
+        requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
+        infos: PodInfo by slot, None if the slot is free.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -43,7 +43,7 @@ class PodColumns:
         self.terminating = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.requested = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self._free: list[int] = []
-        self._partly_counted: set[int] = set()  # the slots of pods that request what no node offers
+        self._partly_counted: set[int] = set()  # slots of pods whose request includes resources that no node offers
 
     def __len__(self) -> int:
         return len(self.slot_of)
@@ -57,12 +57,12 @@ class PodColumns:
         return info
 
     def at(self, slots: Rows) -> list[PodInfo]:
-        """Returns the pods in many slots that are taken."""
+        """Returns the pods in the given slots, all of which are in use."""
         infos = self.infos
         return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
 
     def add(self, info: PodInfo, row: int, group: int, terms: int) -> int:
-        """Takes a slot for the pod; its UID must be new."""
+        """Puts the pod into a slot; its UID must be new."""
         assert info.uid not in self.slot_of
         slot = self._free.pop() if self._free else self._append()
         self.slot_of[info.uid] = slot
@@ -80,9 +80,9 @@ class PodColumns:
             self._partly_counted.add(slot)
 
     def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Counts again the pods that request resources which nodes have begun, or ceased, to offer.
+        """Computes again the requests that include resources which nodes have begun, or ceased, to offer.
 
-        Yields the row and the change of the request, int64[resource], of each of them.
+        Yields the row and the change, int64[resource], for each such pod.
         """
         missing = len(self._nodes.requested) - len(self.requested)
         self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
@@ -98,7 +98,7 @@ class PodColumns:
             yield int(self.row[slot]), self.requested[:, slot] - before
 
     def describe(self, slot: int, info: PodInfo) -> None:
-        """Replaces the pod in the slot by one that counts the same."""
+        """Replaces the pod in the slot by another version that counts the same."""
         self.infos[slot] = info
         self.priority[slot] = info.priority
         self.started[slot] = info.started_seconds
@@ -136,19 +136,19 @@ class PodColumns:
 
 
 class PortColumns:
-    """For each (protocol, port) the addresses in use and the rows that use them, with counts."""
+    """The addresses in use for each (protocol, port), with the number of pods by row."""
 
     def __init__(self) -> None:
         self._in_use: defaultdict[tuple[str, int], dict[str, dict[int, int]]] = defaultdict(dict)
 
     def add(self, ports: Iterable[HostPort], row: int) -> None:
-        """Counts a pod with these ports on `row`."""
+        """Adds a pod with these ports on `row`."""
         for protocol, port, ip in ports:
             rows = self._in_use[protocol, port].setdefault(ip, {})
             rows[row] = rows.get(row, 0) + 1
 
     def remove(self, ports: Iterable[HostPort], row: int) -> None:
-        """Takes a pod with these ports off `row`."""
+        """Removes a pod with these ports from `row`."""
         for protocol, port, ip in ports:
             addresses = self._in_use[protocol, port]
             addresses[ip][row] -= 1
@@ -160,7 +160,7 @@ class PortColumns:
                 del self._in_use[protocol, port]
 
     def in_use(self) -> dict[HostPort, dict[int, int]]:
-        """Returns every port that is in use, with the number of pods that use it by row."""
+        """Returns every port in use, with the number of pods that use it by row."""
         return {
             HostPort(protocol, port, ip): rows
             for (protocol, port), addresses in self._in_use.items()
@@ -168,7 +168,7 @@ class PortColumns:
         }
 
     def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
-        """Counts the conflicts with any of `ports` by row. 0.0.0.0 conflicts with every address."""
+        """Returns the number of conflicts with `ports` by row. 0.0.0.0 conflicts with every address."""
         taken: dict[int, int] = {}
         for port in ports:
             for rows in self._clashing(port):
@@ -177,7 +177,7 @@ class PortColumns:
         return taken
 
     def held(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
-        """Returns (row, port) of all that are in use and conflict with any of `ports`."""
+        """Returns (row, port) for every port in use that conflicts with any of `ports`."""
         return {
             (row, HostPort(port.protocol, port.port, ip))
             for port in ports
@@ -193,7 +193,7 @@ class PortColumns:
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
-    """Counts the conflicting pairs of a wanted and a taken port, as `PortColumns.conflicting` does."""
+    """Returns the number of conflicting pairs of a wanted and a taken port, as `PortColumns.conflicting` does."""
     return sum(
         (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
         for has in taken

@@ -1,7 +1,7 @@
-"""The labels of groups by slot: a selector is evaluated over all groups at once, whatever its operators.
+"""The labels of groups by slot, so that a selector with any operators is evaluated over all groups at once.
 
-Slots are filed under the namespace, the keys and the (key, value) pairs of their groups, so a requirement costs what it
-meets and not what there is; a selector like `key Exists` or `NotIn` over 20,000 groups is one pass of NumPy.
+Slots are filed under the namespace, the keys and the (key, value) pairs of their groups, so a requirement costs as much
+as the groups that it finds. A selector like `key Exists` or `NotIn` over 20,000 groups is one NumPy operation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class GroupLabels:
     """The groups that have pods, by slot.
 
     Attributes:
-        capacity: the width of the masks that `matching` gives.
+        capacity: the width of the masks that `matching` returns.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class GroupLabels:
         return self._groups[slot]
 
     def candidates(self, selector: Selector) -> Collection[Group]:
-        """Returns every group that the selector matches, and some that it does not match; each once."""
+        """Returns every group that matches the selector, and some that do not; each once."""
         pairs = filing_pairs(selector)
         if pairs is not None:
             return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]
@@ -65,14 +65,14 @@ class GroupLabels:
         return self._groups.values() if having is None else [self._groups[slot] for slot in having]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
-        """Returns bool[capacity]: the slot's group is in one of the namespaces (None: any) and matches."""
+        """Returns which slots match and are in one of the namespaces (None: any): bool[capacity]."""
         if selector.nothing:
             return np.zeros(self.capacity, np.bool_)
         mask = self._taken.copy()
         for requirement in selector.requirements:
             self._require(requirement, mask)
         if namespaces is not None:
-            mask &= self._mask(self._by_namespace.get(each) for each in namespaces)
+            mask &= self._mask(self._by_namespace.get(namespace) for namespace in namespaces)
         return mask
 
     def _require(self, requirement: Requirement, mask: BoolColumn) -> None:
@@ -87,13 +87,13 @@ class GroupLabels:
                 mask &= ~self._mask(having)
             case "DoesNotExist":
                 mask &= ~self._mask((self._by_key.get(key),))
-            case _:  # none that the API lets a label selector have
+            case _:  # the API allows no other operator in a label selector
                 for slot in np.flatnonzero(mask).tolist():
                     mask[slot] = requirement.matches(self._groups[slot].mapping)
 
     def _mask(self, slots: Iterable[Collection[int]]) -> BoolColumn:
         mask = np.zeros(self.capacity, np.bool_)
-        for each in slots:
-            if each:
-                mask[np.fromiter(each, np.intp, len(each))] = True
+        for filed in slots:
+            if filed:
+                mask[np.fromiter(filed, np.intp, len(filed))] = True
         return mask

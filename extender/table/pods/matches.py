@@ -1,7 +1,7 @@
-"""The number of pods on each node that a selector matches, kept as a standing answer.
+"""The number of pods on each node that match a selector, kept up to date.
 
-The first query for a selector counts the pods that stand; from then on each pod that comes or goes adds or subtracts
-one, so that asking again costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
+The first query for a selector counts the placed pods. Later each pod that comes or goes changes the counts, so that the
+same query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from extender.table.labels import BoolColumn, IntColumn, Rows, SelectorIndex
 from extender.table.podinfo import Group
 from extender.table.pods.group_labels import GroupLabels
 
-_MOST_KEPT = 512
+_MAX_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
 MOST_KEY_BYTES = 4 * 1024 * 1024
-"""What the questions may take whose answers a table keeps: a pod may have labels and terms of 3 MiB."""
+"""The memory for the queries whose counts a table keeps: a pod may have labels and terms of 3 MiB."""
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
-"""The answer to a larger question is not kept: it would take the place of many others."""
-_TEXT_BYTES = 50  # beside its letters
-_FEW_AMOUNTS = 16  # so many are added one by one before NumPy has begun
+"""The counts for a larger query are not kept, because they would replace many others."""
+_TEXT_BYTES = 50  # of a string object, without its characters
+_FEW_AMOUNTS = 16  # fewer are added faster one by one than with NumPy
 _FEW = 64
-"""So many groups are looked at one after another, more of them all at once."""
+"""Up to this number, groups are matched one by one; more are matched all at once."""
 
 
 def most_kept(capacity: int) -> int:
-    """Returns how many counts over so many rows are worth their memory: of 50,000 nodes one takes half a MiB."""
-    return min(_MOST_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
+    """Returns how many counts over so many rows may be kept: for 50,000 nodes one takes half a MiB."""
+    return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
 def key_bytes(texts: Iterable[str]) -> int:
-    """Returns about what these texts take in memory."""
+    """Returns approximately how much memory these texts take."""
     return sum(_TEXT_BYTES + len(text) for text in texts)
 
 
@@ -67,12 +67,12 @@ class NodeCounts:
             self.total += int(added.sum())
 
     def grow(self, capacity: int) -> None:
-        """Makes room for `capacity` rows."""
+        """Enlarges the counts to `capacity` rows."""
         self.by_node = np.pad(self.by_node, (0, capacity - len(self.by_node)))
 
 
 class PodCountQuery(NamedTuple):
-    """The pods to be counted. `namespaces` None: all of them."""
+    """The pods to count. `namespaces` None means all namespaces."""
 
     namespaces: frozenset[str] | None
     selector: Selector
@@ -80,9 +80,11 @@ class PodCountQuery(NamedTuple):
 
     @property
     def key_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximately how much memory it takes."""
         conditions = self.selector.requirements
-        return key_bytes(chain(self.namespaces or (), *((each.key, *each.values) for each in conditions)))
+        return key_bytes(
+            chain(self.namespaces or (), *((condition.key, *condition.values) for condition in conditions))
+        )
 
     def matches(self, group: Group) -> bool:
         if self.namespaces is not None and group.namespace not in self.namespaces:
@@ -91,22 +93,31 @@ class PodCountQuery(NamedTuple):
 
 
 class MatchCount(NodeCounts):
-    """The standing answer to one query.
+    """The counts for one query.
 
-    `groups`: the groups that it counts, where they are few; else `index` is its row in the matrix of matches, or -1.
+    Attributes:
+        groups: the groups that are counted, if they are few.
+        index: the row in the matrix of matches if they are many, else -1.
     """
 
     __slots__ = ("groups", "index", "query")
 
     def __init__(self, query: PodCountQuery, capacity: int) -> None:
         super().__init__(capacity)
-        self.query, self.index = query, -1
+        self.query = query
+        self.index = -1
         self.groups: set[Group] = set()
 
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group that has pods: its slot, where they stand (pods by row), and the narrow answers that count them."""
+    """A group that has pods.
+
+    Attributes:
+        slot: its slot.
+        standing, terminating: the number of pods by row.
+        answers: the counts with few groups that include this one.
+    """
 
     slot: int
     standing: Counter[int] = field(default_factory=Counter)
@@ -115,7 +126,7 @@ class GroupEntry:
 
 
 class _Places(NamedTuple):
-    """Every place where pods of a group stand, as columns: [place] each."""
+    """Every place with pods of a group, as columns: [place] each."""
 
     slot: Rows
     row: Rows
@@ -124,10 +135,10 @@ class _Places(NamedTuple):
 
 
 class Matches:
-    """All groups with pods, and the standing answers about them.
+    """All groups that have pods, and the counts that are kept.
 
-    An answer that few groups match is noted with each of them. One that many match is a row of `_wide`, bool[answer,
-    slot]: a query like `key Exists` costs a pass of NumPy over 20,000 groups, and not a step for each.
+    A count with few groups is listed in each of them. One with many groups is a row of `_wide`, bool[count, slot]: a
+    query like `key Exists` costs one NumPy operation over 20,000 groups instead of a step for each.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -141,23 +152,23 @@ class Matches:
         self._wide = np.zeros((0, self._labels.capacity), np.bool_)
         self._wide_answers: dict[int, MatchCount] = {}
         self._places: _Places | None = None
-        self._key_bytes = 0  # of all answers
+        self._key_bytes = 0  # of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """A pod of `group` stands on `row` now; returns the group's slot, which no other group has meanwhile."""
+        """Adds a pod of `group` on `row`; returns the group's slot, which is its own while it has pods."""
         entry = self._entries.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot
 
     def remove(self, group: Group, row: int, terminating: bool) -> None:
-        """A pod of `group` has left `row`."""
+        """Removes a pod of `group` from `row`."""
         entry = self._entries[group]
         self._count(entry, row, terminating, -1)
         if not entry.standing and not entry.terminating:
             self._dismiss(group)
 
     def count(self, query: PodCountQuery) -> MatchCount:
-        """Returns the standing answer, made now if the query was not asked before."""
+        """Returns the counts for the query, computed now if they are not kept."""
         answer = self._answers.get(query)
         if answer is None:
             return self._count_once(query) if query.key_bytes > LARGEST_KEY_BYTES else self._keep(query)
@@ -165,7 +176,7 @@ class Matches:
         return answer
 
     def queries(self) -> tuple[PodCountQuery, ...]:
-        """Returns the queries that have a standing answer."""
+        """Returns the queries whose counts are kept."""
         return tuple(self._answers)
 
     def groups(self) -> Mapping[Group, GroupEntry]:
@@ -173,24 +184,24 @@ class Matches:
         return self._entries
 
     def matching_groups(self, query: PodCountQuery) -> BoolColumn:
-        """Returns the group slots that the query finds: bool[slot]; those of no group do not count."""
+        """Returns which group slots match the query: bool[slot]; ignore slots without a group."""
         answer = self.count(query)
         if answer.index >= 0:
             wide: BoolColumn = self._wide[answer.index]
             return wide
-        found = np.zeros(self._slots, np.bool_)
-        found[[self._entries[group].slot for group in answer.groups]] = True
-        return found
+        matching = np.zeros(self._slots, np.bool_)
+        matching[[self._entries[group].slot for group in answer.groups]] = True
+        return matching
 
     def grow(self, capacity: int) -> None:
-        """Makes room for `capacity` rows."""
+        """Enlarges all counts to `capacity` rows."""
         if capacity != self._capacity:
             self._capacity = capacity
             for answer in self._answers.values():
                 answer.grow(capacity)
 
     def _count_once(self, query: PodCountQuery) -> MatchCount:
-        """Returns the answer to a query that is too large to be kept."""
+        """Returns the counts for a query that is too large to be kept."""
         answer = MatchCount(query, self._capacity)
         for slot in np.flatnonzero(self._labels.matching(query.namespaces, query.selector)).tolist():
             self._include(answer, self._labels.group(slot))
@@ -213,7 +224,7 @@ class Matches:
         return answer
 
     def _evaluate(self, answer: MatchCount) -> None:
-        """Finds the groups among many, and counts their pods."""
+        """Finds the matching groups among many, and counts their pods."""
         mask = self._labels.matching(answer.query.namespaces, answer.query.selector)
         slots = np.flatnonzero(mask)
         if len(slots) <= _FEW:

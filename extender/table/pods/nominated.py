@@ -1,4 +1,4 @@
-"""The pods that wait for a place on a node, as columns: a wave of preemptors may have thousands of them."""
+"""The nominated pods as columns: a wave of preemptors may have thousands of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AwaitedPods:
         return by_row
 
     def only(self, chosen: BoolColumn) -> AwaitedPods:
-        """Returns those that are chosen, bool[n]."""
+        """Returns the chosen ones, bool[n]."""
         infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
         return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
 
@@ -70,7 +70,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._columns = PodColumns(nodes)
-        self._schedulers: Counter[str] = Counter()  # of them, by schedulerName
+        self._schedulers: Counter[str] = Counter()  # the number of nominated pods by schedulerName
         self._rows_changed = Cursor(journal, TOPOLOGY)
 
     def __getitem__(self, node_name: str) -> Mapping[str, PodInfo]:
@@ -83,7 +83,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         return len(self._by_node)
 
     def nominate(self, info: PodInfo, node_name: str) -> None:
-        """Nominates the pod to run on the node, and no longer on another."""
+        """Nominates the pod to run on the node, replacing any earlier nomination."""
         self.withdraw(info.uid)
         self._node_of[info.uid] = node_name
         self._by_node.setdefault(node_name, {})[info.uid] = info
@@ -107,12 +107,12 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns.remove(uid)
 
     def recount(self) -> None:
-        """Counts the pods again that request resources which nodes have begun, or ceased, to offer."""
+        """Computes the requests again that include resources which nodes have begun, or ceased, to offer."""
         for _ in self._columns.recount():
             pass
 
     def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
-        """Returns those of the same or a higher priority than `pod`, of the schedulerNames that `awaits` tells."""
+        """Returns the pods with at least the priority of `pod` whose schedulerName `awaits` accepts."""
         if not self._by_node:
             return NOBODY
         if self._rows_changed.advance():
@@ -122,10 +122,10 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         if (own := columns.slot_of.get(pod.uid)) is not None:
             chosen[own] = False
         slots = np.flatnonzero(chosen)
-        found = AwaitedPods(columns.at(slots), columns.row[slots], columns.requested[:, slots])
+        awaited = AwaitedPods(columns.at(slots), columns.row[slots], columns.requested[:, slots])
         if all(awaits(name) for name in self._schedulers):
-            return found
-        return found.only(np.array([awaits(info.pod.spec.scheduler_name) for info in found.infos], np.bool_))
+            return awaited
+        return awaited.only(np.array([awaits(info.pod.spec.scheduler_name) for info in awaited.infos], np.bool_))
 
     def _find_rows(self) -> None:
         row_of, columns = self._nodes.row_of, self._columns

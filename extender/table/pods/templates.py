@@ -8,9 +8,9 @@ from extender.model.pod import Pod
 from extender.model.requests import is_resize_infeasible
 from extender.table.podinfo import Group, PodInfo
 
-_MOST_GROUPS, _FEWEST_GROUPS = 4096, 256
-_MOST_OF_A_GROUP = 10
-# None of these looks at a pod's name or UID, where it has no volumes and claims.
+_MAX_GROUPS, _MIN_GROUPS = 4096, 256
+_MAX_OF_A_GROUP = 10
+# In a pod without volumes and claims, none of these depends on its name or UID.
 _SHARED = (
     "requests",
     "requests_with_defaults",
@@ -28,22 +28,22 @@ _SHARED = (
 
 
 class Templates:
-    """The last few pods of each group that were not alike, while anybody has them; safe for several threads.
+    """The last few different pods of each group, while anything else refers to them; safe for several threads.
 
-    A group has several: before the kubelet has told of the containers and after, while a template is replaced, and
-    where the templates of several owners have the same labels.
+    A group has several different pods before and after the kubelet has reported their containers, while a template is
+    replaced, and if templates of several owners have the same labels.
     """
 
     def __init__(self) -> None:
         # By the hash of the group: the group itself, with up to 100,000 labels, would outlive its pods here.
         self._last: dict[int, list[ref[PodInfo]]] = {}
-        self._most_groups = _FEWEST_GROUPS
+        self._max_groups = _MIN_GROUPS
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
-        """Returns the pod with everything that a table reads of it; `before`: what is known of it so far.
+        """Returns the pod with everything that a table reads of it. `before` is the version known so far.
 
         Raises:
-            MalformedQuantity: the pod asks for what is no quantity.
+            MalformedQuantity: a request is not a quantity.
         """
         info = PodInfo(pod)
         if before is not None and before.pod.namespace == pod.namespace and before.pod.labels == pod.labels:
@@ -53,25 +53,25 @@ class Templates:
         if alike is None:
             info.precompute()
         if last:
-            info.group = last[0].group  # an equal one
-        others = [known for known in last if known is not alike]
-        self._keep(hash(info.group), [info, *others[: _MOST_OF_A_GROUP - 1]])
+            info.group = last[0].group  # equal, and so shared
+        others = [other for other in last if other is not alike]
+        self._keep(hash(info.group), [info, *others[: _MAX_OF_A_GROUP - 1]])
         return info
 
     def _living(self, group: Group) -> list[PodInfo]:
-        infos = [info for each in self._last.get(hash(group), ()) if (info := each()) is not None]
+        infos = [info for reference in self._last.get(hash(group), ()) if (info := reference()) is not None]
         return [info for info in infos if info.group == group]
 
     def _keep(self, group: int, infos: list[PodInfo]) -> None:
-        if len(self._last) >= self._most_groups and group not in self._last:
-            held = {group: last for group, last in list(self._last.items()) if any(each() for each in last)}
-            self._last = held if len(held) <= _MOST_GROUPS // 2 else {}
-            self._most_groups = max(2 * len(self._last), _FEWEST_GROUPS)
+        if len(self._last) >= self._max_groups and group not in self._last:
+            living = {group: last for group, last in list(self._last.items()) if any(info() for info in last)}
+            self._last = living if len(living) <= _MAX_GROUPS // 2 else {}
+            self._max_groups = max(2 * len(self._last), _MIN_GROUPS)
         self._last[group] = [ref(info) for info in infos]
 
 
 def twin(info: PodInfo, pod: Pod) -> PodInfo:
-    """Returns a pod with what was computed for that of `info`: the two differ in name, UID and node at most."""
+    """Returns a pod with what was computed for `info`; the two may differ only in name, UID and node."""
     if info.volumes:
         return PodInfo(pod)
     alike = PodInfo.__new__(PodInfo)
@@ -81,21 +81,21 @@ def twin(info: PodInfo, pod: Pod) -> PodInfo:
 
 
 def _share(one: PodInfo, other: PodInfo) -> bool:
-    """Gives the second pod what was computed for the first; returns False where that may not be the same."""
+    """Copies what was computed for the first pod to the second; returns False if it may differ."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):
         return False
-    for name in _SHARED:  # one by one: so Python keeps the names once for all, not with each
+    for name in _SHARED:  # one by one, so that all instances share one table of attribute names
         setattr(other, name, getattr(one, name))
     return True
 
 
-def _first_alike(known: list[PodInfo], info: PodInfo) -> PodInfo | None:
-    """Returns the first that has given the pod what was computed for it."""
-    return next((each for each in known if _share(each, info)), None)
+def _first_alike(infos: list[PodInfo], info: PodInfo) -> PodInfo | None:
+    """Returns the first of the pods from which the computed parts could be copied."""
+    return next((other for other in infos if _share(other, info)), None)
 
 
 def _alike(one: Pod, other: Pod) -> bool:
-    """Tells if all is equal that the shared parts are computed from, for pods of one namespace without volumes."""
+    """Returns True if everything is equal that the shared parts are computed from, for pods without volumes."""
     return (
         one.spec.containers == other.spec.containers
         and one.spec.init_containers == other.spec.init_containers
@@ -117,7 +117,7 @@ def _alike(one: Pod, other: Pod) -> bool:
 
 
 def of_one_template(one: Pod, other: Pod) -> bool:
-    """Returns True if no rule can tell the pods apart, for pods of one group without volumes."""
+    """Returns True if every rule treats the pods alike, for pods of one group without volumes."""
     return (
         one.spec.tolerations == other.spec.tolerations
         and one.spec.node_name == other.spec.node_name

@@ -1,11 +1,11 @@
 """Inter-pod (anti-)affinity terms of placed pods, and their effects on a pod that is to be placed.
 
-Terms are stored once for all pods that have equal ones. The effects on one kind of incoming pod are kept up to date as
-in `matches`: the terms are looked up the first time, and later each pod that comes or goes changes the sums.
+Terms are stored once for all pods with equal ones. The effects on one kind of incoming pod are kept up to date as in
+`matches`: the first time all terms are compared with it, and later each pod that comes or goes changes the sums.
 
-A pod may have 25,000 terms. So a term whose topology key no node has is not looked at, because it has no effect; the
-terms of one pod with the same effect are added up; and pods with many terms do not update the sums of every incoming
-pod, but have them computed again when they are needed.
+A pod may have 25,000 terms. So a term whose topology key no node has is ignored, because it has no effect; the terms of
+one pod with the same effect are added up; and if a pod with many terms comes, the kept sums are dropped and computed
+again when they are needed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeC
 
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
-_MOST_MATCHED = 10_000
-"""More terms times incoming pods are not matched when a pod comes."""
+_MAX_PAIRS_TO_MATCH = 10_000
+"""If more pairs of a term and an incoming pod would have to be compared, the kept effects are dropped instead."""
 
 
 class TermKind(Enum):
@@ -37,7 +37,7 @@ class TermKind(Enum):
 
 
 class Effect(NamedTuple):
-    """The effect of terms that match: they count, or weigh, for all nodes of a topology domain."""
+    """The effect of matching terms: they count, or weigh, for all nodes of a topology domain."""
 
     kind: TermKind
     topology_key: str
@@ -52,18 +52,18 @@ class HeldTerm(NamedTuple):
 
 
 class IncomingPod(NamedTuple):
-    """All that the terms of others can read of a pod."""
+    """Everything that the terms of other pods can read of a pod."""
 
     group: Group
     namespace_labels: frozenset[tuple[str, str]]
 
     @property
     def key_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximately how much memory it takes."""
         return key_bytes((self.group.namespace, *chain.from_iterable(self.group.labels)))
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
-        """Tells if the term matches the pod (upstream AffinityTerm.Matches)."""
+        """Returns True if the term matches the pod (upstream AffinityTerm.Matches)."""
         if self.group.namespace not in term.namespaces:
             selector = term.namespace_selector
             if selector.nothing or not selector.matches(dict(self.namespace_labels)):
@@ -89,7 +89,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The sums by effect for one kind of incoming pod."""
+    """The sums for one kind of incoming pod, by effect."""
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Holders:
         terms: the terms of one pod.
         filed: how often it has each of them, without those whose topology key no node has.
         rows: the number of pods by row.
-        sums: what each pod adds to the effects on incoming pods.
+        sums: the amount that each pod adds to each kept sum.
     """
 
     slot: int
@@ -115,9 +115,11 @@ class Holders:
 
 
 class Terms:
-    """All distinct sets of terms that placed pods have, and the effects that are kept of them.
+    """All distinct lists of terms that placed pods have, and the effects that are kept.
 
-    `changes`: how often a pod with terms has come or gone.
+    Attributes:
+        slots: the number of slots that were ever in use.
+        changes: how often a pod with terms has come or gone.
     """
 
     def __init__(self, capacity: int, labels: LabelColumns) -> None:
@@ -131,12 +133,13 @@ class Terms:
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
-        self._counts = self._key_bytes = 0  # of all answers
+        self._counts = 0  # of all answers
+        self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
-        """Counts the pod on `row`; returns the slot of its terms, NO_TERMS if it has none."""
+        """Adds the pod on `row`; returns the slot of its terms, NO_TERMS if it has none."""
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
@@ -145,7 +148,7 @@ class Terms:
         return holders.slot
 
     def remove(self, slot: int, row: int) -> None:
-        """Takes a pod whose terms have this slot off `row`."""
+        """Removes a pod whose terms have this slot from `row`."""
         if slot == NO_TERMS:
             return
         holders = self._by_slot[slot]
@@ -154,7 +157,7 @@ class Terms:
             self._dismiss(holders)
 
     def follow_labels(self) -> None:
-        """Begins to look at the terms whose topology key nodes have now, and ceases to look at others."""
+        """Takes in the terms whose topology key a node has now, and drops those whose key no node has."""
         if self._key_changes == self._labels.key_changes:
             return
         self._key_changes = self._labels.key_changes
@@ -162,17 +165,17 @@ class Terms:
         self._topology_keys = frozenset(self._labels)
         for holders in self._by_slot.values():
             filed = self._with_domains(holders.terms)
-            for held in holders.filed.keys() - filed.keys():
-                self._terms_by_selector.remove(held.term.selector, (holders.slot, held))
-            for held in filed.keys() - holders.filed.keys():
-                self._terms_by_selector.add(held.term.selector, (holders.slot, held))
+            for held_term in holders.filed.keys() - filed.keys():
+                self._terms_by_selector.remove(held_term.term.selector, (holders.slot, held_term))
+            for held_term in filed.keys() - holders.filed.keys():
+                self._terms_by_selector.add(held_term.term.selector, (holders.slot, held_term))
             holders.filed = filed
 
     def effects_on(self, incoming: IncomingPod, deadline: Deadline = NO_DEADLINE) -> TermEffects:
-        """Returns the effects that the terms of all placed pods have on the incoming pod, kept up to date.
+        """Returns the effects that the terms of all placed pods have on the incoming pod.
 
         Raises:
-            DeadlineExceeded: there are many terms, and nothing was kept of those that were looked at.
+            DeadlineExceeded: there are too many terms; nothing was kept.
         """
         answer = self._answers.get(incoming)
         if answer is None:
@@ -188,11 +191,11 @@ class Terms:
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns every set of terms that pods have."""
+        """Returns every list of terms that pods have."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
-        """Makes room for `capacity` rows."""
+        """Enlarges all sums to `capacity` rows."""
         if capacity != self._capacity:
             self._capacity = capacity
             for answer in self._answers.values():
@@ -200,13 +203,13 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns what one pod adds, by the slot of its terms and the effect."""
+        """Returns the amount that one pod adds, by the slot of its terms and the effect."""
         amounts: Counter[tuple[int, Effect]] = Counter()
-        for number, (slot, held) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
+        for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
                 deadline.check("the terms of other pods")
-            if incoming.is_matched_by(held.term):
-                amounts[slot, held.effect] += held.amount * self._by_slot[slot].filed[held]
+            if incoming.is_matched_by(held_term.term):
+                amounts[slot, held_term.effect] += held_term.amount * self._by_slot[slot].filed[held_term]
         return amounts
 
     def _sums(self, incoming: IncomingPod, amounts: Mapping[tuple[int, Effect], int]) -> TermEffects:
@@ -243,17 +246,17 @@ class Terms:
         self.slots = max(self.slots, slot + 1)
         filed = self._with_domains(terms)
         holders = self._holders[terms] = self._by_slot[slot] = Holders(slot, terms, filed)
-        for held in filed:
-            self._terms_by_selector.add(held.term.selector, (slot, held))
+        for held_term in filed:
+            self._terms_by_selector.add(held_term.term.selector, (slot, held_term))
         amounts: dict[TermEffects, Counter[Effect]] = {}
-        candidates = {held: self._answers_by_label.candidates(held.term.selector) for held in filed}
-        if sum(map(len, candidates.values())) > _MOST_MATCHED:
+        candidates = {held_term: self._answers_by_label.candidates(held_term.term.selector) for held_term in filed}
+        if sum(map(len, candidates.values())) > _MAX_PAIRS_TO_MATCH:
             self._drop_answers()
             return holders
-        for held, answers in candidates.items():
+        for held_term, answers in candidates.items():
             for answer in answers:
-                if answer.incoming.is_matched_by(held.term):
-                    amounts.setdefault(answer, Counter())[held.effect] += held.amount * filed[held]
+                if answer.incoming.is_matched_by(held_term.term):
+                    amounts.setdefault(answer, Counter())[held_term.effect] += held_term.amount * filed[held_term]
         for answer, by_effect in amounts.items():
             before = len(answer.effects)
             for effect, amount in by_effect.items():
@@ -262,16 +265,16 @@ class Terms:
         return holders
 
     def _dismiss(self, holders: Holders) -> None:
-        for held in holders.filed:
-            self._terms_by_selector.remove(held.term.selector, (holders.slot, held))
+        for held_term in holders.filed:
+            self._terms_by_selector.remove(held_term.term.selector, (holders.slot, held_term))
         for count in holders.sums:
             del count.amounts[holders.slot]
         del self._holders[holders.terms], self._by_slot[holders.slot]
         self._free.append(holders.slot)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
-        """Returns the terms whose topology key any node has; one that is written twice counts twice."""
-        return Counter(held for held in terms if held.effect.topology_key in self._topology_keys)
+        """Counts the terms whose topology key any node has; a term that is written twice counts twice."""
+        return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:
         for answer in self._answers.values():
@@ -296,7 +299,7 @@ class Terms:
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """Returns all terms of the pod, as they count for others."""
+    """Returns all terms of the pod as they count for other pods."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

@@ -1,5 +1,5 @@
-"""Volumes as the table keeps them: who uses which claim and disk, what is attached where, which volumes are unbound.
+"""The volumes of the table: who uses which claim and disk, what is attached where, which volumes are unbound.
 
 In: every change of pods, nodes, claims, volumes, CSINodes and VolumeAttachments. Out: columns by row and sets of slots
-for the volume rules. Begin with `storage.Storage`, which holds the others.
+for the volume rules. Start reading at `storage.Storage`, which owns the others.
 """

@@ -1,8 +1,8 @@
 """The CSI volumes attached to each node. Source: upstream nodevolumelimits CSILimits.
 
-A volume counts once for a node, however many pods there use it; so the unit is the pair of a volume and a node. A claim
-may resolve to another volume when the claim, its volume or its class changes: the journal tells, and the next reader
-resolves it again.
+A volume counts once on a node, no matter how many pods there use it, so the unit is the pair of a volume and a node. A
+claim may resolve to another volume when the claim, its volume or its class changes. The journal records that, and the
+next reader resolves the claim again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from extender.table.volumes.volume_pairs import VolumePairs
 
 
 class Attached(NamedTuple):
-    """The VolumeAttachment of this key, which keeps a volume on its node whether or not a pod uses it."""
+    """A VolumeAttachment, which keeps a volume on its node whether or not a pod uses it."""
 
     key: str
 
@@ -49,60 +49,62 @@ class Attachments:
     """The volumes that pods and VolumeAttachments put on nodes."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
-        self._nodes, self._pods, self._objects = nodes, pods, objects
+        self._nodes = nodes
+        self._pods = pods
+        self._objects = objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = VolumePairs()
         self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()  # use in _pairs by slot
-        self._held: dict[Attached, int] = {}  # pair
+        self._pair_of: dict[Attached, int] = {}
         self._resolved: ShrinkingDict[Source, ResolvedVolume] = ShrinkingDict()
         self._readers: ShrinkingDict[ObjectKey, set[Source]] = ShrinkingDict()
         self._faulty: dict[Attachable, Fault] = {}
         self._node_of: dict[Attached, str] = {}
         self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
-        self._unread: dict[Attachable, None] = {}  # of pods that have come since somebody asked
+        self._unresolved: dict[Attachable, None] = {}  # sources of pods that have come since the last reader
 
     # ---- changes
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """The pod stands in `slot` now."""
+        """Adds the pod in `slot`."""
         for source in info.attachables:
             self._users.setdefault(source, {})[slot] = None
             if source in self._resolved:
                 self._use(source, slot)
             else:
-                self._unread[source] = None
+                self._unresolved[source] = None
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for source in info.attachables:
-            if source not in self._users:  # a pod may name it twice
+            if source not in self._users:  # the pod names it twice
                 continue
             use = self._users[source].pop(slot, None)
             if use is not None:
                 self._pairs.drop_use(use)
             if not self._users[source]:
                 del self._users[source]
-                self._unlearn(source)
-                self._unread.pop(source, None)
+                self._drop_resolved(source)
+                self._unresolved.pop(source, None)
 
     # ---- reading
 
     def counted(self, driver: str, gone: BoolColumn | None = None) -> IntColumn:
-        """The number of volumes of a driver on each node: int64[row]. `gone`: bool[slot], pods to leave out."""
+        """Returns the number of volumes of a driver on each node: int64[row]. `gone`: bool[slot], pods to leave out."""
         self._refresh()
         return self._pairs.counted(driver, self._nodes.capacity, gone)
 
     def drivers(self) -> tuple[str, ...]:
-        """The drivers of all volumes that were ever used."""
+        """Returns the drivers of all volumes that were ever used."""
         self._refresh()
         return self._pairs.drivers()
 
     def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
-        """Tells the nodes where a pod uses the volume: bool[row]. `gone` as above."""
+        """Returns the nodes where a pod uses the volume: bool[row]. `gone`: see `counted`."""
         self._refresh()
         return self._pairs.used(volume, self._nodes.capacity, gone)
 
     def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
-        """The faults of pods' volumes, with the rows of those pods. `gone` as above."""
+        """Returns the faults of pods' volumes, with the rows of those pods. `gone`: see `counted`."""
         self._refresh()
         return {
             fault: self._pods.row[[slot for slot in self._users[source] if gone is None or not gone[slot]]]
@@ -112,7 +114,7 @@ class Attachments:
     # ---- catching up
 
     def _refresh(self) -> None:
-        changed, self._unread = self._changed() | self._unread, {}
+        changed, self._unresolved = self._changed() | self._unresolved, {}
         for source in changed:
             if isinstance(source, Attached):
                 self._reattach(source)
@@ -120,7 +122,7 @@ class Attachments:
                 self._reuse(source)
 
     def _changed(self) -> dict[Source, None]:
-        """Returns the sources that may be something else now, VolumeAttachments also where their node came or went."""
+        """Returns the sources that may resolve differently now; VolumeAttachments also if their node came or went."""
         changes = [(topic, cursor.read()) for topic, cursor in self._changes.items()]
         changed: dict[Source, None] = {}
         for topic, keys in changes:
@@ -129,25 +131,25 @@ class Attachments:
                     (*self._users, *self._node_of, *map(Attached, self._objects.all(VolumeAttachment)))
                 )
             for key in keys:
-                changed |= dict.fromkeys(self._concerned(topic, key))
+                changed |= dict.fromkeys(self._sources_of(topic, key))
         return changed
 
-    def _concerned(self, topic: str, key: str) -> Iterable[Source]:
+    def _sources_of(self, topic: str, key: str) -> Iterable[Source]:
         if topic == TOPOLOGY:
             return self._on_node.get(key, ())
         return (Attached(key),) if topic == _ATTACHMENT else self._readers.get((topic, key), ())
 
     def _reuse(self, source: Attachable) -> None:
         before = self._resolved.get(source, _UNKNOWN)
-        after = self._learn(source, csi_volume_of(source, self._objects))
+        after = self._set_resolved(source, csi_volume_of(source, self._objects))
         for slot, use in self._users[source].items():
-            if use is None or before.found != after.found:
+            if use is None or before.volume != after.volume:
                 if use is not None:
                     self._pairs.drop_use(use)
                 self._use(source, slot)
 
     def _use(self, source: Attachable, slot: int) -> None:
-        volume = self._resolved[source].found
+        volume = self._resolved[source].volume
         if isinstance(volume, CSIVolume):
             self._users[source][slot] = self._pairs.add_use(volume, int(self._pods.row[slot]), slot)
         else:
@@ -157,34 +159,34 @@ class Attachments:
         self._detach(source)
         attachment = self._objects.get(VolumeAttachment, source.key)
         if attachment is None:
-            self._unlearn(source)
+            self._drop_resolved(source)
             return
         node = self._node_of[source] = attachment.spec.node_name
         self._on_node[node].add(source)
-        volume = self._learn(source, attached_volume(attachment, self._objects)).found
+        volume = self._set_resolved(source, attached_volume(attachment, self._objects)).volume
         row = self._nodes.row_of.get(node)
         if isinstance(volume, CSIVolume) and row is not None:
-            self._held[source] = self._pairs.attach(volume, row)
+            self._pair_of[source] = self._pairs.attach(volume, row)
 
     def _detach(self, source: Attached) -> None:
-        if source in self._held:
-            self._pairs.detach(self._held.pop(source))
+        if source in self._pair_of:
+            self._pairs.detach(self._pair_of.pop(source))
         node = self._node_of.pop(source, None)
         if node is not None:
             self._on_node[node].discard(source)
             if not self._on_node[node]:
                 del self._on_node[node]
 
-    def _learn(self, source: Source, resolved: ResolvedVolume) -> ResolvedVolume:
-        self._unlearn(source)
+    def _set_resolved(self, source: Source, resolved: ResolvedVolume) -> ResolvedVolume:
+        self._drop_resolved(source)
         self._resolved[source] = resolved
-        if isinstance(resolved.found, Fault) and not isinstance(source, Attached):
-            self._faulty[source] = resolved.found
+        if isinstance(resolved.volume, Fault) and not isinstance(source, Attached):
+            self._faulty[source] = resolved.volume
         for key in resolved.read:
             self._readers.setdefault(key, set()).add(source)
         return resolved
 
-    def _unlearn(self, source: Source) -> None:
+    def _drop_resolved(self, source: Source) -> None:
         if not isinstance(source, Attached):
             self._faulty.pop(source, None)
         for key in self._resolved.pop(source, _UNKNOWN).read:

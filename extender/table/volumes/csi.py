@@ -1,4 +1,4 @@
-"""CSINodes as columns, and claims, inline volumes and VolumeAttachments resolved to CSI volumes.
+"""CSINodes as columns; and the CSI volumes behind claims, inline volumes and VolumeAttachments.
 
 Source: upstream CSILimits.getCSIDriverInfo.
 """
@@ -35,30 +35,27 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class MissingClaim(NamedTuple):
-    """The claim of this key does not exist."""
+    """The claim with this key does not exist."""
 
     use: ClaimUse
-
-
-Found = CSIVolume | Fault | MissingClaim | None
 
 
 class ResolvedVolume(NamedTuple):
     """The volume of a claim, an inline volume or an attachment.
 
     Attributes:
-        found: the volume, or the fault that hides it; None: nothing that a driver attaches.
-        migrated: it is an in-tree volume, attached by a driver only where the node has a CSINode.
-        read: kind and key of the objects that it depends on, existing or not.
+        volume: the volume, or the reason why it is not known; None if no driver attaches it.
+        migrated: it is an in-tree volume, which a driver attaches only on a node that has a CSINode.
+        read: kind and key of the objects that it depends on, whether or not they exist.
     """
 
-    found: Found
+    volume: CSIVolume | Fault | MissingClaim | None
     migrated: bool = False
     read: tuple[ObjectKey, ...] = ()
 
 
 def csi_volume_of(source: Attachable, objects: Objects) -> ResolvedVolume:
-    """The volume of a claim or an inline volume."""
+    """Returns the volume of a claim or an inline volume."""
     if isinstance(source, InlineVolume):
         return ResolvedVolume(_countable(source.volume), migrated=True)
     read = (("PersistentVolumeClaim", source.key),)
@@ -73,7 +70,7 @@ def csi_volume_of(source: Attachable, objects: Objects) -> ResolvedVolume:
 
 
 def attached_volume(attachment: VolumeAttachment, objects: Objects) -> ResolvedVolume:
-    """The volume that a VolumeAttachment attaches."""
+    """Returns the volume that a VolumeAttachment attaches."""
     name = attachment.spec.source.persistent_volume_name
     if not attachment.spec.attacher or name is None:
         return ResolvedVolume(None)
@@ -90,7 +87,7 @@ def _of_claim(claim: PersistentVolumeClaim, objects: Objects, read: tuple[Object
         volume = objects.get(PersistentVolume, claim.spec.volume_name)
         if volume is not None:
             return _of_volume(volume, read)
-    # Not bound yet, or bound to a volume that is gone: the class names the driver that will provision one.
+    # It is not bound yet, or its volume is gone: the class names the driver that will provision one.
     if not claim.class_name:
         return ResolvedVolume(None, read=read)
     read = (*read, ("StorageClass", claim.class_name))
@@ -98,7 +95,7 @@ def _of_claim(claim: PersistentVolumeClaim, objects: Objects, read: tuple[Object
     if storage_class is None or storage_class.provisioner in UNCOUNTED_PLUGINS:
         return ResolvedVolume(None, read=read)
     provisioner = storage_class.provisioner
-    volume_to_be = CSIVolume(MIGRATED_PLUGINS.get(provisioner, provisioner), f"to be made for {claim.key}")
+    volume_to_be = CSIVolume(MIGRATED_PLUGINS.get(provisioner, provisioner), f"to be provisioned for {claim.key}")
     return ResolvedVolume(_countable(volume_to_be), provisioner in MIGRATED_PLUGINS, read)
 
 
@@ -114,10 +111,11 @@ def _countable(found: CSIVolume | Fault | None) -> CSIVolume | Fault | None:
 
 
 class CSINodes:
-    """Columns over node rows, brought up to date by the next reader."""
+    """Columns over node rows, updated when they are read."""
 
     def __init__(self, nodes: NodeColumns, objects: Objects, journal: Journal) -> None:
-        self._nodes, self._objects = nodes, objects
+        self._nodes = nodes
+        self._objects = objects
         self._changed_names = Cursor(journal, TOPOLOGY, CSINode.__name__)
         self._known = np.zeros(0, np.bool_)
         self._limited = np.zeros(0, np.bool_)
@@ -127,27 +125,27 @@ class CSINodes:
         self._row_of: dict[str, int] = {}
 
     def known(self) -> BoolColumn:
-        """Tells the nodes with a CSINode: bool[row]."""
+        """Returns the nodes that have a CSINode: bool[row]."""
         self._refresh()
         return self._known
 
     def limited(self) -> BoolColumn:
-        """Tells the nodes with a limit for any driver: bool[row]."""
+        """Returns the nodes that have a limit for any driver: bool[row]."""
         self._refresh()
         return self._limited
 
     def limit(self, driver: str) -> IntColumn:
-        """The number of volumes of the driver that a node can have, or NO_LIMIT: int64[row]."""
+        """Returns how many volumes of the driver a node can have, or NO_LIMIT: int64[row]."""
         self._refresh()
         return self._limits.get(driver, np.full(len(self._known), NO_LIMIT))
 
     def has_driver(self, driver: str) -> BoolColumn:
-        """Tells the nodes where the driver is installed: bool[row]."""
+        """Returns the nodes where the driver is installed: bool[row]."""
         self._refresh()
         return self._drivers.get(driver, np.zeros(len(self._known), np.bool_))
 
     def migrated(self, plugin: str) -> BoolColumn:
-        """Tells the nodes that leave the in-tree plugin's volumes to its CSI driver: bool[row]."""
+        """Returns the nodes where the CSI driver handles the in-tree plugin's volumes: bool[row]."""
         self._refresh()
         return self._migrated.get(plugin, np.zeros(len(self._known), np.bool_))
 
@@ -193,7 +191,8 @@ class CSINodes:
 
     def _grow(self, capacity: int) -> None:
         more = (0, capacity - len(self._known))
-        self._known, self._limited = np.pad(self._known, more), np.pad(self._limited, more)
+        self._known = np.pad(self._known, more)
+        self._limited = np.pad(self._limited, more)
         for columns in (self._drivers, self._migrated):
             columns.update({key: np.pad(flags, more) for key, flags in columns.items()})
         self._limits = {key: np.pad(limits, more, constant_values=NO_LIMIT) for key, limits in self._limits.items()}

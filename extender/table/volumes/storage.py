@@ -1,4 +1,4 @@
-"""The table's columns and indices of volumes: one place that is told of every change."""
+"""The table's columns and indices of volumes, and the class that passes every change to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from extender.table.volumes.csi import CSINodes
 
 
 class VolumeTraits(NamedTuple):
-    """The properties that a claim matches besides size and node affinity; many volumes have the same."""
+    """The properties that a claim must match besides size and node affinity; many volumes share them."""
 
     access_modes: frozenset[str]
     volume_mode: str
@@ -31,7 +31,7 @@ class VolumeTraits(NamedTuple):
 
 
 class UnboundVolume(NamedTuple):
-    """A volume, its size and traits. `selector_key` is equal for equal node affinities."""
+    """A volume with its size and traits. `selector_key` is equal for equal node affinities."""
 
     volume: PersistentVolume
     nanos: int
@@ -41,37 +41,37 @@ class UnboundVolume(NamedTuple):
 
 
 class UnboundVolumes:
-    """The volumes without a claimRef by storage class, and those with one by the claim."""
+    """The volumes without a claimRef by storage class, and those with one by claim."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._free: defaultdict[str, dict[str, UnboundVolume]] = defaultdict(dict)
         self._reserved: defaultdict[str, dict[str, UnboundVolume]] = defaultdict(dict)
-        self._known: dict[str, PersistentVolume] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
 
     def set(self, volume: PersistentVolume) -> None:
         self.remove(volume.name)
-        self._known[volume.name] = volume
+        self._volumes[volume.name] = volume
         self._volumes_beside(volume)[volume.name] = _unbound(volume)
         self._note(volume)
 
     def remove(self, name: str) -> None:
-        """Forgets the volume; an unknown name is ignored."""
-        volume = self._known.pop(name, None)
+        """Removes the volume; an unknown name is ignored."""
+        volume = self._volumes.pop(name, None)
         if volume is not None:
             del self._volumes_beside(volume)[name]
             self._note(volume)
 
     def free(self, class_name: str) -> Collection[UnboundVolume]:
-        """The volumes of a class without a claimRef."""
+        """Returns the volumes of a class that have no claimRef."""
         return self._free.get(class_name, {}).values()
 
     def reserved(self, claim_key: str) -> Collection[UnboundVolume]:
-        """The volumes whose claimRef names the claim, bound to it or not."""
+        """Returns the volumes whose claimRef names the claim, bound to it or not."""
         return self._reserved.get(claim_key, {}).values()
 
     def names(self) -> dict[tuple[str, str], frozenset[str]]:
-        """The names of all volumes, by ("free", class) and ("reserved", claim)."""
+        """Returns the names of all volumes, by ("free", class) and ("reserved", claim)."""
         free = {("free", class_name): frozenset(volumes) for class_name, volumes in self._free.items() if volumes}
         return free | {("reserved", claim): frozenset(volumes) for claim, volumes in self._reserved.items() if volumes}
 
@@ -99,7 +99,7 @@ def _unbound(volume: PersistentVolume) -> UnboundVolume:
     return UnboundVolume(volume, nanos, units_from_nano(nanos), traits, msgspec.msgpack.encode(volume.node_selector))
 
 
-_NOBODY: frozenset[int] = frozenset()
+_NO_SLOTS: frozenset[int] = frozenset()
 
 
 class Storage:
@@ -112,7 +112,7 @@ class Storage:
         self.unbound = UnboundVolumes(journal)
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """The pod stands in `slot` now."""
+        """Adds the pod in `slot`."""
         if info.volumes:
             self.usage.add(info, slot)
             self.attachments.add(info, slot)
@@ -124,14 +124,17 @@ class Storage:
 
 
 class VolumeUsage:
-    """The pod slots that use claims and inline disks; claims of ephemeral volumes have one user and are left out."""
+    """The slots of the pods that use each claim and inline disk.
+
+    Claims of ephemeral volumes are left out, because only one pod uses them.
+    """
 
     def __init__(self) -> None:
         self._claims: ShrinkingDict[str, set[int]] = ShrinkingDict()
         self._disks: ShrinkingDict[Disk, dict[int, bool]] = ShrinkingDict()
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """The pod stands in `slot` now."""
+        """Adds the pod in `slot`."""
         for use in _shared(info):
             self._claims.setdefault(use.key, set()).add(slot)
         for disk, read_only in info.mounts:
@@ -149,23 +152,23 @@ class VolumeUsage:
                 del self._disks[disk]
 
     def claims(self) -> Mapping[str, set[int]]:
-        """The slots of the users of every claim in use."""
+        """Returns the slots of the users of every claim in use."""
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """For every inline disk in use the slots of its users, each with True if it only reads."""
+        """Returns for every inline disk in use the slots of its users; True for those that only read."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
-        """The slots of the pods that use the claim of this key."""
-        return self._claims.get(claim, _NOBODY)
+        """Returns the slots of the pods that use the claim with this key."""
+        return self._claims.get(claim, _NO_SLOTS)
 
     def users_of_any(self, names: frozenset[str]) -> set[int]:
-        """The slots of the pods that use a claim with one of these names, in whatever namespace."""
+        """Returns the slots of the pods that use a claim with one of these names, in any namespace."""
         return {slot for key, slots in self._claims.items() if key.partition("/")[2] in names for slot in slots}
 
     def clashing(self, mounts: Iterable[Mount]) -> set[int]:
-        """The slots of the pods whose use of one of the disks conflicts with `mounts`."""
+        """Returns the slots of the pods whose use of a disk conflicts with `mounts`."""
         return set(self._clashing(mounts))
 
     def _clashing(self, mounts: Iterable[Mount]) -> Iterator[int]:

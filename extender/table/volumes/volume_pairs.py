@@ -13,7 +13,7 @@ _FREE = -1
 
 
 class VolumePairs:
-    """One slot for each pair, one slot for each use of a pair by a pod."""
+    """One slot for each pair, and one slot for each use of a pair by a pod."""
 
     def __init__(self) -> None:
         self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()  # pair by row
@@ -29,7 +29,7 @@ class VolumePairs:
         self._free_uses = list(range(_FIRST_CAPACITY))
 
     def add_use(self, volume: CSIVolume, row: int, slot: int) -> int:
-        """The pod in `slot` on `row` uses the volume; returns the use."""
+        """Adds a use of the volume by the pod in `slot` on `row`; returns the use."""
         pair = self._pair(volume, row)
         if not self._free_uses:
             self._grow_uses()
@@ -39,7 +39,7 @@ class VolumePairs:
         return use
 
     def drop_use(self, use: int) -> None:
-        """The pod stops using the volume."""
+        """Removes a use."""
         pair = int(self._use_pair[use])
         self._use_pair[use] = _FREE
         self._free_uses.append(use)
@@ -47,28 +47,28 @@ class VolumePairs:
         self._release(pair)
 
     def attach(self, volume: CSIVolume, row: int) -> int:
-        """A VolumeAttachment puts the volume on `row`; returns the pair."""
+        """Adds a VolumeAttachment of the volume on `row`; returns the pair."""
         pair = self._pair(volume, row)
         self._attachments[pair] += 1
         return pair
 
     def detach(self, pair: int) -> None:
-        """The VolumeAttachment is gone."""
+        """Removes a VolumeAttachment from the pair."""
         self._attachments[pair] -= 1
         self._release(pair)
 
     def drivers(self) -> tuple[str, ...]:
-        """The drivers of all volumes that were ever used."""
+        """Returns the drivers of all volumes that were ever used."""
         return tuple(self._drivers)
 
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
-        """The number of volumes of the driver on each row: int64[capacity]."""
+        """Returns the number of volumes of the driver on each row: int64[capacity]."""
         there = (self._uses_without(gone) > 0) | (self._attachments > 0)
         there &= self._driver == self._drivers.get(driver, _FREE - 1)
         return np.bincount(self._row[there], minlength=capacity)
 
     def used(self, volume: CSIVolume, capacity: int, gone: BoolColumn | None) -> BoolColumn:
-        """Tells the rows where pods use the volume: bool[capacity]."""
+        """Returns the rows where pods use the volume: bool[capacity]."""
         used = np.zeros(capacity, np.bool_)
         pairs = list(self._pair_of.get(volume, {}).values())
         used[self._row[pairs]] = self._uses_without(gone)[pairs] > 0

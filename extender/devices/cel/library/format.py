@@ -1,4 +1,4 @@
-"""Strings of values (string.format), and the formats that strings may have (format.named).
+"""The formatting of values as strings (string.format), and the named formats of strings (format.named).
 
 Source: k8s.io/apiserver/pkg/cel/library/format.go, k8s.io/apimachinery/pkg/util/validation.
 """
@@ -34,7 +34,7 @@ _UNBOUNDED = {math.inf: "+Inf", -math.inf: "-Inf"}
 
 
 def go_float(number: float) -> str:
-    """The shortest text that is the number again."""
+    """Returns the shortest text that is read as the same number."""
     if not math.isfinite(number):
         return _UNBOUNDED.get(number, "NaN")
     decimal = Decimal(repr(number))
@@ -48,8 +48,8 @@ def go_float(number: float) -> str:
 
 
 def formatted(template: str, arguments: list[Any]) -> str:
-    """The template with its clauses replaced by the arguments, one after another."""
-    left = iter(arguments)
+    """Returns the template with its clauses replaced by the arguments in order."""
+    remaining = iter(arguments)
 
     def clause(match: re.Match[str]) -> str:
         if match[1]:
@@ -57,7 +57,7 @@ def formatted(template: str, arguments: list[Any]) -> str:
         if match[3] not in _CLAUSES:
             raise EvaluationError(f'could not parse formatting clause: unrecognized formatting clause "{match[3]}"')
         try:
-            argument = next(left)
+            argument = next(remaining)
         except StopIteration:
             raise EvaluationError(f"index {len(arguments)} out of range") from None
         precision = 6 if match[2] is None else int(match[2][:_PRECISION_DIGITS])
@@ -148,7 +148,7 @@ def _dns_label(text: str) -> Faults:
 
 
 def _prefix(check: Callable[[str], Faults]) -> Callable[[str], Faults]:
-    """Allows a dash at the end, which a generated name goes on after."""
+    """Allows a dash at the end, because a generated name continues after it."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -175,7 +175,7 @@ def _date(text: str) -> Faults:
     try:
         if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
             raise ValueError(text)
-        date.fromisoformat(re.sub("^0000", "2000", text))  # Go has a year 0, a leap year as 2000 is
+        date.fromisoformat(re.sub("^0000", "2000", text))  # Go has a year 0, which is a leap year like 2000
     except ValueError:
         yield "invalid date"
 
@@ -192,7 +192,7 @@ def _byte(text: str) -> Faults:
 
 
 def parse_url(text: str) -> SplitResult | None:
-    """The URL, absolute or with an absolute path (url.ParseRequestURI)."""
+    """Returns the URL, absolute or with an absolute path (url.ParseRequestURI)."""
     if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
         return None
     try:

@@ -1,6 +1,6 @@
 """The operators of CEL, its conversions, and the functions of strings.
 
-By signature: `receiver::name(parameters) result` for a method, else `name(parameters) result`; A and B are any types.
+Signatures are `receiver::name(parameters) result` for a method, else `name(parameters) result`; A and B are any types.
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
 """
 
@@ -39,7 +39,7 @@ def fail(message: str) -> Any:
 
 
 def checked(function: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Arithmetic of integers that fails where the result is none of 64 bits."""
+    """Returns integer arithmetic that fails if the result does not fit into 64 bits."""
 
     def apply(left: int, right: int) -> int:
         result, unsigned = function(left, right), isinstance(left, Uint)
@@ -76,8 +76,8 @@ def _index(values: list[Any], at: int) -> Any:
 def _lookup(mapping: dict[Any, Any], key: object) -> Any:
     if isinstance(key, str) and hasattr(mapping, "__missing__"):
         return mapping[key]
-    found = find(mapping, key)
-    return found.value if found.present else fail(f"no such key: {key}")
+    value = find(mapping, key)
+    return value.value if value.present else fail(f"no such key: {key}")
 
 
 def _optional_index(value: Any, key: Any) -> OptionalValue:
@@ -93,7 +93,7 @@ def _chained(function: Callable[[Any, Any], OptionalValue]) -> Callable[[Optiona
 def _number(text: str, within: range) -> int:
     number: int | None = (
         attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
-    )  # None: of 4,300 digits too
+    )  # None also for numbers of 4,300 digits
     if number is None or number not in within:
         raise EvaluationError("type conversion error: invalid syntax")
     return number
@@ -187,7 +187,7 @@ def _concatenated(left: Any, right: Any) -> Any:
 def _differ(left: Any, right: Any) -> bool:
     try:
         return not equal(left, right)
-    except EvaluationError:  # so cel-go has it
+    except EvaluationError:  # as in cel-go
         return True
 
 

@@ -49,7 +49,7 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 
 
 def sorted_by(values: list[Any], keys: list[Any]) -> list[Any]:
-    """The values in the order of their keys, which must be comparable and of one type."""
+    """Returns the values in the order of their keys, which must be comparable and of one type."""
     if keys and any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
     ordered = cmp_to_key(compare)
@@ -80,12 +80,12 @@ def _extreme(name: str, sign: int) -> Callable[[list[Any]], Any]:
 
 
 def _position(values: Iterable[Any], value: object) -> int:
-    return next((at for at, each in enumerate(values) if contains((value,), each)), -1)
+    return next((index for index, element in enumerate(values) if contains((element,), value)), -1)
 
 
 def _last_position(values: list[Any], value: object) -> int:
-    found = _position(reversed(values), value)
-    return found if found < 0 else len(values) - 1 - found
+    index = _position(reversed(values), value)
+    return index if index < 0 else len(values) - 1 - index
 
 
 def _is_zero(value: Any) -> bool:
@@ -115,18 +115,22 @@ LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
     "list(A)::first() optional(A)": lambda values: OptionalValue(True, values[0]) if values else NONE,
     "list(A)::last() optional(A)": lambda values: OptionalValue(True, values[-1]) if values else NONE,
-    "sets.contains(list(A), list(A)) bool": lambda left, right: all(contains(left, each) for each in right),
+    "sets.contains(list(A), list(A)) bool": lambda left, right: all(contains(left, element) for element in right),
     "sets.equivalent(list(A), list(A)) bool": lambda left, right: (
-        all(contains(left, each) for each in right) and all(contains(right, each) for each in left)
+        all(contains(left, element) for element in right) and all(contains(right, element) for element in left)
     ),
-    "sets.intersects(list(A), list(A)) bool": lambda left, right: any(contains(right, each) for each in left),
+    "sets.intersects(list(A), list(A)) bool": lambda left, right: any(contains(right, element) for element in left),
     "optional.of(A) optional(A)": lambda value: OptionalValue(True, value),
     "optional.ofNonZeroValue(A) optional(A)": lambda value: NONE if _is_zero(value) else OptionalValue(True, value),
     "optional.none() optional(A)": lambda: NONE,
-    "optional.unwrap(list(optional(A))) list(A)": lambda values: [each.value for each in values if each.present],
-    "list(optional(A))::unwrapOpt() list(A)": lambda values: [each.value for each in values if each.present],
-    "optional(A)::value() A": lambda each: each.value if each.present else fail("optional.none() dereference"),
-    "optional(A)::hasValue() bool": lambda each: each.present,
-    "optional(A)::or(optional(A)) optional(A)": lambda each, other: each if each.present else other,
-    "optional(A)::orValue(A) A": lambda each, other: each.value if each.present else other,
+    "optional.unwrap(list(optional(A))) list(A)": lambda values: [
+        optional.value for optional in values if optional.present
+    ],
+    "list(optional(A))::unwrapOpt() list(A)": lambda values: [
+        optional.value for optional in values if optional.present
+    ],
+    "optional(A)::value() A": lambda value: value.value if value.present else fail("optional.none() dereference"),
+    "optional(A)::hasValue() bool": lambda value: value.present,
+    "optional(A)::or(optional(A)) optional(A)": lambda value, other: value if value.present else other,
+    "optional(A)::orValue(A) A": lambda value, other: value.value if value.present else other,
 }

@@ -1,6 +1,6 @@
-"""Quantities, versions, addresses, URLs and regular expressions; the table of all functions by name, and their costs.
+"""The table of all functions by name, with their costs; and quantities, versions, addresses, URLs, regular expressions.
 
-Source: k8s.io/apiserver/pkg/cel/library; of the costs cel-go interpreter/runtimecost.go, and cost.go there.
+Source: k8s.io/apiserver/pkg/cel/library. Source of the costs: cel-go interpreter/runtimecost.go and cost.go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from extender.devices.cel.library.lists import LIST_FUNCTIONS
 from extender.devices.cel.library.times import TIME_FUNCTIONS
 from extender.devices.cel.values import OptionalValue, Quantity, Semver
 
-_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # for one unit
+_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # cost one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
 _EACH_BY_EACH = frozenset(("distinct", "sets.contains", "sets.equivalent", "sets.intersects"))
 _SEARCHES = frozenset(("matches", "find", "findAll"))
@@ -35,7 +35,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
     sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
         budget.spend(sizes[0] * sizes[-1])
-    elif name in _SEARCHES:  # by an automaton in Python: each character costs
+    elif name in _SEARCHES:  # a search by an automaton in Python costs much for each character
         budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)
@@ -43,17 +43,18 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
 
 
 def _size(value: Any, most: int) -> int:
-    """Returns the units that it takes to read a value, whatever is shared in it; it stops beyond `most`."""
-    size, pending = 0, [value]
+    """Returns the units for reading a value, including everything nested in it; stops counting beyond `most`."""
+    size = 0
+    pending = [value]
     while pending and size <= most:
-        each = pending.pop()
-        if isinstance(each, str | bytes):
-            size += len(each) // _CHARACTERS
-        elif isinstance(each, list | dict):
-            size += len(each)
-            pending.extend(each.values() if isinstance(each, dict) else each)
-        elif isinstance(each, OptionalValue):
-            pending.append(each.value)
+        part = pending.pop()
+        if isinstance(part, str | bytes):
+            size += len(part) // _CHARACTERS
+        elif isinstance(part, list | dict):
+            size += len(part)
+            pending.extend(part.values() if isinstance(part, dict) else part)
+        elif isinstance(part, OptionalValue):
+            pending.append(part.value)
     return size
 
 
@@ -62,7 +63,7 @@ _SIGNATURE = re.compile(r"(?:(\S+)::)?([^\s(]+)\((.*)\) (\S+)")
 
 
 class Overload(NamedTuple):
-    """A function for one list of parameter types; of a method the receiver's type is the first."""
+    """A function for one list of parameter types. In a method, the type of the receiver is the first."""
 
     name: str
     method: bool

@@ -1,7 +1,7 @@
-"""Regular expressions in linear time, as RE2 and Go's regexp find them: leftmost first, without backtracking.
+"""Regular expressions in linear time, with the results of RE2 and Go's regexp: leftmost first, without backtracking.
 
-A claim's author writes the expression, so Python's own `re` is no choice: it may take exponential time. Its parser is
-used; what RE2 does not have (look-around, references to groups) is refused.
+The author of a claim writes the expression, so Python's own `re` cannot be used: it may take exponential time. Only its
+parser is used. What RE2 does not have (look-around, references to groups) is rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from extender.devices.cel.values import EvaluationError
 
 MAX_INSTRUCTIONS = 10_000
-MAX_STEPS = 1_000_000  # of one search
+MAX_STEPS = 1_000_000  # in one search
 _MAX_REPEAT = 1000
 _POSIX = {"[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z"}
 _POSIX |= {"[:space:]": r"\s\v", "[:xdigit:]": "0-9a-fA-F", "[:word:]": r"\w", "[:punct:]": r"!-/:-@\[-`{-~"}
@@ -27,7 +27,7 @@ _CATEGORIES = {"DIGIT": frozenset("0123456789"), "SPACE": frozenset("\t\n\f\r ")
 
 
 class _Instruction(NamedTuple):
-    """`test` of the character read, `at` of the position, or neither: then `targets` are tried in their order."""
+    """`test`: for the character read. `at`: for the position. Without both, `targets` are tried in order."""
 
     targets: tuple[int, ...]
     test: Callable[[str], bool] | None = None
@@ -48,12 +48,12 @@ class Pattern:
         self._start = self._sequence(tree, self._add(()))
 
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
-        """The range of the first match that begins at `start` or later."""
-        found: tuple[int, int] | None = None
-        threads: dict[int, int] = {}  # instruction: where its match began; the first has priority
+        """Returns the range of the first match that begins at `start` or later."""
+        match: tuple[int, int] | None = None
+        threads: dict[int, int] = {}  # the start of the match by instruction, in the order of priority
         steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
-            if found is None:
+            if match is None:
                 self._follow(threads, seen, self._start, position, text, position)
             steps += len(seen)
             if steps > MAX_STEPS:
@@ -63,25 +63,25 @@ class Pattern:
             for index, began in threads.items():
                 instruction = self._program[index]
                 if not instruction.targets:
-                    found = began, position
+                    match = began, position
                     break
                 if instruction.test is not None and position < len(text) and instruction.test(text[position]):
                     self._follow(following, seen, instruction.targets[0], began, text, position + 1)
             threads = following
-            if found is not None and not threads:
+            if match is not None and not threads:
                 break
-        return found
+        return match
 
     def find_all(self, text: str, most: int) -> list[str]:
-        """The matches that do not overlap, `most` of them at most; negative: all."""
+        """Returns the matches that do not overlap, at most `most`; a negative number means all."""
         matches: list[str] = []
         position, last_end = 0, -1
         while position <= len(text) and len(matches) != most:
-            found = self.find(text, position)
-            if found is None:
+            match = self.find(text, position)
+            if match is None:
                 break
-            begin, end = found
-            if begin < end or begin != last_end:  # no empty match right behind another
+            begin, end = match
+            if begin < end or begin != last_end:  # no empty match directly after another match
                 matches.append(text[begin:end])
             last_end = end
             position = end if begin < end else end + 1
@@ -90,7 +90,7 @@ class Pattern:
     def _follow(
         self, threads: dict[int, int], seen: set[int], index: int, began: int, text: str, position: int
     ) -> None:
-        """Adds the threads that go on from an instruction; `seen` has those followed at this position already."""
+        """Adds the threads that continue from an instruction; `seen` has those already added at this position."""
         pending = [index]
         while pending:
             index = pending.pop()
@@ -156,7 +156,7 @@ class Pattern:
             return (lambda _: True) if self._flags & DOT_ALL else (lambda mark: mark != "\n")
         members = argument if code is op.IN else [(op.LITERAL, argument)]
         negated = code is op.NOT_LITERAL or members[0][0] is op.NEGATE
-        holds = partial(_is_member, [each for each in members if each[0] is not op.NEGATE])
+        holds = partial(_is_member, [member for member in members if member[0] is not op.NEGATE])
         if self._flags & IGNORECASE:
             return lambda mark: (holds(mark.lower()) or holds(mark.upper())) is not negated
         return lambda mark: holds(mark) is not negated
@@ -166,13 +166,13 @@ def _is_member(members: list[Any], mark: str) -> bool:
     code = ord(mark)
     for kind, argument in members:
         if kind is op.LITERAL:
-            found = code == argument
+            is_in = code == argument
         elif kind is op.RANGE:
-            found = argument[0] <= code <= argument[1]
+            is_in = argument[0] <= code <= argument[1]
         else:
             name = str(argument).removeprefix("CATEGORY_")
-            found = (mark in _CATEGORIES[name.removeprefix("NOT_")]) is not name.startswith("NOT_")
-        if found:
+            is_in = (mark in _CATEGORIES[name.removeprefix("NOT_")]) is not name.startswith("NOT_")
+        if is_in:
             return True
     return False
 
@@ -180,7 +180,7 @@ def _is_member(members: list[Any], mark: str) -> bool:
 def _at(place: str, multiline: bool, text: str, position: int) -> bool:
     name = place.removeprefix("AT_")
     if name.endswith("BOUNDARY"):
-        around = [0 <= at < len(text) and text[at] in _WORD for at in (position - 1, position)]
+        around = [0 <= index < len(text) and text[index] in _WORD for index in (position - 1, position)]
         return (around[0] is not around[1]) is (name == "BOUNDARY")
     if name.startswith("BEGINNING"):
         return position == 0 or (multiline and name == "BEGINNING" and text[position - 1] == "\n")
@@ -189,7 +189,7 @@ def _at(place: str, multiline: bool, text: str, position: int) -> bool:
 
 @lru_cache(maxsize=256)
 def compiled(text: str) -> Pattern:
-    """The expression as a pattern. Raises EvaluationError where RE2 would not compile it."""
+    """Returns the compiled pattern. Raises EvaluationError if RE2 rejects it."""
     try:
         return Pattern(text)
     except (error, OverflowError, RecursionError) as failure:

@@ -1,4 +1,4 @@
-"""The claims of a pod. Source: upstream dynamicresources PreFilter, resourceclaim.Name."""
+"""Finds the claims of a pod. Source: upstream dynamicresources PreFilter, resourceclaim.Name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.table import PodInfo, Table
 NAME = "DynamicResources"
 
 FindClaim = Callable[[str], ResourceClaim | None]
-"""Returns the claim of a key."""
+"""Returns the claim with this key, if it exists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The claims that are allocated; the special one counts only beside claims of the user."""
+        """The claims that are allocated. The special one counts only beside claims of the user."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property
@@ -53,7 +53,7 @@ class PodDeviceClaims:
 
 
 def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
-    """The claims of the pod; None if it has none; a Refusal if they keep it from every node."""
+    """Returns the claims of the pod; None if it has none; a Refusal if because of them no node can take it."""
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
@@ -72,21 +72,23 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
 
 
 def existing_claims(pod: Pod, find: FindClaim) -> list[ResourceClaim] | Refusal:
-    """The claims that the pod needs; a Refusal if one is not there (upstream foreachPodResourceClaim)."""
-    found = [_claim(pod, named, find) for named in pod.spec.resource_claims or ()]
-    refused = next((claim for claim in found if isinstance(claim, Refusal)), None)
-    return refused or [claim for claim in found if isinstance(claim, ResourceClaim)]
+    """Returns the claims that the pod needs; a Refusal if one is missing (upstream foreachPodResourceClaim)."""
+    claims = [_claim(pod, named, find) for named in pod.spec.resource_claims or ()]
+    refused = next((claim for claim in claims if isinstance(claim, Refusal)), None)
+    return refused or [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 
 def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
     if not table.objects.all(DeviceClass):
         return {}
-    found = {name: class_behind(name, table) for name, amount in pod.requests.items() if amount and may_be_backed(name)}
-    return {name: device_class for name, device_class in found.items() if device_class is not None}
+    classes = {
+        name: class_behind(name, table) for name, amount in pod.requests.items() if amount and may_be_backed(name)
+    }
+    return {name: device_class for name, device_class in classes.items() if device_class is not None}
 
 
 def _special(pod: Pod, table: Table) -> ResourceClaim:
-    """The claim that an earlier attempt has made, else a new one."""
+    """Returns the claim that an earlier attempt has created, else a new one."""
     devices = devices_of(table)
     devices.refresh()
     for key in devices.allocated.for_extended_resources.get(pod.uid, ()):
@@ -97,13 +99,16 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
 
 
 def _claim(pod: Pod, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
-    """The claim of one entry of the pod's spec; None where none is needed."""
+    """Returns the claim for one entry of the pod's spec; None if the entry needs none."""
     name, owned = named.resource_claim_name, False
     if name is None:
         if named.resource_claim_template_name is None:
             unset = "none of the supported fields are set"
             return unresolvable(NAME, f'pod "{pod.key}", spec.resourceClaim "{named.name}": {unset}')
-        status = next((each for each in pod.status.resource_claim_statuses or () if each.name == named.name), None)
+        status = next(
+            (entry for entry in pod.status.resource_claim_statuses or () if entry.name == named.name),
+            None,
+        )
         if status is None:
             return unresolvable(NAME, f'pod "{pod.key}": ResourceClaim not created yet')
         name, owned = status.resource_claim_name, True
@@ -123,7 +128,7 @@ def _existing(pod: Pod, name: str, owned: bool, find: FindClaim) -> ResourceClai
 
 
 def _unreadable(claim: ResourceClaim) -> Refusal | None:
-    """A Refusal if the scheduler cannot read where the allocated claim is available (upstream NewNodeSelector)."""
+    """Returns a Refusal if the node selector of the allocation cannot be parsed (upstream NewNodeSelector)."""
     selector = claim.allocation.node_selector if claim.allocation else None
     if selector is None or all(map(is_well_formed, selector.node_selector_terms or ())):
         return None
