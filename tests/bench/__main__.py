@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from extender.runtime.memory import GC_THRESHOLDS
-from tests.bench import answers, decisions, loop, scale, verbs, waiting
+from tests.bench import answers, decisions, loop, scale, tenants, verbs, waiting
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 
@@ -95,6 +95,28 @@ def measure_waiting(_: Binaries, __: list[int]) -> Table:
     return table
 
 
+def tenants_table() -> Table:
+    header = [
+        "100 pods of 1 MiB, each of many",
+        "nodes",
+        "an event",
+        "twice the size",
+        "decided",
+        "another pod decided",
+    ]
+    return Table("tenants", [*header, "memory / JSON", "memory left"])
+
+
+def measure_tenants(_: Binaries, nodes: list[int]) -> Table:
+    table = tenants_table()
+    for number in nodes:
+        for cost in tenants.measured(number):
+            times = [f"{cost.take_in_ms:.0f} ms", f"x {cost.growth:.1f}", f"{cost.decide_ms:.0f} ms"]
+            memory = [f"{cost.beside_ms:.1f} ms", f"{cost.memory_ratio:.0f}", f"{cost.left_percent:.0f} %"]
+            table.add([cost.kind, str(number), *times, *memory], asdict(cost))
+    return table
+
+
 PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
     "decisions": measure_decisions,
     "verbs": measure_verbs,
@@ -102,8 +124,9 @@ PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
     "waiting": measure_waiting,
     "answers": measure_answers,
     "scale": measure_scale,
+    "tenants": measure_tenants,
 }
-ON_REQUEST = {"scale"}  # ten minutes, and 8 GiB with the API server
+ON_REQUEST = {"scale", "tenants"}  # ten minutes and 8 GiB with the API server; half an hour and 8 GiB
 
 
 def main() -> None:
@@ -112,7 +135,7 @@ def main() -> None:
         "--part",
         action="append",
         choices=PARTS,
-        help="measure this part alone; may be repeated (default: all but scale)",
+        help="measure this part alone; may be repeated (default: all but scale and tenants)",
     )
     parser.add_argument("--nodes", action="append", type=int, help=f"may be repeated (default {NODES})")
     add_options(parser)

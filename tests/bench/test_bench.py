@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, conflicts, decisions, loop, scale, verbs, waiting, webhook
+from tests.bench import answers, conflicts, decisions, loop, scale, tenants, verbs, waiting, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -47,6 +47,13 @@ def test_the_loop_places_every_backlog() -> None:
     rows = dict(loop.measured(30, pods=40, waiting=5))
     assert list(rows) == [*BACKLOGS, "basic, 5 pods waiting for room"]
     assert min(rows.values()) > 0
+
+
+@pytest.mark.parametrize("kind", tenants.KINDS)
+def test_what_a_tenant_may_create_comes_is_decided_on_and_goes(kind: str) -> None:
+    (cost,) = tenants.measured(30, pods=2, size=20_000, kinds=[kind])
+    assert cost.pods == 2
+    assert min(cost.take_in_ms, cost.decide_ms, cost.beside_ms, cost.growth) > 0
 
 
 def test_events_happen_beside_pods_that_wait() -> None:
