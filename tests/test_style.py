@@ -62,7 +62,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/runtime",
     "extender/scheduler",
     "extender/table",
-    "extender/ui",
     "extender/volumes",
     "examples",
     "docs",

@@ -1,4 +1,4 @@
-"""The documents behind the pages, of a cluster and the arguments of a request. All are ready for JSON."""
+"""The content of the pages, made from a cluster and the arguments of a request, ready for JSON."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LONGEST_QUOTE = 20
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The steps of a recording.
+    """A moment of a recording.
 
     Attributes:
-        recording: `step`: the one before which the cluster is shown; as many as there are steps: after the last.
+        step: the step before which the cluster is shown; the number of steps shows it after the last one.
     """
 
     recording: Recording
@@ -41,7 +41,7 @@ class Timeline:
 
     @property
     def next(self) -> Document:
-        """RecordedStep.to_dict of the step that comes next; one of the kind "end" after the last."""
+        """The next step, as RecordedStep.to_dict makes it; after the last one a step of the kind "end"."""
         if self.step < self.steps:
             return self.recording.steps[self.step].to_dict()
         return {"step": self.step, "at": 0.0, "kind": "end", "subject": "", "text": "the recording ends"}
@@ -49,14 +49,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A cluster as it is at one moment.
+    """A cluster at one moment.
 
     Attributes:
-        state: to be asked, and left as it is.
-        revision: equal for two looks between which nothing has changed.
-        source: where it comes from, and `at` as of when, for people.
+        state: the cluster; a page leaves it unchanged.
+        revision: two looks between which nothing has changed have the same revision.
+        source: where the cluster comes from, for people.
+        at: the time of the look, for people.
         notes: what could not be read.
-        timeline: where it is one moment of a recording.
+        timeline: the moment of the recording that the cluster comes from, if it comes from one.
     """
 
     state: ClusterState
@@ -69,13 +70,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Offers of a site beside the cluster itself.
+    """The offers of a site beside the cluster itself.
 
     Attributes:
-        name: of the configuration that the cluster is judged by.
+        name: the name of the configuration that judges the pods.
         others: configurations to compare it with, by name.
-        most_judged: how many pending pods are judged for one list; None: all.
-        progress: told how far a long answer is; it may take its time.
+        most_judged: the most pending pods that are judged for one list; None: all.
+        progress: called while a long answer is computed; it may sleep.
     """
 
     name: str = "defaults"
@@ -85,61 +86,63 @@ class Choices:
 
 
 def pending(look: Look, _: Arguments, choices: Choices) -> Document:
-    """{"pending": [PendingPod, ...], "unjudged": how many more there are, "notes"}."""
-    found = pending_pods(look.state, "", choices.progress, choices.most_judged)
+    """Returns {"pending": [PendingPod, ...], "unjudged": the number of further pods, "notes"}."""
+    judged = pending_pods(look.state, "", choices.progress, choices.most_judged)
     return {
-        "pending": [each.to_dict() for each in found],
-        "unjudged": len(look.state.pending) - len(found),
+        "pending": [pod.to_dict() for pod in judged],
+        "unjudged": len(look.state.pending) - len(judged),
         "notes": list(look.notes),
     }
 
 
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """See Explanation.to_dict. Raises UnknownPod."""
+    """Returns what Explanation.to_dict describes. Raises UnknownPod."""
     return Explanation(look.state, look.state.info(_required(arguments, "pod")).pod).to_dict()
 
 
 def nodes(look: Look, _arguments: Arguments, _: Choices) -> Document:
-    """See offline.nodes.all_nodes."""
+    """Returns what offline.nodes.all_nodes describes."""
     return all_nodes(look.state)
 
 
 def node(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """See offline.nodes.one_node; with a pod among the arguments "pod" and "filters": every filter's verdict on it.
+    """Returns what offline.nodes.one_node describes, and with `pod` every filter's verdict on that pod as "filters".
 
-    Raises UnknownNode, UnknownPod.
+    Raises:
+        UnknownNode, UnknownPod: the cluster lacks one of them.
     """
     name, key = _required(arguments, "node"), arguments.get("pod")
-    told: Document = {**one_node(look.state, name), "pod": key, "filters": []}
+    document: Document = {**one_node(look.state, name), "pod": key, "filters": []}
     if key:
         verdicts = Explanation(look.state, look.state.info(key).pod).on_node(name)
-        told["filters"] = [{"plugin": v.plugin, "reasons": list(v.reasons), "detail": v.detail} for v in verdicts]
-    return told
+        document["filters"] = [{"plugin": v.plugin, "reasons": list(v.reasons), "detail": v.detail} for v in verdicts]
+    return document
 
 
 def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
-    """See Comparison.to_dict, with "maps"; the pods that wait are placed.
+    """Returns what Comparison.to_dict describes, with "maps"; both configurations place the pending pods.
 
-    Raises MalformedRequest where nothing has that name.
+    Raises:
+        MalformedRequest: there is no configuration of that name.
     """
     name = arguments.get("with") or next(iter(choices.others), "")
     if name not in choices.others:
-        raise MalformedRequest(f"no configuration {name}: want one of {', '.join(choices.others)}")
+        raise MalformedRequest(f"no configuration {name}: expected one of {', '.join(choices.others)}")
     profiles = look.state.profiles
-    found = compare(look.state, profiles, choices.others[name], Scenario(), progress=choices.progress)
+    result = compare(look.state, profiles, choices.others[name], Scenario(), progress=choices.progress)
     names = [choices.name, name]
-    return {"names": names, **found.to_dict(), "maps": found.maps(names)}
+    return {"names": names, **result.to_dict(), "maps": result.maps(names)}
 
 
 def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
-    """{"steps": [RecordedStep, ...]}. Raises MalformedRequest where there is no recording."""
+    """Returns {"steps": [RecordedStep, ...]}. Raises MalformedRequest if the cluster is not from a recording."""
     if look.timeline is None:
         raise MalformedRequest("this is not a recording: it has no steps")
-    return {"steps": [each.to_dict() for each in look.timeline.recording.steps]}
+    return {"steps": [step.to_dict() for step in look.timeline.recording.steps]}
 
 
 def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Returns a progress that sleeps as long as it has worked, so that calls in other threads are not kept waiting."""
+    """Returns a progress that sleeps as long as the work since its last call took, so that other threads can run."""
     woke = clock()
 
     def rest(_done: int, _total: int) -> None:

@@ -1,4 +1,4 @@
-"""The site: path -> answer, one page at a time, so that no number of browsers keeps a scheduler from its work."""
+"""Answers the pages by path, one page at a time, so that browsers cannot keep a scheduler from its work."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _STATUSES = (
     (ClusterError, 503),
     (DeadlineExceeded, 503),
 )
-_MOST_LISTED, _MOST_KEPT, _STEPS_BEFORE = 200, 8, 20
-_NODES_LISTED = 50  # all of them are laid out at each step of zooming, for they begin below the map
+_MOST_LISTED, _MOST_CACHED, _STEPS_BEFORE = 200, 8, 20
+_NODES_LISTED = 50  # a browser lays out the whole list at each step of zooming the map
 _PATIENCE_SECONDS = 30.0
 
 
@@ -63,9 +63,10 @@ class Site:
     """
 
     def __init__(self, look: Callable[[Arguments], Look], choices: Choices) -> None:
-        self._look, self._choices = look, choices
+        self._look = look
+        self._choices = choices
         self._turn = threading.Lock()
-        self._kept: OrderedDict[tuple[object, ...], Document] = OrderedDict()
+        self._documents: OrderedDict[tuple[object, ...], Document] = OrderedDict()
 
     def pages(self) -> Mapping[str, Page]:
         pages: dict[str, Page] = {UI: partial(_redirect, "ui/pending"), f"{UI}/": partial(_redirect, "pending")}
@@ -77,7 +78,7 @@ class Site:
     def _page(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
         arguments = {key: values[0] for key, values in query.items()}
         status, document, context, look = 200, Document(), dict[str, Any](), None
-        links = SiteLinks(name, arguments, _kept(arguments))
+        links = SiteLinks(name, arguments, _carried(arguments))
         with self._one_at_a_time() as admitted:
             if not admitted:
                 return _busy()
@@ -105,12 +106,12 @@ class Site:
 
     def _document(self, name: str, look: Look, arguments: Arguments) -> Document:
         key = (name, look.source, look.revision, *sorted(arguments.items()))
-        if key not in self._kept:
-            self._kept[key] = _DOCUMENTS[name](look, arguments, self._choices)
-            if len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._documents:
+            self._documents[key] = _DOCUMENTS[name](look, arguments, self._choices)
+            if len(self._documents) > _MOST_CACHED:
+                self._documents.popitem(last=False)
+        self._documents.move_to_end(key)
+        return self._documents[key]
 
     def _frame(self, here: str, look: Look | None, arguments: Arguments) -> dict[str, Any]:
         timeline = look.timeline if look else None
@@ -120,7 +121,7 @@ class Site:
         return {
             "here": here,
             "pages": pages,
-            "kept": _kept(arguments),
+            "kept": _carried(arguments),
             "arguments": {name: value for name, value in arguments.items() if name != "step"},
             "timeline": timeline,
             "source": look.source if look else "",
@@ -138,26 +139,26 @@ class Site:
         return self._nodes_context(look, document, arguments) if name == "nodes" else {}
 
     def _nodes_context(self, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:
-        key, by, find = (arguments.get(each, "") for each in ("pod", "by", "find"))
+        key, by, find = (arguments.get(name, "") for name in ("pod", "by", "find"))
         if not key and by not in document["resources"]:
             by = next(iter(document["resources"]), "")
-        drawn: NodeMap = by_free_resource(document, by)
+        node_map: NodeMap = by_free_resource(document, by)
         if key and not by:
-            drawn = by_verdict(document, self._document("pod", look, {"pod": key}))
-        found = [{**each, "at": at} for at, each in enumerate(document["nodes"]) if find in each["name"]]
+            node_map = by_verdict(document, self._document("pod", look, {"pod": key}))
+        matching = [{**row, "at": index} for index, row in enumerate(document["nodes"]) if find in row["name"]]
         pending = sorted(info.pod.key for info in look.state.pending)[:_MOST_LISTED]
-        begin = position("from", arguments.get("from", "0"), max(len(found) - 1, 0))
+        begin = position("from", arguments.get("from", "0"), max(len(matching) - 1, 0))
         return {
             "by": by,
             "pod": key,
             "find": find,
             "pending": pending,
-            "drawn": drawn,
+            "drawn": node_map,
             "begin": begin,
-            "listed": found[begin : begin + _NODES_LISTED],
-            "found": len(found),
+            "listed": matching[begin : begin + _NODES_LISTED],
+            "found": len(matching),
             "before": max(begin - _NODES_LISTED, 0) if begin else None,
-            "after": begin + _NODES_LISTED if begin + _NODES_LISTED < len(found) else None,
+            "after": begin + _NODES_LISTED if begin + _NODES_LISTED < len(matching) else None,
         }
 
     @contextmanager
@@ -170,13 +171,13 @@ class Site:
                 self._turn.release()
 
 
-def _kept(arguments: Arguments) -> Arguments:
-    """The arguments that lead from page to page: the moment of a recording."""
+def _carried(arguments: Arguments) -> Arguments:
+    """Returns the arguments that links to other pages keep: the moment of a recording."""
     return {"step": arguments["step"]} if "step" in arguments else {}
 
 
 def pointed_at(document: Any, pointer: str) -> Any:
-    """The value at a JSON pointer (RFC 6901). Raises MalformedRequest where there is none."""
+    """Returns the value at a JSON pointer (RFC 6901). Raises MalformedRequest if there is no such value."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         try:
@@ -186,8 +187,8 @@ def pointed_at(document: Any, pointer: str) -> Any:
     return document
 
 
-def _redirect(where: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
-    return Answer(302, b"", _HTML, (("Location", where), *_HEADERS))
+def _redirect(location: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
+    return Answer(302, b"", _HTML, (("Location", location), *_HEADERS))
 
 
 def _asset(name: str, media_type: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
@@ -195,7 +196,7 @@ def _asset(name: str, media_type: str, _query: Mapping[str, list[str]], _accept:
 
 
 def _busy() -> Answer:
-    return error_answer(503, "another page is being worked out: try again soon", (("Retry-After", "5"), *_HEADERS))
+    return error_answer(503, "another page is being computed: try again soon", (("Retry-After", "5"), *_HEADERS))
 
 
 def _status(error: ExtenderError) -> int:

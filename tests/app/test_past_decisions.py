@@ -41,7 +41,7 @@ def test_a_pods_decisions_are_told_in_their_order(tmp_path: Path) -> None:
     past = remembered(tmp_path / "recording", 1000)
     decisions = past.of("default/tolerates")
     assert [each.what for each in decisions] == ["filter", "prioritize", "bind"]
-    assert decisions[0].outcome == "8 of 8 nodes are left"
+    assert decisions[0].outcome == "8 of 8 nodes remain"
     assert decisions[1].outcome.startswith("node-0 is best of 8 nodes, with ")
     assert decisions[2].node
     preempted = past.of("default/high-0")
@@ -53,7 +53,7 @@ def test_of_a_filter_that_answers_one_node_it_is_told_which() -> None:
     request = decode_args(args(make_pod("web").obj(), names=["n1", "n2", "n3"]))
     past.called("filter", "decided", request, ExtenderFilterResult(failed_nodes={"n1": "full"}, best="n2"))
     (decision,) = past.of("default/web")
-    assert (decision.outcome, decision.node) == ("2 of 3 nodes are left, n2 is best", "n2")
+    assert (decision.outcome, decision.node) == ("2 of 3 nodes remain, n2 is best", "n2")
 
 
 def test_the_loops_attempts_are_told_failures_too() -> None:

@@ -41,7 +41,7 @@ def test_a_file_that_is_no_recording_is_not_overwritten(command: str, name: str,
     with fake_api(make_node("n").obj()) as api:
         told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)))
     assert told.returncode == 2
-    want = "it is no recording, and would be overwritten in time: move it away, or record to another file"
+    want = "it is not a recording and would be overwritten later: move it away, or record to another file"
     assert told.stderr == f"error: record: {tmp_path / name}: {want}\n"
     assert {each.name for each in tmp_path.glob("r.*")} == {name, "r.jsonl.gz.1"}
     assert gzip.decompress((tmp_path / name).read_bytes()) == b"the only copy"

@@ -1,5 +1,5 @@
-"""The observers of a process's decisions, and the process that does nothing but record.
+"""Observes the decisions of a process: remembers the last ones, and records all of them if asked.
 
-Settings come in; `observation` makes the recorder, and gives a process the parts that tell it what happens: its cache's
-journal, its verbs, cycles and events. `observation` has the composition root of `extender record` too. Begin with it.
+`observation` makes the observers from the settings and connects them with a process's cache, verbs, cycles and events;
+it also runs `extender record`. Begin with it. `decisions` is the memory behind `extender explain --from`.
 """

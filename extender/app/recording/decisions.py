@@ -1,4 +1,4 @@
-"""The last decisions about each pod, as they were made: bounded in bytes and in age."""
+"""Remembers the last decisions about each pod, within limits of bytes and age."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from extender.web.answers import Answer, error_answer
 
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
-_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024  # of names that the API server takes; as kube-scheduler's events
-_DECISION_BYTES, _POD_BYTES = 80, 400  # in memory, about, beside texts
+_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024  # as the API server limits names and notes of events
+_DECISION_BYTES, _POD_BYTES = 80, 400  # the memory that each takes beside its text, roughly
 
 
 class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,11 +38,11 @@ class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: seconds since the epoch.
-        what: a verb, attempt, or event.
-        outcome: in words.
-        node: the node that came of it, if one did.
-        reasons: why nodes were refused -> how many.
-        victims: who was to leave: keys of pods, or the UIDs that a scheduler was answered.
+        what: a verb, "attempt" or "event".
+        outcome: the outcome in words.
+        node: the chosen node, if one was chosen.
+        reasons: the number of nodes refused for each reason.
+        victims: the pods to evict: their keys, or the UIDs in the answer to a scheduler.
     """
 
     at: float
@@ -57,18 +57,21 @@ _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder(PastDecis
 
 
 class PastDecisions:
-    """Decisions by pod, a CallObserver and an AttemptObserver; those that were touched longest ago make way.
+    """Remembers decisions by pod; a CallObserver and an AttemptObserver. The pods decided on longest ago are dropped.
 
-    Each is kept as JSON: a third of the memory, and one object in place of six or more. These stand for an hour among
-    the 100,000 of a large request, and none of the C library's pages that holds one can be given back.
+    Decisions are stored as JSON, which takes a third of the memory. One object in place of six or more also matters:
+    they live for an hour among the short-lived objects of large requests, and the C library cannot give back a page
+    that holds one of them.
 
     Args:
-        limit_bytes: about what they may take in memory.
-        age_seconds: how long they are kept.
+        limit_bytes: the memory that they may take, roughly.
+        age_seconds: the age at which a decision is dropped.
     """
 
     def __init__(self, clock: Clock, limit_bytes: int, age_seconds: float) -> None:
-        self._clock, self._limit_bytes, self._age_seconds = clock, limit_bytes, age_seconds
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._age_seconds = age_seconds
         self._lock = threading.Lock()
         self._pods: OrderedDict[str, list[bytes]] = OrderedDict()
         self._bytes = 0
@@ -82,107 +85,107 @@ class PastDecisions:
             return
         at = self._clock.now()
         if outcome == FAILED:
-            self._keep(key, PastDecision(at, verb, f"failed: {error}"))
+            self._add(key, PastDecision(at, verb, f"failed: {error}"))
         elif outcome == PASSED:
-            self._keep(key, PastDecision(at, verb, "let through unjudged"))
+            self._add(key, PastDecision(at, verb, "passed without being judged"))
         else:
-            self._keep(key, _decided(at, verb, request, result))
+            self._add(key, _decided(at, verb, request, result))
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:  # noqa: ARG002  an observer's
         at = self._clock.now()
         if isinstance(decided, Chosen):
-            self._keep(info.pod.key, PastDecision(at, "attempt", f"chose {decided.node_name}", decided.node_name))
+            self._add(info.pod.key, PastDecision(at, "attempt", f"chose {decided.node_name}", decided.node_name))
             return
         plan = decided.preemption
         victims = [victim.pod.key for victim in plan.victims[:_MOST_VICTIMS]] if plan else []
         nominated = f" nominated to {plan.node_name}" if plan else ""
-        self._keep(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
+        self._add(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
 
     def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
-        """See app.recording.observation; a failed attempt has told its reasons already."""
+        """Takes an event of the loop, unless it repeats a failed attempt."""
         if reason != "FailedScheduling" or not note.startswith("0/"):
-            self._keep(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
+            self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
 
     def of(self, key: str) -> list[PastDecision]:
-        """Returns the decisions about the pod, the oldest first. Raises UnknownPod where none is kept."""
+        """Returns the decisions about the pod, the oldest first. Raises UnknownPod if it has no decisions."""
         with self._lock:
-            self._forget_old()
-            found = [_DECODE(each) for each in self._pods.get(key, ())]
-        if not found:
-            raise UnknownPod(f"no decision about a pod {key} is kept: none was made, or it was long ago")
-        return found
+            self._drop_old()
+            decisions = [_DECODE(encoded) for encoded in self._pods.get(key, ())]
+        if not decisions:
+            raise UnknownPod(f"no decision about a pod {key} is remembered: there was none, or it is too old")
+        return decisions
 
     def last(self) -> Mapping[str, PastDecision]:
         """Returns the last decision about each pod, the latest last."""
         with self._lock:
-            self._forget_old()
-            return {key: _DECODE(kept[-1]) for key, kept in self._pods.items()}
+            self._drop_old()
+            return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}
 
     def page(self, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        """Answers `?pod=NAMESPACE/NAME` with its decisions, and nothing asked for with the last of each pod."""
+        """Answers `?pod=NAMESPACE/NAME` with that pod's decisions; without it, with the last one about each pod."""
         if not (pods := query.get("pod")):
-            last = [{"pod": key, **msgspec.to_builtins(each)} for key, each in self.last().items()]
+            last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
             return _answer({"pods": last})
         try:
             return _answer({"pod": pods[0], "decisions": self.of(pods[0])})
         except UnknownPod as error:
             return error_answer(404, str(error))
 
-    def _keep(self, key: str, decision: PastDecision) -> None:
+    def _add(self, key: str, decision: PastDecision) -> None:
         if len(key) > _LONGEST_KEY:
             return
         if len(decision.outcome) > _LONGEST_OUTCOME:
             decision = msgspec.structs.replace(decision, outcome=f"{decision.outcome[: _LONGEST_OUTCOME - 3]}...")
         encoded = _ENCODE(decision)
         with self._lock:
-            kept = self._pods.get(key)
-            if kept is None:
-                kept = self._pods[key] = []
+            decisions = self._pods.get(key)
+            if decisions is None:
+                decisions = self._pods[key] = []
                 self._bytes += _POD_BYTES + len(key)
             self._pods.move_to_end(key)
-            kept.append(encoded)
+            decisions.append(encoded)
             self._bytes += _DECISION_BYTES + len(encoded)
-            if len(kept) > _MOST_OF_A_POD:
-                self._drop_oldest(kept)
+            if len(decisions) > _MOST_OF_A_POD:
+                self._drop_oldest(decisions)
             while self._bytes > self._limit_bytes and self._pods:
-                self._forget(next(iter(self._pods)))
+                self._drop_pod(next(iter(self._pods)))
 
-    def _forget_old(self) -> None:
+    def _drop_old(self) -> None:
         begin = self._clock.now() - self._age_seconds
-        for key, kept in list(self._pods.items()):
-            while kept and _DECODE(kept[0]).at < begin:
-                self._drop_oldest(kept)
-            if not kept:
-                self._forget(key)
+        for key, decisions in list(self._pods.items()):
+            while decisions and _DECODE(decisions[0]).at < begin:
+                self._drop_oldest(decisions)
+            if not decisions:
+                self._drop_pod(key)
 
-    def _drop_oldest(self, kept: list[bytes]) -> None:
-        self._bytes -= _DECISION_BYTES + len(kept.pop(0))
+    def _drop_oldest(self, decisions: list[bytes]) -> None:
+        self._bytes -= _DECISION_BYTES + len(decisions.pop(0))
 
-    def _forget(self, key: str) -> None:
-        kept = self._pods.pop(key)
-        self._bytes -= _POD_BYTES + len(key) + _DECISION_BYTES * len(kept) + sum(map(len, kept))
+    def _drop_pod(self, key: str) -> None:
+        decisions = self._pods.pop(key)
+        self._bytes -= _POD_BYTES + len(key) + _DECISION_BYTES * len(decisions) + sum(map(len, decisions))
 
 
 def _decided(at: float, verb: str, request: object, result: object) -> PastDecision:
     match result:
         case ExtenderFilterResult():
             refused, final = result.failed_nodes, result.failed_and_unresolvable_nodes
-            asked = len(request.names) if isinstance(request, ExtenderArgs) else 0
+            nodes = len(request.names) if isinstance(request, ExtenderArgs) else 0
             reasons = Counter(refused.values()) + Counter(final.values())
-            told = result.error or f"{asked - len(refused) - len(final)} of {asked} nodes are left"
+            outcome = result.error or f"{nodes - len(refused) - len(final)} of {nodes} nodes remain"
             if result.best:
-                told = f"{told}, {result.best} is best"
-            return PastDecision(at, verb, told, result.best, reasons=dict(reasons.most_common()))
+                outcome = f"{outcome}, {result.best} is best"
+            return PastDecision(at, verb, outcome, result.best, reasons=dict(reasons.most_common()))
         case HostPriorityList() if result.hosts:
             best = int(np.argmax(result.scores))
-            told = f"{result.hosts[best]} is best of {len(result.hosts)} nodes, with {result.scores[best]}"
-            return PastDecision(at, verb, told, result.hosts[best])
+            outcome = f"{result.hosts[best]} is best of {len(result.hosts)} nodes, with score {result.scores[best]}"
+            return PastDecision(at, verb, outcome, result.hosts[best])
         case ExtenderPreemptionResult(by_node):
             uids = [pod.uid for victims in by_node.values() for pod in victims.pods]
-            return PastDecision(at, verb, f"{len(by_node)} candidates are left", victims=uids[:_MOST_VICTIMS])
+            return PastDecision(at, verb, f"{len(by_node)} candidates remain", victims=uids[:_MOST_VICTIMS])
         case ExtenderBindingResult() if isinstance(request, ExtenderBindingArgs):
-            told = f"to {request.node}: {result.error}" if result.error else f"to {request.node}"
-            return PastDecision(at, verb, told, "" if result.error else request.node)
+            outcome = f"to {request.node}: {result.error}" if result.error else f"to {request.node}"
+            return PastDecision(at, verb, outcome, "" if result.error else request.node)
         case _:
             return PastDecision(at, verb, "no nodes")
 

@@ -1,4 +1,4 @@
-"""The ears of a process: who hears of its decisions, and the parts that tell of them."""
+"""Connects the observers of a process's decisions with the parts that make them, and runs `extender record`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 class ObservedEvents:
-    """Events that are told of as well as written."""
+    """Passes each event on to observers before it is written."""
 
     def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
-        self._events, self._observers = events, observers
+        self._events = events
+        self._observers = observers
 
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
@@ -55,12 +56,12 @@ class ObservedEvents:
 
 
 class Observation:
-    """The memory of a process for its last decisions, and its recorder, if it is to be recorded.
+    """The observers of one process: the memory of its last decisions, and its recorder if the settings ask for one.
 
     Attributes:
-        changes: the journal for its cache; None: one of the cache's own.
-        observers: each a CallObserver and an AttemptObserver.
-        pages: by path: what is remembered.
+        changes: the journal that its cache must use; None: any.
+        observers: each is a CallObserver and an AttemptObserver.
+        pages: the pages that show the remembered decisions, by path.
     """
 
     def __init__(
@@ -78,36 +79,37 @@ class Observation:
         self._random: RecordedRandom | None = None
         if settings.record is not None:
             self._recorder = recorder_of(settings, mode, metrics, clock, redaction)
-            self.changes, self._random = RecordedChanges(self._recorder), RecordedRandom()
+            self.changes = RecordedChanges(self._recorder)
+            self._random = RecordedRandom()
             self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
 
     def random(self, seed: int | None) -> Random:
-        """Returns the random numbers for scheduling cycles."""
+        """Returns the generator of random numbers for scheduling cycles."""
         if self._random is None:
-            return Random(seed)  # noqa: S311  for ties
+            return Random(seed)  # noqa: S311  it breaks ties
         self._random.seed(seed)
         return self._random
 
     def events(self, events: Events) -> Events:
-        """Returns the events, and has them heard."""
+        """Returns events that are passed on to the observers too."""
         return ObservedEvents(events, self.observers) if self.observers else events
 
     def policy_changed(self, text: str) -> None:
-        """Has what comes from now on recorded in a file of its own: another policy decides it."""
+        """Begins another file, because another policy decides from now on."""
         if self._recorder is not None:
             self._recorder.policy_changed(without_keys(text))
 
     def start(self) -> None:
-        """Begins to write, in the process that is recorded."""
+        """Starts to write, in the worker process."""
         if self._recorder is not None:
             self._recorder.start()
 
     def revive(self) -> list[str]:
-        """Starts the recorder's thread again where it has ended; returns its name."""
+        """Restarts the recorder's thread if it has ended; returns its name."""
         return ["recorder"] if self._recorder is not None and self._recorder.revive() else []
 
     def stop(self) -> None:
-        """Writes what is left."""
+        """Writes the rest, and ends the file."""
         if self._recorder is not None:
             self._recorder.stop()
 
@@ -118,8 +120,8 @@ def recorder_of(
     """Returns the recorder that writes to the file of the settings. A redacted recording holds no policy.
 
     Raises:
-        ConfigurationError: the policy cannot be had, or other files stand where those of a recording would.
-        OSError: a file in such a place cannot be read.
+        ConfigurationError: the policy cannot be read, or other files have the names that the recording would use.
+        OSError: one of those files cannot be read.
     """
     assert settings.record is not None
     check_places(settings)
@@ -135,7 +137,7 @@ def recorder_of(
 
 
 def without_keys(text: str) -> str:
-    """Returns a policy without the private keys in it, which a replay needs as little as the extenders they are for.
+    """Returns a policy without private keys: a replay does not need them, because it calls no extenders.
 
     Raises:
         ConfigurationError: it is not YAML, so that a key cannot be found.
@@ -162,7 +164,7 @@ def _without_keys(value: object) -> object:
 
 
 def check_places(settings: Settings) -> None:
-    """Raises ConfigurationError where a recording would overwrite what is none, and OSError where none can tell."""
+    """Raises ConfigurationError if the recording would overwrite another file, and OSError if it cannot be read."""
     if settings.record is not None:
         others = RotatingFiles(settings.record, settings.record_bytes).others()
         if others:
@@ -197,9 +199,9 @@ def record(
         deadline = clock.monotonic() + SYNC_SECONDS
         while (missing := feed.missing()) and not ending.wait(_POLL_SECONDS):
             if clock.monotonic() > deadline:
-                raise ClusterError(f"no list of {', '.join(missing)} came in {SYNC_SECONDS:g} s")
+                raise ClusterError(f"no list of {', '.join(missing)} arrived in {SYNC_SECONDS:g} s")
         end = float("inf") if seconds is None else clock.monotonic() + seconds
-        while (left := end - clock.monotonic()) > 0 and not ending.wait(min(left, _LOOK_SECONDS)):
+        while (remaining := end - clock.monotonic()) > 0 and not ending.wait(min(remaining, _LOOK_SECONDS)):
             progress(cache.size())
         return cache.size()
     finally:

@@ -1,8 +1,10 @@
-"""Recordings: everything that a process's cache has learnt and that was decided on it, and the same decided again.
+"""Records every change of a process's cache and every decision, and decides again.
 
-The seam is the journal of the cache: each change has a number, its moment, and each call and attempt names the moment
-of the table that it was decided on. So a replay needs no luck with threads: it brings a table to that moment and asks
-the same verb or scheduling cycle again. In come the entries of a running process (`recorder`, `observers`), out goes a
-file of lines (`lines` has the format, `encoding` makes them); `reading` reads it back, step by step, and
-`replay` decides again and tells what differs. Begin with `lines`.
+The cache's journal makes this possible: it numbers each change (its moment), and each call and attempt is recorded with
+the moment of the table that it was decided on. A replay brings a table to that moment and asks the same verb or
+scheduling cycle again, so that the order in which threads ran does not matter.
+
+In: the changes and decisions of a running process (`observers`, `recorder`). Out: a file of lines (`lines` has the
+format, `encoding` makes them). `reading` reads the file step by step, and `replay` decides again and reports
+differences. Begin with `lines`.
 """

@@ -1,4 +1,4 @@
-"""One decision made again beside what is recorded of it, and the causes of what differs."""
+"""Compares a recorded decision with the same decision made again, and finds the causes of differences."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_PLUGINS = 4
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which a decision comes out otherwise.
+    """One difference between a recorded decision and its replay.
 
     Attributes:
-        recorded, replayed: the verdicts: a reason, `passes`, a score, a node, victims.
-        cause: the plugins behind it, with the points that they add or take; "": the rules are the same, so that it is
-            the program that decides otherwise.
-        nodes: the nodes for which it is so; empty where it is about the pod.
+        recorded, replayed: the verdicts: a reason, `passes`, a score, a node, or victims.
+        cause: the plugins behind it, with the points that they add or take; "" if the rules are the same, so that this
+            version of the program decides differently.
+        nodes: the nodes that differ; empty if the difference concerns the pod alone.
     """
 
     recorded: str
@@ -35,7 +35,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields what filter answers otherwise: nodes with the same two verdicts together."""
+    """Yields the nodes that filter judges differently; nodes with the same two verdicts come together."""
     args = second.args(line)
     second.remember(args.pod)
     answer = second.filter.decide(args)
@@ -60,7 +60,7 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
 
 
 def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields the nodes that prioritize scores otherwise, with the plugins behind the largest difference."""
+    """Yields the nodes that get different scores, with the plugins behind the largest difference."""
     args = second.args(line)
     answer = second.prioritize.decide(args)
     recorded, replayed = from_digits(line.scores), answer.scores.tolist()
@@ -78,7 +78,7 @@ def prioritize_differences(line: CallLine, first: World, second: World) -> Itera
 
 
 def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
-    """Yields the nodes that preempt leaves with other victims, or does not leave at all."""
+    """Yields the nodes with different victims, and those that only one of the answers holds."""
     answer = second.preempt.decide(second.preemption_args(line)).node_name_to_meta_victims
     recorded = {node: [pod.uid for pod in victims.pods] for node, victims in line.kept_victims().items()}
     replayed = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
@@ -89,7 +89,7 @@ def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
 
 
 def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
-    """Yields where the check before a bind says otherwise; None: no rule was asked then, or none can be now."""
+    """Yields the difference in the check before a bind; None if the rules did not check, or cannot check now."""
     binding, error = line.binding(), line.binding_error()
     reason = second.refused_at_bind(binding.pod_uid, binding.node)
     if reason is None:
@@ -101,7 +101,7 @@ def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | No
 
 
 def attempt_differences(line: AttemptLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields what the loop's attempt comes to otherwise."""
+    """Yields the difference in the outcome of an attempt."""
     decided = second.attempt(line)
     recorded, replayed = _choice_of(line), _choice(decided)
     if recorded == replayed:
@@ -151,30 +151,32 @@ def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
 
 
 def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
-    """Returns the plugin that refuses the node by one of the rules, or by both for other reasons."""
+    """Returns the plugin that refuses the node under one set of rules, or under both for different reasons."""
     if first is second:
         return ""
     return _differing(first.refusal(pod, node), second.refusal(pod, node))
 
 
 def _differing(before: Refusal | None, after: Refusal | None) -> str:
-    refusals = [each for each in (before, after) if each is not None]
     if before == after:
         return ""
-    return ", ".join(dict.fromkeys(each.plugin or "PreFilter" for each in refusals))
+    refusals = [refusal for refusal in (before, after) if refusal is not None]
+    return ", ".join(dict.fromkeys(refusal.plugin or "PreFilter" for refusal in refusals))
 
 
 def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str:
-    """Returns the plugins that give the node other points by the second rules, as in "NodeResourcesFit +40"."""
+    """Returns the plugins that give the node other points under the second rules, as in "NodeResourcesFit +40"."""
     if first is second:
         return ""
     before, after = first.scores(pod, names), second.scores(pod, names)
     plugins = dict.fromkeys((*before, *after))
-    return _listed({each: after.get(each, {}).get(node, 0) - before.get(each, {}).get(node, 0) for each in plugins})
+    return _listed(
+        {plugin: after.get(plugin, {}).get(node, 0) - before.get(plugin, {}).get(node, 0) for plugin in plugins}
+    )
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins by which the second node gains on the first, from the first rules to the second."""
+    """Returns the plugins by which the second node gains on the first under the second rules."""
     if first is second:
         return ""
 
@@ -182,11 +184,11 @@ def _preferring(pod: Pod, before: str, after: str, first: World, second: World) 
         return {plugin: on.get(after, 0) - on.get(before, 0) for plugin, on in world.scores(pod).items()}
 
     old, new = leads(first), leads(second)
-    return _listed({each: new.get(each, 0) - old.get(each, 0) for each in dict.fromkeys((*old, *new))})
+    return _listed({plugin: new.get(plugin, 0) - old.get(plugin, 0) for plugin in dict.fromkeys((*old, *new))})
 
 
 def _listed(points: Mapping[str, int]) -> str:
-    moved = sorted(((name, by) for name, by in points.items() if by), key=lambda each: -abs(each[1]))
+    moved = sorted(((name, by) for name, by in points.items() if by), key=lambda pair: -abs(pair[1]))
     return ", ".join(f"{name} {by:+}" for name, by in moved[:_MOST_PLUGINS])
 
 

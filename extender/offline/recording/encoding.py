@@ -65,7 +65,8 @@ class LineEncoder:
 
     def begin_file(self, at: float) -> Iterator[Line]:
         """Yields the first lines of a file: the whole cluster."""
-        self._numbers, self._order_written = NodeNumbers(), False
+        self._numbers = NodeNumbers()
+        self._order_written = False
         if self._present:
             yield CheckpointLine(at=at, moment=self._moment, objects=len(self._present))
         for (kind, key), (_, present) in list(self._present.items()):
@@ -91,12 +92,14 @@ class LineEncoder:
         line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
         obj = present
         if isinstance(present, PodPlacement):
-            obj, line.node = present.info.pod, present.node_name
+            obj = present.info.pod
+            line.node = present.node_name
             line.assumed = present.state is not PodState.ADDED
         elif isinstance(present, PodInfo):
             obj = present.pod
         if self._redaction is not None:
-            line.key, line.node = self._redaction.key(kind, key), self._redaction.text(line.node)
+            line.key = self._redaction.key(kind, key)
+            line.node = self._redaction.text(line.node)
         if isinstance(obj, Object):
             line.object = _raw(obj, self._redaction)
         return line
@@ -114,10 +117,11 @@ class LineEncoder:
             except KeyError:  # rarely: usually every node has a number, and looking them up is most of the work
                 yield from self._naming(at, request.names)
                 numbers = self._numbers.of(request.names)
-            line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
+            line.nodes = as_ranges(np.unique(numbers))
+            line.whole = request.node_names is None
             line.outside = self._outside(request, moment)
         elif line.pod != NULL:
-            line.request = msgspec.Raw(_ENCODE({node: _essence(each) for node, each in request.victims.items()}))
+            line.request = msgspec.Raw(_ENCODE({node: _essence(victims) for node, victims in request.victims.items()}))
         else:
             line.request = msgspec.Raw(_ENCODE(request))
         if isinstance(result, ExtenderFilterResult):
@@ -156,16 +160,20 @@ class LineEncoder:
         """Yields an attempt of the loop. `order`: the names of the nodes in the table's order; None: as before."""
         line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
         if order is not None:
-            self._order, self._order_written = order, False
+            self._order = order
+            self._order_written = False
         if self._order is not None and not self._order_written:
             yield from self._naming(at, self._order)
-            line.order, self._order_written = as_ranges(self._numbers.of(self._order)), True
+            line.order = as_ranges(self._numbers.of(self._order))
+            self._order_written = True
         if isinstance(decided, Chosen):
             line.node = decided.node_name
         else:
-            line.message, line.plugins = decided.message, sorted(decided.rejection.rules)
+            line.message = decided.message
+            line.plugins = sorted(decided.rejection.rules)
             if (plan := decided.preemption) is not None:
-                line.nominated_node, line.victims = plan.node_name, [victim.pod.key for victim in plan.victims]
+                line.nominated_node = plan.node_name
+                line.victims = [victim.pod.key for victim in plan.victims]
         yield line
 
     def _naming(self, at: float, names: Sequence[str]) -> Iterator[Line]:

@@ -152,7 +152,7 @@ class CallLine(_Line, tag="call"):
         return decoded(self.request, _BINDING, "request")
 
     def binding_error(self) -> str:
-        """Returns the error in a bind answer, "" if there is none. Raises MalformedCluster."""
+        """Returns the error in a bind answer, or "". Raises MalformedCluster."""
         return "" if self.answer == NULL else decoded(self.answer, _BOUND, "answer").error
 
 
@@ -163,7 +163,7 @@ class AttemptLine(_Line, tag="attempt"):
         moment: the last change that the decision could see.
         order: the numbers of the nodes in the order of the table's rows; "": as in the attempt before.
         draws: the random numbers that were drawn, as (bits, number); those of more than 64 bits are left out.
-        node: the chosen node; "": there is none, and `message` says why.
+        node: the chosen node; "" if no node was chosen, and `message` says why.
         plugins: the plugins that refused the pod; none after an error.
         nominated_node, victims: the node on which preemption makes room, and the keys of the evicted pods.
     """
@@ -184,7 +184,7 @@ class AttemptLine(_Line, tag="attempt"):
 
 
 class EventLine(_Line, tag="event"):
-    """What became of a pod: bound, failed or preempted, as in the event that the API server gets."""
+    """The outcome for a pod: bound, failed or preempted, as in the event that the API server gets."""
 
     pod: str
     type: str
@@ -303,7 +303,7 @@ def from_digits(text: str) -> list[int]:
 
 
 def elements(line: Line) -> int:
-    """Returns how many separate values a line holds beside its text: each takes memory of its own."""
+    """Returns how many separate values a line holds: each takes memory beside its text."""
     match line:
         case NodesLine():
             return len(line.names)

@@ -1,4 +1,4 @@
-"""The recorder's ears: the journal of the cache, the verbs, the scheduling cycle, and its random numbers."""
+"""Passes changes of the cache, calls, attempts and their random numbers to the recorder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _MOST_BITS = 64
 
 
 class RecordedChanges(Changes):
-    """The journal of a cache that is recorded; guarded by the cache's lock, as any."""
+    """A cache's journal that passes each change to the recorder; the cache's lock guards it."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
-        self._recorder, self._reader = recorder, threading.local()
+        self._recorder = recorder
+        self._reader = threading.local()
 
     @property
     def moment_read(self) -> int:
-        """The moment of the table that this thread was lent last; 0: it was lent none."""
+        """The moment of the table that this thread borrowed last; 0 if it has borrowed no table."""
         return int(getattr(self._reader, "moment", 0))
 
     def note(self, kind: str, key: str, present: Current) -> None:
@@ -36,12 +37,12 @@ class RecordedChanges(Changes):
         self._recorder.change(self.now, kind, key, present, self.all)
 
     def since(self, cursor: int) -> Updates | None:
-        self._reader.moment = self.now  # a table is lent, or it is asked what a check has missed
+        self._reader.moment = self.now  # a table is borrowed, or a bind looks for changes since its check
         return super().since(cursor)
 
 
 class RecordedRandom(Random):
-    """Random numbers that are kept until the attempt is noted that they were drawn for."""
+    """Remembers the random numbers that are drawn, until the attempt that drew them is recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,26 +50,29 @@ class RecordedRandom(Random):
 
     def getrandbits(self, bits: int, /) -> int:
         number = super().getrandbits(bits)
-        if bits <= _MOST_BITS:  # more are drawn for names, and nothing is decided by them
+        if bits <= _MOST_BITS:  # longer ones are drawn for names, and decide nothing
             self._draws.append((bits, number))
         return number
 
     def take_draws(self) -> list[tuple[int, int]]:
         """Returns the numbers drawn since the last call."""
-        draws, self._draws = self._draws, []
+        draws = self._draws
+        self._draws = []
         return draws
 
 
 class RecordingObserver:
-    """A CallObserver and an AttemptObserver that hands everything to the recorder.
+    """A CallObserver and an AttemptObserver that passes everything to the recorder.
 
     Args:
-        changes: of the cache that is decided on.
-        random: of the scheduling cycles, where there are any.
+        changes: the journal of the cache on which decisions are made.
+        random: the random numbers of the scheduling cycles, if there are any.
     """
 
     def __init__(self, recorder: Recorder, changes: RecordedChanges, random: RecordedRandom | None = None) -> None:
-        self._recorder, self._changes, self._random = recorder, changes, random
+        self._recorder = recorder
+        self._changes = changes
+        self._random = random
         self._rows: Rows | None = None
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
@@ -79,7 +83,7 @@ class RecordingObserver:
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
         rows, order = table.nodes.rows, None
-        if rows is not self._rows:  # the column is made anew when a node comes or goes
+        if rows is not self._rows:  # a new node, or one that was deleted, makes a new column
             order = table.nodes.names_of(rows)
         draws = self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
@@ -95,7 +99,7 @@ class RecordingObserver:
 
 
 def _size_bytes(request: object) -> int:
-    """Returns about what a request keeps in memory while it waits to be written, its answer included."""
+    """Returns roughly the memory of a request and its answer while they wait to be written."""
     if isinstance(request, ExtenderArgs):
         nodes = sum(len(node.raw) for node in request.nodes) if request.nodes else 0
         return _POD_BYTES + nodes + 2 * _NAME_BYTES * len(request.names)

@@ -1,4 +1,4 @@
-"""The recorder: takes entries from any thread without waiting, and has a thread of its own write them down."""
+"""The recorder: takes entries from any thread without making it wait, and writes them in a separate thread."""
 
 from __future__ import annotations
 
@@ -34,34 +34,35 @@ from extender.runtime.threads import Ticker
 
 FILES = 4
 MOST_TEXT_BYTES = 512 * 1024 * 1024
-"""A file ends after so much text, compressed or not: readers take twice as much, a checkpoint at its head included."""
+"""A file ends after so much text beyond its first checkpoint: readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # what it refers to the cache refers to as well
+CHANGE_BYTES = 500  # the object itself is in the cache anyway
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
 _GZIP, _OF_GZIP = b"\x1f\x8b", 16
 _HEAD, _HEAD_BYTES = b'{"line":"header",', 4096
-IN_THE_WAY = "it is no recording, and would be overwritten in time: move it away, or record to another file"
-_PRIVATE = 0o600  # a recording tells what runs in a cluster
+IN_THE_WAY = "it is not a recording and would be overwritten later: move it away, or record to another file"
+_PRIVATE = 0o600  # a recording shows what runs in a cluster
 Dropped = Callable[[str, int], object]
 LinesOf = Callable[[LineEncoder], Iterator[Line]]
-"""Makes the lines of what was told, when they are written."""
+"""Makes the lines of an entry, when the entry is written."""
 CHANGE, DECISION = "change", "decision"
 """The kinds of entries that may be dropped."""
 _log = logging.getLogger(__name__)
 
 
 class RotatingFiles:
-    """Writes lines; all files together take about `limit_bytes`.
+    """Writes lines to a file, and begins another one in time; all files together take about `limit_bytes`.
 
     Args:
-        path: with gzip where it ends in .gz.
+        path: the current file; with gzip if the name ends in .gz. Older files get .1, .2 and .3 behind their names.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        self.path, self._limit_bytes = path, max(limit_bytes // FILES, 1)
+        self.path = path
+        self._limit_bytes = max(limit_bytes // FILES, 1)
         self._text_bytes = 0
         self._file: BinaryIO | None = None
         self._lines: BinaryIO | gzip.GzipFile | None = None
@@ -72,23 +73,25 @@ class RotatingFiles:
 
     @property
     def is_full(self) -> bool:
-        """Returns True if it is time for `begin`: on disk, as of the last flush, or for those who read it."""
+        """Returns True if it is time for `begin`: it takes too much disk, as of the last flush, or too much to read."""
         if self._file is None:
             return False
         return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES
 
     def others(self) -> list[str]:
-        """Returns what stands in the files' places and is no recording: `begin` would overwrite it in the end.
+        """Returns files that have a recording's names and are not recordings: `begin` would overwrite them later.
 
-        Raises OSError: one cannot be read.
+        Raises:
+            OSError: one cannot be read.
         """
-        places = map(self._numbered, range(FILES))
-        return [str(path) for path in places if path.exists() and not _is_recording(path)]
+        paths = map(self._numbered, range(FILES))
+        return [str(path) for path in paths if path.exists() and not _is_recording(path)]
 
     def begin(self, *, keep: bool = True) -> None:
-        """Moves the files that there are on, and begins another, or the last anew (not `keep`).
+        """Renames the older files and begins another one; without `keep` it overwrites the current file.
 
-        Raises OSError, and nothing has changed: also where a file is no recording.
+        Raises:
+            OSError: also if another file would be overwritten; nothing has changed.
         """
         self.close()
         if keep and (others := self.others()):
@@ -115,14 +118,16 @@ class RotatingFiles:
         self._text_bytes = 0
 
     def flush(self) -> None:
-        """Has all that was written be there whatever becomes of the process. Raises OSError."""
+        """Writes everything to the file, so that it survives the process. Raises OSError."""
         if self._lines is not None and self._file is not None:
             self._lines.flush()
             self._file.flush()
 
     def close(self) -> None:
         """Ends the file. Raises OSError."""
-        lines, file, self._lines, self._file = self._lines, self._file, None, None
+        lines, file = self._lines, self._file
+        self._lines = None
+        self._file = None
         if lines is not None and file is not None:
             try:
                 lines.close()
@@ -134,7 +139,7 @@ class RotatingFiles:
 
 
 def _is_recording(path: Path) -> bool:
-    """Returns whether the file begins as one, as far as it goes: its process may have been killed soon."""
+    """Returns True if the file begins as a recording; it may be cut off, if its process was killed."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -148,14 +153,14 @@ def _is_recording(path: Path) -> bool:
 
 
 class Recorder:
-    """Keeps entries till they are written; those that find no room are dropped, and counted.
+    """Queues entries until they are written; entries that find no room are dropped and counted.
 
-    Whoever hands over an entry waits for nothing: neither for a disk nor for room. After a dropped change everything
-    that there is will be written anew, so that the recording tells the truth from there on.
+    A caller waits neither for the disk nor for room. After a dropped change the whole cluster is written again, so that
+    the recording is right from there on.
 
     Args:
-        dropped: is told the kind of entry, and how many of them were dropped.
-        limit_bytes: about so much may wait to be written.
+        dropped: called with the kind of entry and the number of dropped ones.
+        limit_bytes: the memory that waiting entries may take, roughly.
         redaction: replaces names in objects by hashes; for a process that records no calls or attempts.
     """
 
@@ -169,24 +174,30 @@ class Recorder:
         limit_bytes: int = LIMIT_BYTES,
         redaction: Redaction | None = None,
     ) -> None:
-        self._files, self._settings, self._version, self._clock = files, settings, version, clock
-        self._dropped, self._limit_bytes = dropped, limit_bytes
-        # What waits to be written, and its size; a text is that of another policy, which decides from there on.
+        self._files = files
+        self._settings = settings
+        self._version = version
+        self._clock = clock
+        self._dropped = dropped
+        self._limit_bytes = limit_bytes
+        # The waiting entries and their sizes; a text is another policy, which decides from there on.
         self._entries: deque[tuple[LinesOf | str, int]] = deque()
         self._lock = threading.Lock()
-        self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
+        self._waiting_bytes = 0
+        self._lost_changes = 0
+        self._lost_decisions = 0
         self._encoder = LineEncoder(redaction)
         self._failed_at: float | None = None
-        self._spoilt = False  # the file was begun, and could not be written to its end
+        self._is_broken = False  # the current file could not be written to its end
         self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
         self.revive = self._ticker.revive
 
     def start(self) -> None:
-        """Begins to write, in the process that is recorded: threads die in a fork."""
+        """Starts the thread that writes, in the worker process: threads do not survive a fork."""
         self._ticker.start()
 
     def stop(self) -> None:
-        """Writes what is left, and ends the file."""
+        """Writes the remaining entries, and ends the file."""
         self._ticker.stop()
         self.write()
         self._close()
@@ -199,7 +210,7 @@ class Recorder:
         return self._clock.now()
 
     def put(self, at: float, lines_of: LinesOf, size_bytes: int) -> bool:
-        """Takes a call, an attempt or an event; returns whether there was room."""
+        """Takes a call, an attempt or an event; returns False if there was no room."""
         with self._lock:
             if self._waiting_bytes + size_bytes > self._limit_bytes:
                 self._lost_decisions += 1
@@ -213,7 +224,7 @@ class Recorder:
         return True
 
     def change(self, moment: int, kind: str, key: str, present: Current, everything: Callable[[], Updates]) -> None:
-        """Takes a change of the cache; `everything` returns all that there is at this moment. One thread at a time."""
+        """Takes a change of the cache, from one thread at a time; `everything` returns the whole cluster."""
         at = self._clock.now()
         with self._lock:
             if self._waiting_bytes + CHANGE_BYTES > self._limit_bytes:
@@ -229,26 +240,28 @@ class Recorder:
                 self._lost_changes += 1
 
     def policy_changed(self, text: str) -> None:
-        """Has what comes from now on stand in a file of its own, which begins with this policy."""
+        """Begins another file with this policy; later entries go there."""
         with self._lock:
             self._append(text, 0)
 
     def write(self) -> None:
-        """Writes everything that waits; a file that cannot be written is tried again, from what there is then."""
+        """Writes the waiting entries; a file that cannot be written is begun again later, with the cluster of then."""
         if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
             return
         try:
             self._write()
         except OSError as error:
-            where = error.filename or self.path
-            _log.error("%s cannot be written: %s; nothing is recorded until it can", where, error.strerror)
-            self._failed_at, self._spoilt = self._clock.monotonic(), self._files.is_open
+            path = error.filename or self.path
+            _log.error("%s cannot be written: %s; nothing is recorded until it can", path, error.strerror)
+            self._failed_at = self._clock.monotonic()
+            self._is_broken = self._files.is_open
             self._close()
 
     def _write(self) -> None:
         if not self._files.is_open or self._files.is_full:
             self._begin_file()
-            self._failed_at, self._spoilt = None, False
+            self._failed_at = None
+            self._is_broken = False
         for _ in range(len(self._entries)):
             with self._lock:
                 entry, size_bytes = self._entries.popleft()
@@ -261,7 +274,7 @@ class Recorder:
         self._files.flush()
 
     def _begin_file(self) -> None:
-        self._files.begin(keep=not self._spoilt)
+        self._files.begin(keep=not self._is_broken)
         at = self._clock.now()
         header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
         self._files.write([encode_line(header)])

@@ -1,4 +1,4 @@
-"""Every decision of a recording made again at its own moment, and the differences."""
+"""Makes every decision of a recording again, on the cluster as it was then, and reports the differences."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, listed, printa
 from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"
-BEFORE = "it was decided before the file begins"
-MISSING = "changes that it was decided on were not recorded"
-UNJUDGED = "no rule was asked"
-UNDECIDED = "a rule had not answered in time"
-EXTENDERS = "other extenders were asked, whose answers are not recorded"
+BEFORE = "decided before the file begins"
+MISSING = "decided on changes that were not recorded"
+UNJUDGED = "not judged by any rule"
+UNDECIDED = "ended because a rule did not answer in time"
+EXTENDERS = "other extenders took part, and their answers are not recorded"
 Progress = Callable[[int, int], None]
 DecisionLine = CallLine | AttemptLine
 _MOST_NODES = 3
@@ -43,7 +43,7 @@ _MOST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """A decision that comes out otherwise. `what`: the verb, or "attempt"; `step`: see Recording.steps."""
+    """A decision that differs. `what` is the verb, or "attempt"; `step` is one of Recording.steps."""
 
     step: RecordedStep
     what: str
@@ -56,7 +56,7 @@ class ChangedDecision:
             "at": self.step.at,
             "what": self.what,
             "pod": self.step.subject,
-            "differences": [as_dict(each) for each in self.differences],
+            "differences": [as_dict(difference) for difference in self.differences],
         }
 
 
@@ -65,10 +65,10 @@ class ReplayResult:
     """The outcome of a replay.
 
     Attributes:
-        decided: how many decisions were made again: verb, or "attempt" -> count.
-        left_out: how many could not be: why -> count.
-        changed: those that come out otherwise, in the order of the recording.
-        notes: what is to be known of the recording.
+        decided: the number of decisions made again, by verb or "attempt".
+        left_out: the number of decisions that could not be made again, by reason.
+        changed: the decisions that differ, in the order of the recording.
+        notes: remarks about the recording.
     """
 
     decided: Mapping[str, int]
@@ -77,27 +77,27 @@ class ReplayResult:
     notes: Sequence[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented form: see docs/record-and-replay.md. It is ready for JSON."""
+        """Returns the form that docs/record-and-replay.md describes, ready for JSON."""
         return {
             "decided": dict(self.decided),
             "leftOut": dict(self.left_out),
-            "changed": [each.to_dict() for each in self.changed],
+            "changed": [decision.to_dict() for decision in self.changed],
             "notes": list(self.notes),
         }
 
     def _repr_html_(self) -> str:
         head = ("STEP", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE")
         rows = [
-            (each.step.number, each.what, each.step.subject, one.recorded, one.replayed, one.cause)
-            for each in self.changed
-            for one in each.differences
+            (decision.step.number, decision.what, decision.step.subject, one.recorded, one.replayed, one.cause)
+            for decision in self.changed
+            for one in decision.differences
         ]
         title = f"{len(self.changed)} of {sum(self.decided.values())} decisions differ"
         return rendering.part("table.html", {"title": title, "head": head, "rows": rows})
 
 
 class _Item(NamedTuple):
-    """A line at its moment: changes first, then what was decided on them."""
+    """A line at its moment; they sort by moment, changes before the decisions made on them."""
 
     moment: int
     is_decision: bool
@@ -142,13 +142,16 @@ def _naming(policy: str) -> Iterator[None]:
 
 
 class _Replay:
-    """One pass over a recording, under the rules that it was made under and perhaps under others."""
+    """One pass over a recording, under its own rules (`first`) and under those to compare (`second`)."""
 
     def __init__(self, recording: Recording, first: World, second: World) -> None:
-        self._recording, self._first, self._second = recording, first, second
+        self._recording = recording
+        self._first = first
+        self._second = second
         self._worlds = [first] if first is second else [first, second]
         self._keys: set[tuple[str, str]] = set()
-        self._decided, self._left_out = Counter[str](), Counter[str]()
+        self._decided = Counter[str]()
+        self._left_out = Counter[str]()
         self._changed: list[ChangedDecision] = []
 
     def run(self, progress: Progress | None) -> ReplayResult:
@@ -165,7 +168,7 @@ class _Replay:
             else:
                 begun = True
                 self._change(item.number, line)
-        changed = sorted(self._changed, key=lambda each: each.step.number)
+        changed = sorted(self._changed, key=lambda decision: decision.step.number)
         return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
 
     def _items(self) -> Iterator[_Item]:
@@ -176,7 +179,7 @@ class _Replay:
                 yield _Item(line.moment, True, number)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Returns the last moment before changes were dropped, and the first after it, of each time."""
+        """Returns, for each time that changes were dropped, the last moment before and the first one after."""
         gaps, last = [], 0
         for line in self._recording.lines:
             if isinstance(line, CheckpointLine) and line.dropped:
@@ -203,9 +206,9 @@ class _Replay:
         if isinstance(line, AttemptLine) and line.message.startswith(LATE):
             obstacle = obstacle or UNDECIDED
         with rule_errors(), naming_step(number):
-            found = None if obstacle else self._differences(line)
-            differences = list(found or ())
-        if found is None:
+            compared = None if obstacle else self._differences(line)
+            differences = list(compared or ())
+        if compared is None:
             self._left_out[obstacle or (EXTENDERS if what == ATTEMPT else UNJUDGED)] += 1
             return
         self._decided[what] += 1
@@ -213,7 +216,7 @@ class _Replay:
             self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
-        """Returns what differs; None where the decision cannot be made again."""
+        """Returns the differences; None if the decision cannot be made again."""
         if isinstance(line, AttemptLine):
             asks = self._first.rules.asks_extenders or self._second.rules.asks_extenders
             return None if asks else attempt_differences(line, self._first, self._second)
@@ -231,25 +234,26 @@ class _Replay:
 
     def _notes(self) -> Iterator[str]:
         if self._recording.truncated:
-            yield "the end of the file is missing: it was read as far as it goes"
-        missing = sum(each.dropped for each in self._recording.lines if isinstance(each, CheckpointLine))
+            yield "the end of the file is missing: it was read as far as possible"
+        missing = sum(line.dropped for line in self._recording.lines if isinstance(line, CheckpointLine))
         if missing:
-            yield f"{missing} changes were not recorded, for they came faster than they could be written"
+            yield f"{missing} changes were not recorded, because they came faster than they could be written"
 
 
 def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
-    """Returns the outcome, and a line for each difference; `every`: uncut."""
-    made = ", ".join(f"{count} {what}" for what, count in result.decided.items())
+    """Yields the outcome, and a line for each difference; the list is cut unless `every`."""
+    kinds = ", ".join(f"{count} {what}" for what, count in result.decided.items())
     differ = f"{len(result.changed)} differ" if result.changed else "none differs"
-    yield f"{sum(result.decided.values())} decisions made again{f' ({made})' if made else ''}: {differ}"
+    yield f"{sum(result.decided.values())} decisions made again{f' ({kinds})' if kinds else ''}: {differ}"
     yield from (f"{count} left out: {why}" for why, count in result.left_out.items())
     yield from (printable(f"note: {note}") for note in result.notes)
     lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]
-    for each in result.changed:
-        about = (str(each.step.number), _time(each.step.at), each.what, each.step.subject)
+    for decision in result.changed:
+        step = decision.step
+        begin = (str(step.number), _time(step.at), decision.what, step.subject)
         lines += [
-            (*about, one.recorded, one.replayed, one.cause or "-", listed(one.nodes, _MOST_NODES) or "-")
-            for one in each.differences
+            (*begin, one.recorded, one.replayed, one.cause or "-", listed(one.nodes, _MOST_NODES) or "-")
+            for one in decision.differences
         ]
     if len(lines) > 1:
         yield ""
@@ -259,7 +263,7 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
 def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:
     head = ("STEP", "TIME", "KIND", "ABOUT", "WHAT")
     yield from aligned(
-        [head, *((str(each.number), _time(each.at), each.kind, each.subject or "-", each.text) for each in steps)]
+        [head, *((str(step.number), _time(step.at), step.kind, step.subject or "-", step.text) for step in steps)]
     )
 
 

@@ -92,7 +92,7 @@ def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -
 
 
 def _key(raw: msgspec.Raw) -> str:
-    """Returns `namespace/name` of an object's JSON; "" if there is none."""
+    """Returns `namespace/name` of an object's JSON; "" without an object."""
     return decoded(raw, _METADATA, "object").key if raw != NULL else ""
 
 

@@ -1,4 +1,4 @@
-"""A process as a recording has it at one moment: the same journal, cache, verbs and cycles, under any rules."""
+"""A recorded process at one moment: the same journal, cache, verbs and cycles, under any rules."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Rules:
         policy = Policy((provider(settings.provider),)) if text is None else load(text, library)
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
         if settings.mode == "schedule":
-            ignored = frozenset[str]().union(*(each.ignored_resources for each in policy.extenders))
+            ignored = frozenset[str]().union(*(extender.ignored_resources for extender in policy.extenders))
             profiles = profiles.with_each(lambda profile: ignoring(profile, ignored))
         asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
         return cls(profiles, Scale(settings.score_scale), asks_extenders, library)
@@ -96,7 +96,7 @@ def _ignored_failures() -> CountedFailures:
 
 
 class PlayedRandom(Random):
-    """The numbers that were drawn once, then others."""
+    """Repeats recorded random numbers, then draws others."""
 
     def __init__(self, draws: Sequence[tuple[int, int]]) -> None:
         super().__init__(0)
@@ -109,10 +109,11 @@ class PlayedRandom(Random):
 
 
 class World:
-    """A cache that is brought from moment to moment, and what decides on it."""
+    """A cache that is brought from moment to moment, and the verbs and cycles that decide on it."""
 
     def __init__(self, rules: Rules, numbers: NodeNumbers) -> None:
-        self.rules, self._numbers = rules, numbers
+        self.rules = rules
+        self._numbers = numbers
         self._changes = Changes()
         features = rules.profiles.features
         self._cache = Cache(ManualClock(), Telemetry(), features=features, changes=self._changes)
@@ -148,11 +149,11 @@ class World:
         return ExtenderPreemptionArgs(line.decoded_pod(), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
-        """Keeps a pod that a call describes, for a bind that comes before the watch tells of it."""
+        """Remembers the pod of a call: a bind may come before the watch has delivered the pod."""
         self._remembered[pod.uid] = PodInfo(pod)
 
     def refused_at_bind(self, uid: str, node: str) -> str | None:
-        """Returns the reason why the pod may not be bound, ""; None: it is not for the rules to say."""
+        """Returns why the rules refuse the bind, "" if they allow it; None if they do not check it."""
         present = self._described.get(uid) or self._remembered.get(uid)
         if not isinstance(present, PodInfo):
             return None
@@ -163,7 +164,7 @@ class World:
         return ", ".join(refusal.reasons) or refusal.plugin if refusal else ""
 
     def attempt(self, line: AttemptLine) -> Chosen | Unfit:
-        """Tries the pod again, by the numbers that were drawn."""
+        """Tries the pod again, with the recorded random numbers."""
         info = PodInfo(line.decoded_pod())
         if line.order:
             self._ordered.order = self._numbers.named(from_ranges(line.order))
@@ -174,26 +175,26 @@ class World:
         return self.rules.profiles.of(pod)
 
     def refusal(self, pod: Pod, node: str) -> Refusal | None:
-        """Returns the refusal of the pod on the node; None too where the node is not there."""
+        """Returns the refusal of the pod on the node; None if it fits, or if the node does not exist."""
         with self.table() as table:
             if node not in table.nodes.row_of:
                 return None
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns plugin -> node -> the points that it adds, of those of the nodes that are there; None: that fit."""
+        """Returns plugin -> node -> points: the named nodes that exist, or by default all that fit."""
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:
                 rows = find_fit(profile, info, table, table.nodes.rows).feasible
             else:
-                known = [name for name in dict.fromkeys(names) if table.nodes.has(name)]
-                rows = np.array([table.nodes.row_of[name] for name in known], np.intp)
+                present = [name for name in dict.fromkeys(names) if table.nodes.has(name)]
+                rows = np.array([table.nodes.row_of[name] for name in present], np.intp)
             scoring = score(profile, info, table, rows)
             scored = table.nodes.names_of(rows)
         return {
-            each.plugin: dict(zip(scored, (each.scores * each.weight).tolist(), strict=True))
-            for each in scoring.by_plugin
+            part.plugin: dict(zip(scored, (part.scores * part.weight).tolist(), strict=True))
+            for part in scoring.by_plugin
         }
 
 
@@ -201,27 +202,29 @@ _NAMED = b'{"metadata":{"name":"%b"}}'
 
 
 class _OrderedTable:
-    """A table whose nodes stand in the order of the one that was decided on: ties are broken by it.
+    """A table with the nodes in the order of the recorded table, because that order breaks ties.
 
     Attributes:
-        order: the names of the nodes; empty: any order will do.
+        order: the names of the nodes; empty: any order.
     """
 
     def __init__(self, empty: Table, changes: Changes) -> None:
-        self._features, self._changes = empty.features, changes
-        self._table, self._cursor = empty, BEGINNING
+        self._features = empty.features
+        self._changes = changes
+        self._table = empty
+        self._cursor = BEGINNING
         self._checked: tuple[Rows, Sequence[str]] | None = None
         self.order: Sequence[str] = ()
 
     def table(self) -> Table:
         missed = self._changes.since(self._cursor)
         if missed is None:
-            self._make_anew()
+            self._rebuild()
         else:
             apply(missed, self._table)
             self._cursor = self._changes.now
         if not self._is_in_order():
-            self._make_anew()
+            self._rebuild()
         return self._table
 
     def _is_in_order(self) -> bool:
@@ -233,14 +236,14 @@ class _OrderedTable:
             self._checked = rows, self.order
         return True
 
-    def _make_anew(self) -> None:
-        place = {name: position for position, name in enumerate(self.order)}
+    def _rebuild(self) -> None:
+        positions = {name: position for position, name in enumerate(self.order)}
 
-        def turn(update: Update) -> tuple[bool, int]:
-            return (update.kind != NODE, place.get(update.key, 0))
+        def nodes_in_order(update: Update) -> tuple[bool, int]:
+            return (update.kind != NODE, positions.get(update.key, 0))
 
         self._table = Table(self._features)
-        apply(sorted(self._changes.all(), key=turn), self._table)
+        apply(sorted(self._changes.all(), key=nodes_in_order), self._table)
         self._cursor = self._changes.now
 
 
