@@ -509,6 +509,15 @@ def test_a_pod_in_flight_is_tried_again_if_the_rule_that_rejects_it_was_woken(ru
     assert rig.fail(pod, refused(rule)) is tier
 
 
+def test_every_rejected_pod_is_tried_again_after_events_may_have_been_missed() -> None:
+    rig = Rig("p", "other")
+    in_flight = rig.pop()
+    rig.refuse("rules:a")
+    rig.queue.events_missed()
+    assert rig.told.arrivals[-1] == ("active", "EventsMissed")
+    assert rig.fail(in_flight, refused(FIT)) is Tier.BACKOFF
+
+
 def test_pods_that_the_previous_rules_rejected_are_requeued_and_filed_by_the_new_ones() -> None:
     rig = Rig("p", "other")
     rig.refuse("rules:a")
