@@ -52,11 +52,11 @@ class Staleness:
         self._ages = ages
         self._limit_seconds = limit_seconds or inf
 
-    def waiting_for(self) -> str:
-        """Returns which kinds are too old; "" if none is. It is asked at every call of a verb, and takes 3 us."""
+    def waiting_for(self) -> str | None:
+        """Returns which kinds are too old; None if none is. It is asked at every call of a verb, and takes 3 us."""
         stale = {kind: age for kind, age in self._ages().items() if age > self._limit_seconds}
         if not stale:
-            return ""
+            return None
         unknown = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
         return f"not known to be up to date: {unknown}; the limit is {self._limit_seconds:g} s"
 
@@ -109,11 +109,11 @@ class _Unelected:
         self.settlement.caught_up(LONG_AGO)  # the first list was asked for after every predecessor had ended
         self.settlement.advance()
 
-    def settling(self) -> str:
-        """Returns what this process waits for before it may give places away; "": nothing, or the lease."""
+    def settling(self) -> str | None:
+        """Returns what this process waits for before it may give places away; None: nothing, or the lease."""
         return self.settlement.waiting_for()
 
-    def waiting_for(self) -> Mapping[str, str]:
+    def waiting_for(self) -> Mapping[str, str | None]:
         """Returns what stands between this process and leading; see Backend. Empty without an election."""
         return {}
 
@@ -248,10 +248,10 @@ class ElectedFeed:
     def settle(self) -> None:
         self.settlement.advance()
 
-    def settling(self) -> str:
-        return ""  # whoever wins the lease settles before it leads
+    def settling(self) -> None:
+        """Returns None, because the elector settles after it has won the lease and before it leads."""
 
-    def waiting_for(self) -> Mapping[str, str]:
+    def waiting_for(self) -> Mapping[str, str | None]:
         return {"lease": self._elector.waiting_for()}
 
     def await_lead(self) -> None:
@@ -266,7 +266,7 @@ class ElectedFeed:
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now
-        return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()
+        return now - self._complete_at < RELIST_SECONDS and self._freshness.waiting_for() is None
 
 
 ClusterFeed = FileFeed | LiveFeed | ElectedFeed

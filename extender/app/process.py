@@ -37,8 +37,8 @@ class Readiness:
         self._lock = threading.Lock()
         self._prepared = False
 
-    def waiting_for(self) -> str:
-        """Returns what it waits for; "": the cache holds a whole cluster, and was prepared."""
+    def waiting_for(self) -> str | None:
+        """Returns what it waits for; None: the cache holds a whole cluster, and was prepared."""
         if missing := self._missing():
             return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
         if not self._prepared:
@@ -46,7 +46,7 @@ class Readiness:
                 if not self._prepared:
                     self._prepare()
                     self._prepared = True
-        return ""
+        return None
 
 
 class CacheProcess:
@@ -129,19 +129,19 @@ class CacheProcess:
 
     def _if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
         """Returns the action, which does nothing where the cache is not filled."""
-        return lambda: None if self._ready.waiting_for() else action()
+        return lambda: action() if self._ready.waiting_for() is None else None
 
     def _leading(self) -> bool:
         return all(self._feed.leading().values())
 
-    def _own_obstacles(self) -> Mapping[str, str]:
+    def _own_obstacles(self) -> Mapping[str, str | None]:
         """Returns what stands between this process and readiness, by check; not the lease."""
         cache = self._ready.waiting_for()
-        settling = "" if cache else self._feed.settling()
+        settling = self._feed.settling() if cache is None else None
         return {"cache": cache, "settling": settling, "watches": self._freshness.waiting_for()}
 
-    def waiting_for(self) -> Mapping[str, str]:
-        """Returns what stands between this process and a decision, by check; "" where a check passes."""
+    def waiting_for(self) -> Mapping[str, str | None]:
+        """Returns what stands between this process and a decision, by check; None where a check passes."""
         self._feed.await_lead()
         return {**self._own_obstacles(), **self._feed.waiting_for()}
 

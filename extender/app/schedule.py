@@ -171,7 +171,7 @@ class SchedulerProcess(CacheProcess):
     def _become_ready(self) -> bool:
         """Waits until it may decide, and logs once of each check what it waits for. Returns False: it is to stop."""
         told: set[str] = set()
-        while missing := {check: obstacle for check, obstacle in self.waiting_for().items() if obstacle}:
+        while missing := {check: obstacle for check, obstacle in self.waiting_for().items() if obstacle is not None}:
             for check in missing.keys() - told:
                 _log.info("not scheduling yet: %s", missing[check])
             told |= missing.keys()

@@ -205,6 +205,6 @@ class WebhookProcess(CacheProcess):
         for each in self._preempting:
             each.stop(END_SECONDS)
 
-    def unready(self) -> Mapping[str, str]:
+    def unready(self) -> Mapping[str, str | None]:
         """Returns what stands between this process and readiness; not the lease where a Service leads to the leader."""
         return {**self._own_obstacles(), **({} if self._calls_follow_leader else self._feed.waiting_for())}

@@ -48,16 +48,17 @@ LookOf = Callable[[Arguments], Look]
 
 
 def live_pages(
-    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str], limit: TimeLimit = NO_LIMIT
+    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Mapping[str, Page]:
     """Returns the pages about the cache, judged by `profiles`.
 
-    `waiting_for`: what must be there before, "" if it is; `limit`: of each decision about a pod.
+    `waiting_for`: what must be there before, None if it is; `limit`: of each decision about a pod.
     """
     follower = CacheFollower(cache, profiles, limit)
 
     def look(_: Arguments) -> Look:
-        if missing := waiting_for():
+        missing = waiting_for()
+        if missing is not None:
             raise ClusterError(f"not ready: {missing}")
         return follower.look()
 
@@ -66,13 +67,14 @@ def live_pages(
 
 
 def simulation_handler(
-    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str], limit: TimeLimit = NO_LIMIT
+    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Handler:
     """Returns what answers POST /simulate from a copy of the cache; one question at a time."""
     follower, asked = CacheFollower(cache, profiles, limit), threading.Lock()
 
     def answer(body: bytes) -> Answer:
-        if missing := waiting_for():
+        missing = waiting_for()
+        if missing is not None:
             return error_answer(503, f"not ready: {missing}")
         if not asked.acquire(blocking=False):
             return error_answer(503, "another simulation is under way: ask again")

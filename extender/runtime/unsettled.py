@@ -36,16 +36,17 @@ SLOTS = 2048
 ASK_AGAIN_SECONDS = 15.0  # an API server that was restored from a copy may never get to what it has shown
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
-_FREE, _UNDER_WAY, _UNKNOWN = 0, 1, 2
+_FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
 _HEAD = Struct("<BHd")  # state, length of the text, deadline; the state is written last, and is one byte
 _DEADLINE = Struct("<d")
-_DEADLINE_AT = 3
-_PREDECESSORS_AT = SLOTS * _SLOT_BYTES  # one byte: they may be writing; then their deadline
+_DEADLINE_OFFSET = 3
+_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # one byte, 1 if they may be writing; then their deadline
 
 _log = logging.getLogger(__name__)
 
 Reconciliation = Callable[[], Callable[[], bool]]
-"""Asks for the API server's state, and returns a probe: does the cache show all of it? Raises ClusterError."""
+"""Reads the API server's state, and returns a probe that is True once the cache shows all of it. Raises ClusterError.
+"""
 
 
 class UnsettledWrite(NamedTuple):
@@ -56,7 +57,9 @@ class UnsettledWrite(NamedTuple):
 
 
 class UnsettledWrites:
-    """The notes. To be made before the fork; one worker at a time uses it, and calls `take_over` first.
+    """The notes about writes in flight and unsettled ones, in memory that the master process keeps.
+
+    Create it before the fork. One worker at a time uses it, and calls `take_over` first.
 
     The processes of one machine share a monotonic clock, so deadlines outlive a worker.
     """
@@ -64,7 +67,7 @@ class UnsettledWrites:
     def __init__(self, settle_seconds: float, clock: Clock | None = None) -> None:
         self._settle_seconds = settle_seconds
         self._clock = clock or SystemClock()
-        self._memory = mmap.mmap(-1, _PREDECESSORS_AT + 1 + _DEADLINE.size)
+        self._memory = mmap.mmap(-1, _PREDECESSORS_OFFSET + 1 + _DEADLINE.size)
         self._free = list(range(SLOTS))  # `pop` and `append` are atomic: a write needs no lock
         self._unknown: dict[int, UnsettledWrite] = {}
         self.expect_predecessors(self._clock.monotonic() + settle_seconds)
@@ -76,10 +79,10 @@ class UnsettledWrites:
         """Notes the write while the block sends it, and keeps the note if the outcome is not known.
 
         Args:
-            write: a Binding, or what else identifies the write: the method and path of its call.
+            write: a Binding, or the method and path of another call.
 
         Raises:
-            Refused: with status 503 if there are too many notes: nothing is sent, since nothing may be forgotten.
+            Refused: with status 503 if there is no room for the note; the write is not sent.
         """
         slot = self._note(write)
         try:
@@ -87,7 +90,7 @@ class UnsettledWrites:
         except Refused:
             self._forget(slot)
             raise
-        except BaseException:  # no answer, or a defect: nothing says how far the call came
+        except BaseException:  # no answer, or a defect: the write may have been sent
             self._keep(slot, write, self._clock.monotonic() + self._settle_seconds)
             raise
         self._forget(slot)
@@ -104,25 +107,25 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """Returns until when writes of predecessors that left no note may arrive, None if these are settled."""
-        if not self._memory[_PREDECESSORS_AT]:
+        """Returns the time until which writes of predecessors without a note may arrive, None if they are settled."""
+        if not self._memory[_PREDECESSORS_OFFSET]:
             return None
-        deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_AT + 1)[0]
+        deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
         return deadline
 
     def expect_predecessors(self, until: float) -> None:
-        """Notes that writes of a predecessor may arrive until then."""
-        _DEADLINE.pack_into(self._memory, _PREDECESSORS_AT + 1, max(until, self.predecessors_until or LONG_AGO))
-        self._memory[_PREDECESSORS_AT] = 1
+        """Notes that writes of a predecessor may arrive until this time."""
+        _DEADLINE.pack_into(self._memory, _PREDECESSORS_OFFSET + 1, max(until, self.predecessors_until or LONG_AGO))
+        self._memory[_PREDECESSORS_OFFSET] = 1
 
     def vouch(self) -> None:
         """Notes that no write of a predecessor is in flight."""
-        self._memory[_PREDECESSORS_AT] = 0
+        self._memory[_PREDECESSORS_OFFSET] = 0
 
     def take_over(self) -> list[Binding]:
-        """Returns the Bindings that an earlier worker has left unsettled: their pods count where they were to go.
+        """Returns the Bindings that an earlier worker left unsettled, so that the caller can assume their pods.
 
-        Its other writes take no place that could be counted, so they are waited for, as those of a predecessor are.
+        The earlier worker's other writes take no place on a node. They are waited for, as a predecessor's writes are.
         """
         self._free.clear()
         self._unknown.clear()
@@ -131,28 +134,32 @@ class UnsettledWrites:
             if state == _FREE:
                 self._free.append(slot)
                 continue
-            if state == _UNDER_WAY:
+            if state == _IN_FLIGHT:
                 deadline = self._clock.monotonic() + self._settle_seconds
             self._keep(slot, self._read(slot, length), deadline)
         unknown = self.unknown()
-        if others := [each.deadline for each in unknown if not isinstance(each.write, Binding)]:
-            self.expect_predecessors(max(others))
-        return [each.write for each in unknown if isinstance(each.write, Binding)]
+        if deadlines := [entry.deadline for entry in unknown if not isinstance(entry.write, Binding)]:
+            self.expect_predecessors(max(deadlines))
+        return [entry.write for entry in unknown if isinstance(entry.write, Binding)]
 
-    # ---- what became of them
+    # ---- outcomes
 
     def settle(self, asked_at: float) -> None:
-        """Forgets the writes whose deadlines had passed when the state was asked for that the cache now shows."""
-        for slot, each in list(self._unknown.items()):
-            if each.deadline <= asked_at:
+        """Forgets the writes whose deadlines had passed at `asked_at`.
+
+        Args:
+            asked_at: the cache now shows everything that the API server held at this moment.
+        """
+        for slot, entry in list(self._unknown.items()):
+            if entry.deadline <= asked_at:
                 self._settled(slot)
         if (self.predecessors_until or LONG_AGO) <= asked_at:
             self.vouch()
 
     def settle_shown(self, is_shown: Callable[[Binding], bool]) -> None:
         """Forgets the Bindings whose outcome the watch has shown."""
-        for slot, each in list(self._unknown.items()):
-            if isinstance(each.write, Binding) and is_shown(each.write):
+        for slot, entry in list(self._unknown.items()):
+            if isinstance(entry.write, Binding) and is_shown(entry.write):
                 self._settled(slot)
 
     # ---- memory
@@ -160,26 +167,27 @@ class UnsettledWrites:
     def _note(self, write: Binding | str) -> int:
         text = ("\0".join(write) if isinstance(write, Binding) else write).encode()
         if len(text) > _SLOT_BYTES - _HEAD.size:
-            raise Refused("the names are too long to note the write", 503)
+            raise Refused("write not sent: its names are too long for a note", 503)
         try:
             slot = self._free.pop()
         except IndexError:
-            raise Refused(f"the outcome of {SLOTS} writes is not known yet: no other is sent", 503) from None
-        at = slot * _SLOT_BYTES
-        _HEAD.pack_into(self._memory, at, _FREE, len(text), inf)
-        self._memory[at + _HEAD.size : at + _HEAD.size + len(text)] = text
-        self._memory[at] = _UNDER_WAY
+            raise Refused(f"write not sent: {SLOTS} earlier writes have no known outcome yet", 503) from None
+        start = slot * _SLOT_BYTES
+        text_start = start + _HEAD.size
+        _HEAD.pack_into(self._memory, start, _FREE, len(text), inf)
+        self._memory[text_start : text_start + len(text)] = text
+        self._memory[start] = _IN_FLIGHT
         return slot
 
     def _read(self, slot: int, length: int) -> Binding | str:
-        at = slot * _SLOT_BYTES + _HEAD.size
-        parts = self._memory[at : at + length].decode().split("\0")
+        start = slot * _SLOT_BYTES + _HEAD.size
+        parts = self._memory[start : start + length].decode().split("\0")
         return Binding(*parts) if len(parts) > 1 else parts[0]
 
     def _keep(self, slot: int, write: Binding | str, deadline: float) -> None:
-        at = slot * _SLOT_BYTES
-        _DEADLINE.pack_into(self._memory, at + _DEADLINE_AT, deadline)
-        self._memory[at] = _UNKNOWN
+        start = slot * _SLOT_BYTES
+        _DEADLINE.pack_into(self._memory, start + _DEADLINE_OFFSET, deadline)
+        self._memory[start] = _UNKNOWN
         self._unknown[slot] = UnsettledWrite(write, deadline)
 
     def _settled(self, slot: int) -> None:
@@ -192,59 +200,55 @@ class UnsettledWrites:
 
 
 class Evidence(Protocol):
-    """The evidence in the cache of what became of writes."""
+    """What the cache shows about the outcome of writes."""
 
     def nothing_waits(self) -> bool:
-        """Returns True if there is no pod without a node and no claim without devices that a write could be about."""
+        """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""
 
     def shows(self, binding: Binding) -> bool:
-        """Returns True if the watch has shown the pod on a node, or gone: the Binding can change nothing more."""
+        """Returns True if the watch has shown the pod on a node, or gone, so that the Binding is settled."""
 
 
 class Settlement:
-    """Finds out what became of unsettled writes. Its methods may be called from any thread; one of them asks at a time.
-
-    Attributes:
-        writes: the notes.
-    """
+    """Finds out what became of unsettled writes. Any thread may call its methods; one thread asks at a time."""
 
     def __init__(self, writes: UnsettledWrites, reconcile: Reconciliation, evidence: Evidence, clock: Clock) -> None:
         self.writes = writes
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        self._asking = threading.Lock()  # held by the thread that asks; others do not wait for it
+        self._asking = threading.Lock()  # the thread that asks holds it; others do not wait for it
         self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this moment
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
-        self._looked_for: float | None = None
+        self._looked_until: float | None = None  # the `predecessors_until` of the last look
 
-    def waiting_for(self) -> str:
-        """Returns what a start or a new leader waits for; "" if the writes of its predecessors are settled."""
+    def waiting_for(self) -> str | None:
+        """Returns what a start or a new leader waits for; None if the writes of its predecessors are settled."""
         until = self.writes.predecessors_until
         if until is None:
-            return ""
-        left = until - self._clock.monotonic()
-        if left > 0:
-            return f"writes of an earlier process may still arrive for {left:.0f} s"
+            return None
+        seconds_left = until - self._clock.monotonic()
+        if seconds_left > 0:
+            return f"writes of an earlier process may still arrive for {seconds_left:.0f} s"
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Vouches for predecessors if nothing waits that they could be writing about.
+        """Vouches for the predecessors if no late write of theirs could take effect.
 
-        To be called once the cache shows all that there was when the last predecessor ended.
+        Call it once the cache shows everything that the API server held when the last predecessor ended.
         """
         until = self.writes.predecessors_until
-        if until is not None and until != self._looked_for:
-            self._looked_for = until
+        if until is not None and until != self._looked_until:
+            self._looked_until = until
             if self._evidence.nothing_waits():
                 self.writes.vouch()
 
     def caught_up(self, since: float) -> bool:
-        """Returns True once the cache shows all that was written by `since`, and all that predecessors wrote later.
+        """Returns True once the cache shows all writes until `since`, and all later ones of predecessors.
 
-        Asks the API server when it is time; to be called now and then until it returns True.
+        It asks the API server when it is time. Call it repeatedly until it returns True.
         """
         if not self._shows(since):
             return False
@@ -253,33 +257,36 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Settles this process's own writes; to be called every second or so, while the cache is filled."""
+        """Settles this process's own writes. Call it about once a second while the cache is filled."""
         if not self.writes.unknown():
             return
         self.writes.settle_shown(self._evidence.shows)
         now = self._clock.monotonic()
-        due = [each.deadline for each in self.writes.unknown() if each.deadline <= now]
+        due = [entry.deadline for entry in self.writes.unknown() if entry.deadline <= now]
         if due:
             self._shows(max(due))
 
     def _shows(self, moment: float) -> bool:
-        """Returns True if the cache shows all that the API server held at some moment that is not before this one."""
+        """Returns True if the cache shows everything the API server held at `moment` or at some later time."""
         if self._shown_at < moment <= self._clock.monotonic() and self._asking.acquire(blocking=False):
             try:
                 self._ask()
             except ClusterError as error:
-                _log.warning("cannot find out what became of earlier writes, asking again: %s", error)
+                _log.warning("outcome of earlier writes not known, asking again reason=%r", str(error))
             finally:
                 self._asking.release()
         return self._shown_at >= moment
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # otherwise the last question is open, or has just failed
-            self._is_shown, self._ask_again_at = None, now + _RETRY_SECONDS
+        if now >= self._ask_again_at:  # otherwise the last reconciliation is unfinished, or has just failed
+            self._is_shown = None
+            self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()
-            self._asked_at, self._ask_again_at = now, now + ASK_AGAIN_SECONDS
+            self._asked_at = now
+            self._ask_again_at = now + ASK_AGAIN_SECONDS
         if self._is_shown is not None and self._is_shown():
-            self._is_shown, self._ask_again_at = None, LONG_AGO
+            self._is_shown = None
+            self._ask_again_at = LONG_AGO
             self._shown_at = self._asked_at
             self.writes.settle(self._asked_at)

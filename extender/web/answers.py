@@ -39,17 +39,17 @@ def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 
 
-def health_answer(endpoint: str, checks: Mapping[str, str], verbose: bool) -> Answer:
+def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool) -> Answer:
     """Answers as Kubernetes' health endpoints do (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
 
     Args:
-        checks: "" for each check that passed, otherwise what is missing.
+        checks: None for each check that passed, otherwise what is missing.
         verbose: lists the checks even if all passed.
     """
-    failed = any(checks.values())
+    failed = any(missing is not None for missing in checks.values())
     if not failed and not verbose:
         return Answer(200, b"ok", _TEXT)
-    lines = [f"[-]{name} failed: {missing}" if missing else f"[+]{name} ok" for name, missing in checks.items()]
+    lines = [f"[+]{name} ok" if missing is None else f"[-]{name} failed: {missing}" for name, missing in checks.items()]
     lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
     return Answer(503 if failed else 200, "".join(line + "\n" for line in lines).encode(), _TEXT)
 

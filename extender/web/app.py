@@ -45,7 +45,7 @@ class Backend:
     """The verbs, and the process behind them.
 
     Attributes:
-        waiting_for: called for every call; returns what the first decision waits for, by check: {"cache": ""} if
+        waiting_for: called for every call; returns what the first decision waits for, by check: {"cache": None} if
             nothing is missing, else {"cache": "waiting for pods, nodes"}.
         start: runs in the worker process, as does `stop`.
         private: pages for this machine and for clients with a certificate.
@@ -193,8 +193,8 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
     return _response(handler(body))
 
 
-def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str]:
-    draining = "shutting down" if app.lifecycle.draining else ""
+def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str | None]:
+    draining = "shutting down" if app.lifecycle.draining else None
     return {**(backend.unready or backend.waiting_for)(), "shutdown": draining}
 
 

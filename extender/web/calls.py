@@ -36,7 +36,7 @@ from extender.web.worker.application import Handler
 from extender.web.worker.request_parser import Head, RequestRefused
 
 BeforeSync = Literal["fail", "pass"]
-WaitingFor = Callable[[], Mapping[str, str]]
+WaitingFor = Callable[[], Mapping[str, str | None]]
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 _WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
 _log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class Calls:
     """Answers calls of verbs, and passes each answered call on.
 
     Attributes:
-        waiting_for: returns what the first decision waits for, by check: "" if the check passes.
+        waiting_for: returns what the first decision waits for, by check: None if the check passes.
         note: receives each answered call.
         observers: receive each request and its result before the answer is encoded.
     """
@@ -217,7 +217,7 @@ class Calls:
         request = None
         try:
             request = verb.decode(body)
-            missing = "; ".join(filter(None, self.waiting_for().values()))
+            missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
             if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
                 # Bind too, by a Binding without a check: the scheduler would take a mere answer for done.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))

@@ -47,11 +47,12 @@ class PrivatePages:
     takers: Mapping[str, Handler] = field(default_factory=dict)
 
 
-def when_ready(look: Callable[[], object], waiting_for: Callable[[], str]) -> Page:
-    """Returns a page that shows the result of `look` as JSON, once `waiting_for` returns ""."""
+def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
+    """Returns a page that shows the result of `look` as JSON, once `waiting_for` returns None."""
 
     def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
-        if missing := waiting_for():
+        missing = waiting_for()
+        if missing is not None:
             return error_answer(503, f"not ready: {missing}")
         return Answer(200, msgspec.json.encode(look()) + b"\n")
 
@@ -166,24 +167,24 @@ class PageServer:
 def probe_pages(
     metrics: Metrics,
     revive: Callable[[], Sequence[str]],
-    unready: Callable[[], Mapping[str, str]],
+    unready: Callable[[], Mapping[str, str | None]],
     before_scrape: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Page]:
     """Returns the pages for probes and Prometheus, by path.
 
     Args:
         revive: restarts threads that have ended; returns their names.
-        unready: returns what keeps the process from being ready, by check.
+        unready: returns what keeps the process from being ready, by check: None if the check passes.
         before_scrape: called before metrics are rendered.
     """
 
     def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
         ended = ", ".join(revive())
-        checks = {"ping": "", "threads": f"{ended} had ended and was restarted" if ended else ""}
+        checks = {"ping": None, "threads": f"{ended} had ended and was restarted" if ended else None}
         return health_answer("livez", checks, "verbose" in query)
 
     def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
-        return health_answer("readyz", {"ping": "", **unready()}, "verbose" in query)
+        return health_answer("readyz", {"ping": None, **unready()}, "verbose" in query)
 
     def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
         before_scrape()

@@ -132,8 +132,8 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
 
     profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [])])
     limit, cache = TimeLimit(ManualClock(), 0.5), cache_of(make_node("n").obj(), make_pod("p").obj())
-    pages = live_pages(cache, profiles, lambda: "", limit)
-    simulate = simulation_handler(cache, profiles, lambda: "", limit)
+    pages = live_pages(cache, profiles, lambda: None, limit)
+    simulate = simulation_handler(cache, profiles, lambda: None, limit)
     body = json.dumps({"pods": [make_pod("new").obj()]}).encode()
 
     def answers() -> Iterator[tuple[int, bytes]]:

@@ -86,7 +86,7 @@ def test_a_write_that_cannot_be_noted_is_not_sent(writes: UnsettledWrites, clock
     for number in range(SLOTS):
         written(writes, binding(str(number)), NO_ANSWER)
     sent = []
-    with pytest.raises(Refused, match="is not known yet"), writes.noted(binding("one more")):
+    with pytest.raises(Refused, match="no known outcome yet"), writes.noted(binding("one more")):
         sent.append("one more")
     assert (sent, len(writes.unknown())) == ([], SLOTS)
     clock.advance(SECONDS)
@@ -352,14 +352,14 @@ def test_a_start_waits_until_the_cache_shows_a_state_from_after_the_last_deadlin
     assert it.waiting_for() == "waiting until the cache shows what an earlier process has written"
     server.shown = True
     assert it.caught_up(LONG_AGO)
-    assert (it.waiting_for(), server.asked) == ("", 1)
+    assert (it.waiting_for(), server.asked) == (None, 1)
 
 
 def test_a_start_does_not_wait_if_nothing_waits_that_could_be_written_about(server: Server, clock: ManualClock) -> None:
     it = settlement(server, UnsettledWrites(SECONDS, clock), clock)
     server.waits = False
     it.look()
-    assert (it.waiting_for(), server.asked) == ("", 0)
+    assert (it.waiting_for(), server.asked) == (None, 0)
 
 
 def test_what_waits_later_does_not_make_a_start_wait_nor_what_ends_shorten_it(
@@ -369,7 +369,7 @@ def test_what_waits_later_does_not_make_a_start_wait_nor_what_ends_shorten_it(
     it.look()
     server.waits = False  # the pod is gone by now, but its claim may be written
     it.look()
-    assert it.waiting_for() != ""
+    assert it.waiting_for() is not None
 
 
 def test_a_new_leader_looks_only_at_a_cache_that_shows_all_from_before_it_won(

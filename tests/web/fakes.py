@@ -119,7 +119,7 @@ class Running:
 
     started: int = 0
     stopped: int = 0
-    missing: str = ""
+    missing: str | None = None
 
     def start(self) -> None:
         self.started += 1
@@ -130,7 +130,7 @@ class Running:
     def compare(self) -> None:
         pass
 
-    def waiting_for(self) -> dict[str, str]:
+    def waiting_for(self) -> dict[str, str | None]:
         return {"cache": self.missing}
 
 

@@ -97,9 +97,9 @@ def test_before_the_sync_verbs_fail(call: Call, verb: str, status: int) -> None:
     assert not fixture.verbs[verb].decided
 
 
-@pytest.mark.parametrize(("missing", "closes"), [("", False), ("waiting for the lease", True)])
+@pytest.mark.parametrize(("missing", "closes"), [(None, False), ("waiting for the lease", True)])
 def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another(
-    post: Callable[[Fixture, str, bytes], Answer], missing: str, closes: bool
+    post: Callable[[Fixture, str, bytes], Answer], missing: str | None, closes: bool
 ) -> None:
     assert (CLOSE in post(make_app(Running(missing=missing)), "/scheduler/filter", b"{}").headers) == closes
 
@@ -110,8 +110,8 @@ def test_before_the_sync_verbs_pass_if_told_to(call: Call) -> None:
     assert not fixture.verbs["filter"].decided
 
 
-@pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), ("", "kube-system/dns")])
-def test_bind_passes_by_its_own_deed(call: Call, missing: str, pod: str) -> None:
+@pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), (None, "kube-system/dns")])
+def test_bind_passes_by_its_own_deed(call: Call, missing: str | None, pod: str) -> None:
     """An answer made up here would be taken for done though nobody bound the pod."""
     fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
     assert call(fixture, "bind", pod=pod)[0] == 200
@@ -190,12 +190,12 @@ def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptur
     ("missing", "body", "error"),
     [
         pytest.param("waiting for pods", b"{}", "the extender is not ready: waiting for pods", id="not ready"),
-        pytest.param("", b"{", "not JSON", id="malformed"),
+        pytest.param(None, b"{", "not JSON", id="malformed"),
     ],
 )
 def test_the_line_says_what_the_scheduler_is_told(
     post: Callable[[Fixture, str, bytes], Answer],
-    missing: str,
+    missing: str | None,
     body: bytes,
     error: str,
     caplog: pytest.LogCaptureFixture,

@@ -32,7 +32,7 @@ class Asked:
     """The calls that were made, and what the next one waits for."""
 
     done: list[str] = field(default_factory=list)
-    missing: str = ""
+    missing: str | None = None
 
     def compare(self) -> Report:
         self.done.append("compare")
@@ -42,7 +42,7 @@ class Asked:
         self.done.append("dump")
         return {"nodes": []}
 
-    def waiting_for(self) -> str:
+    def waiting_for(self) -> str | None:
         return self.missing
 
     def private(self, settings: Settings) -> PrivatePages:

@@ -39,7 +39,8 @@ import msgspec
 from extender.cluster.election.lease import RELEASED_SECONDS, Lease, LeaseSpec, micro_time
 from extender.runtime.unsettled import UnsettledWrites
 
-JITTER_FACTOR, STANDBY_SHARE = 1.2, 1 / 3
+JITTER_FACTOR = 1.2
+STANDBY_SHARE = 1 / 3  # of the retry period
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,11 +57,11 @@ class LeaderElector:
         """Returns True if this process may act as the leader now."""
         return self._election.leading(self._clock.monotonic())
 
-    def waiting_for(self) -> str:
-        """Returns what this process waits for before it can lead, "" while it leads."""
+    def waiting_for(self) -> str | None:
+        """Returns what this process waits for before it can lead, None while it leads."""
         now = self._clock.monotonic()
         if self._election.leading(now):
-            return ""
+            return None
         if self._election.term(now):
             return self._settlement.waiting_for() or "waiting until the cache shows what the last leader has written"
         holder = self._election.holder

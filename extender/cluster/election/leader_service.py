@@ -118,12 +118,12 @@ class LeaderService:
             raise ClusterError(f"service {self._namespace}/{name} not found")
         return services["items"][0]
 
-    def _successor(self) -> str:
-        """Returns the address of the youngest other replica that is ready, "" without one."""
+    def _successor(self) -> str | None:
+        """Returns the address of the youngest other replica that is ready, None without one."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))
-        return next((address for _, address in reversed(ready) if address != self._address), "")
+        return next((address for _, address in reversed(ready) if address != self._address), None)
 
     def _get(self, path: str) -> Any:
         return self._client.call_for(msgspec.json.decode, "GET", path, b"")

@@ -109,8 +109,8 @@ class ApiClaims:
         if claim.terminating:
             raise Refused(f"claim {claim.key} got deleted in the meantime", 409)
         if (allocation is None) is (claim.allocation is None):
-            how = "allocated" if allocation is not None else "deallocated"
-            raise Refused(f"claim {claim.key} got {how} elsewhere in the meantime", 409)
+            change = "allocated" if allocation is not None else "deallocated"
+            raise Refused(f"claim {claim.key} got {change} elsewhere in the meantime", 409)
         status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}]}
         if allocation is not None:
             # The finalizer is not part of the status. It is written first, so that no allocated claim can be deleted.

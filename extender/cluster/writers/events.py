@@ -39,7 +39,7 @@ class _Occurrences(msgspec.Struct, frozen=True, gc=False):
     pod: Pod
     related: Pod | None
     count: int
-    at: float
+    last_at: float
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Series:
 
     name: str
     count: int
-    at: float
+    last_at: float
 
 
 class ApiEvents:
@@ -80,7 +80,11 @@ class ApiEvents:
 
     def _write(self, occurrences: _Occurrences) -> None:
         series = self._written.pop(occurrences.key, None)
-        if series is None or occurrences.at - series.at > _SERIES_SECONDS or not self._continue(series, occurrences):
+        if (
+            series is None
+            or occurrences.last_at - series.last_at > _SERIES_SECONDS
+            or not self._continue(series, occurrences)
+        ):
             series = self._begin(occurrences)
         self._written[occurrences.key] = series
         if len(self._written) > _REMEMBERED:
@@ -89,9 +93,9 @@ class ApiEvents:
     def _continue(self, series: _Series, occurrences: _Occurrences) -> bool:
         """Adds the occurrences to the event; returns False if the event is gone."""
         series.count += occurrences.count
-        series.at = occurrences.at
+        series.last_at = occurrences.last_at
         try:
-            body = {"series": _series(series.count, series.at)}
+            body = {"series": _series(series.count, series.last_at)}
             self._client.call("PATCH", f"{_path(occurrences.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
         except NotFound:
             return False
@@ -100,14 +104,14 @@ class ApiEvents:
     def _begin(self, occurrences: _Occurrences) -> _Series:
         name = f"{occurrences.pod.name[:220]}.{uuid4().hex[:16]}"
         self._client.call("POST", _path(occurrences.pod), _ENCODE(self._event(name, occurrences)))
-        return _Series(name, occurrences.count, occurrences.at)
+        return _Series(name, occurrences.count, occurrences.last_at)
 
     def _event(self, name: str, occurrences: _Occurrences) -> dict[str, Any]:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": occurrences.pod.namespace},
-            "eventTime": micro_time(occurrences.at),
+            "eventTime": micro_time(occurrences.last_at),
             "reportingController": occurrences.pod.spec.scheduler_name or "extender",
             "reportingInstance": self._instance,
             "action": occurrences.key.action,
@@ -118,15 +122,15 @@ class ApiEvents:
         }
         if occurrences.related is not None:
             event["related"] = _reference(occurrences.related)
-        return event | ({"series": _series(occurrences.count, occurrences.at)} if occurrences.count > 1 else {})
+        return event | ({"series": _series(occurrences.count, occurrences.last_at)} if occurrences.count > 1 else {})
 
 
 def _joined(before: _Occurrences, after: _Occurrences) -> _Occurrences:
     return msgspec.structs.replace(after, count=before.count + after.count)
 
 
-def _series(count: int, at: float) -> dict[str, Any]:
-    return {"count": count, "lastObservedTime": micro_time(at)}
+def _series(count: int, last_at: float) -> dict[str, Any]:
+    return {"count": count, "lastObservedTime": micro_time(last_at)}
 
 
 def _reference(pod: Pod) -> dict[str, str]:

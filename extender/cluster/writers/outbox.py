@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 MOST_TRIES = 10
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 10.0
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 10.0
 _TEMPORARY = (429, 503)  # too many requests; unreachable, or not the leader
 
 
@@ -104,8 +105,8 @@ class Outbox(Generic[K, V]):
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        while (taken := self._take()) is not None:
-            key, entry = taken
+        while (write := self._take()) is not None:
+            key, entry = write
             try:
                 self._write(entry.value)
                 self._failures = 0
@@ -114,7 +115,7 @@ class Outbox(Generic[K, V]):
             except ClusterError as error:
                 self._failed(key, entry, error)
             except Exception:  # a fault in one write must not end all others
-                logger.exception("%s", self._name)
+                logger.exception("write failed outbox=%s", self._name)
 
     def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
         is_temporary = isinstance(error, OutcomeUnknown) or (isinstance(error, Refused) and error.status in _TEMPORARY)

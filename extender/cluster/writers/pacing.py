@@ -12,7 +12,8 @@ from extender.runtime.fibers import in_thread
 from extender.runtime.ports import Binder, Binding
 
 _YIELDED_TURNS = 9
-_TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
+_TOO_MANY_REQUESTS = 429
+_MOST_TRIES = 11
 _RETRY_AFTER_SECONDS = 1.0  # the API server always answers this
 
 

@@ -83,8 +83,8 @@ def test_one_leads_and_the_other_says_whom_it_waits_for(api: FakeApiServer, elec
     first = elect("first")
     assert wait_until(first.leading)
     second = elect("second")
-    assert wait_until(lambda: "held by first" in second.waiting_for())
-    assert (first.waiting_for(), second.leading()) == ("", False)
+    assert wait_until(lambda: "held by first" in (second.waiting_for() or ""))
+    assert (first.waiting_for(), second.leading()) == (None, False)
     assert second.waiting_for() == "waiting for the lease default/extender held by first"
 
 
@@ -144,7 +144,7 @@ def test_who_is_not_eligible_does_not_stand(api: FakeApiServer, elect: Elect) ->
     assert wait_until(warm.leading)
     assert not cold.leading()
     synced.set()
-    assert wait_until(lambda: "held by warm" in cold.waiting_for())
+    assert wait_until(lambda: "held by warm" in (cold.waiting_for() or ""))
 
 
 def test_who_has_won_the_lease_waits_for_its_cache(api: FakeApiServer, elect: Elect) -> None:

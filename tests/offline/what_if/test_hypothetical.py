@@ -33,7 +33,7 @@ ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}
 class Asked:
     """A running process that is asked."""
 
-    def __init__(self, *objects: dict[str, Any], missing: str = "") -> None:
+    def __init__(self, *objects: dict[str, Any], missing: str | None = None) -> None:
         self.cache = Cache(ManualClock(), Telemetry())
         listed: dict[str, list[Object]] = {kind: [] for kind in KINDS}
         for each in objects:
