@@ -1,4 +1,8 @@
-"""One look at a live cluster: every kind that counts, listed once, and what could not be read named."""
+"""A live cluster read once: the objects of every kind that scheduling reads, and notes on what could not be read.
+
+`read_cluster` is for the answering commands, `readable` for `extender record`, `identify` and `announcement` for the
+log at the start of a process.
+"""
 
 from __future__ import annotations
 
@@ -26,38 +30,41 @@ from extender.runtime.threads import LastingThread
 from extender.table.features import FeatureGates
 from extender.web.telemetry.start_log import Command, log_start
 
-# What nobody can do without; of every other kind its absence is told, and what that leaves uncertain.
+# Without these there is no answer. If another kind is missing, a note says what the answer leaves out.
 _NEEDED = ("Node", "Pod")
-_UNCERTAIN: Mapping[str, str] = {
+_LEFT_OUT: Mapping[str, str] = {
     "PersistentVolume": "volumes",
     "PersistentVolumeClaim": "volumes",
     "StorageClass": "volumes",
     "CSINode": "limits of attached volumes",
     "CSIDriver": "limits of attached volumes",
-    "CSIStorageCapacity": "volumes to be made",
+    "CSIStorageCapacity": "storage capacity",
     "VolumeAttachment": "limits of attached volumes",
     "DeviceClass": "devices",
     "DeviceTaintRule": "devices",
     "ResourceClaim": "devices",
     "ResourceClaimTemplate": "devices",
     "ResourceSlice": "devices",
-    "Namespace": "pod affinity by labels of namespaces",
+    "Namespace": "pod affinity by namespace labels",
     "Service": "spreading by services",
     "ReplicationController": "spreading of replicas",
     "ReplicaSet": "spreading of replicas",
     "StatefulSet": "spreading of replicas",
-    "PodDisruptionBudget": "which pods preemption would spare",
+    "PodDisruptionBudget": "PodDisruptionBudgets in preemption",
     "PriorityClass": "priorities of new pods",
-    "LimitRange": "requests of new pods",
+    "LimitRange": "default requests of new pods",
     "RuntimeClass": "overhead of new pods",
 }
 CONNECT_SECONDS = 4.0
-_FORBIDDEN, _MAY_NOT = 403, re.compile(r'User ("[^"]*") cannot list')
-_AT_ONCE = 8
+_FORBIDDEN = 403
+_USER = re.compile(r'User ("[^"]*") cannot list')
+_CONCURRENT_LISTS = 8
+
+Listed = list[Object] | ClusterError
 
 
 class VersionInfo(msgspec.Struct, rename="camel"):
-    """The part of apimachinery's version.Info that is told."""
+    """The part of apimachinery's version.Info that is logged."""
 
     git_version: str = ""
 
@@ -67,124 +74,128 @@ _VERSION = msgspec.json.Decoder(VersionInfo)
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """The objects that were found, and for people the kinds that were not.
+    """The objects of a cluster.
 
-    `nodes_unread`, `pods_unread`: why the nodes, or all pods, are not there; empty where they are.
+    Attributes:
+        notes: for people, one for each group of kinds that could not be read.
+        nodes_unread: why the nodes could not be read; None if they were.
+        pods_unread: why not all pods could be read; None if they were.
     """
 
     objects: list[Object] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    nodes_unread: str = ""
-    pods_unread: str = ""
+    nodes_unread: str | None = None
+    pods_unread: str | None = None
 
 
-def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "default") -> ClusterObjects:
-    """Returns everything that answers look at, as the cluster has it now; kinds that may not be read are noted.
+def read_cluster(kubeconfig: Path, context: str | None = None, namespace: str = "default") -> ClusterObjects:
+    """Lists the objects of every kind that answers read, and notes the kinds that this user may not list.
 
     Args:
-        namespace: whose pods are read where those of all may not be.
+        namespace: the namespace whose pods to list if listing all pods is forbidden.
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: the API server does not answer in `CONNECT_SECONDS`, fails to give nodes or pods, or neither.
+        ClusterError: the API server does not answer within CONNECT_SECONDS or fails to list nodes or pods; or this user
+            may list neither of them.
     """
     credentials = Kubeconfig(kubeconfig, context)
-    with _advising():
+    with _advice():
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
     client = KubeClient(credentials)
     kinds = [*KINDS.values(), *ADMISSION_KINDS.values()]
     try:
         with client.get("/version", {}, CONNECT_SECONDS) as response:
             response.read()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(lambda kind: _listed(client, kind), kinds))
-        results = dict(zip((kind.name for kind in kinds), found, strict=True))
-        look = _without_rights(client, results, namespace)
+        with ThreadPoolExecutor(_CONCURRENT_LISTS) as pool:
+            lists = list(pool.map(lambda kind: _list(client, kind), kinds))
+        results = dict(zip((kind.name for kind in kinds), lists, strict=True))
+        cluster = _nodes_and_pods(client, results, namespace)
     finally:
         client.close()
     unread: dict[str, list[Kind]] = {}
     for kind in kinds:
         result = results[kind.name]
         if not isinstance(result, ClusterError):
-            look.objects += result
+            cluster.objects += result
         elif kind.name not in _NEEDED:
-            unread.setdefault(_why(result), []).append(kind)
-    for why, those in unread.items():
-        plurals = ", ".join(kind.plural for kind in those)
-        uncertain = ", ".join(dict.fromkeys(_UNCERTAIN.get(kind.name, "its rules") for kind in those))
-        look.notes.append(f"{plurals} could not be read ({why}), so nothing is known of {uncertain}")
-    return look
+            unread.setdefault(_reason(result), []).append(kind)
+    for reason, unread_kinds in unread.items():
+        plurals = ", ".join(kind.plural for kind in unread_kinds)
+        subjects = ", ".join(dict.fromkeys(_LEFT_OUT.get(kind.name, "its rules") for kind in unread_kinds))
+        cluster.notes.append(f"{plurals} could not be read ({reason}), so the answer leaves out {subjects}")
+    return cluster
 
 
 @contextmanager
-def _advising() -> Iterator[None]:
-    """Says what to do where no server can be reached in the block."""
+def _advice() -> Iterator[None]:
+    """Adds what to check to the error of an API server that refuses connections."""
     try:
         yield
     except Refused as error:
-        raise ClusterError(f"{error}; is it up, and the server of the kubeconfig's context?") from None
+        raise ClusterError(
+            f"{error}; check that the API server is up, and the server address in the kubeconfig's context"
+        ) from None
 
 
-def _why(error: ClusterError) -> str:
-    """Returns why a kind cannot be read; the same for all kinds where the API server names each in its own words."""
-    named = _MAY_NOT.search(str(error))
-    return f"{_FORBIDDEN}: {named[1]} may not list them" if named else str(error)
+def _reason(error: ClusterError) -> str:
+    """Returns why a kind cannot be read, without the kind's name, so that kinds with one reason can share a note."""
+    user = _USER.search(str(error))
+    return f"{_FORBIDDEN}: {user[1]} may not list them" if user else str(error)
 
 
-def _without_rights(
-    client: KubeClient, results: dict[str, list[Object] | ClusterError], namespace: str
-) -> ClusterObjects:
-    """Returns the notes about nodes and pods that may not be read; the namespace's pods take the place of all.
+def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
+    """Notes which of nodes and pods could not be listed. Pods of one namespace replace all pods if those are forbidden.
 
-    Raises ClusterError: neither may be read, or the API server failed to give what may be.
+    Raises ClusterError: both are forbidden, or the API server failed to list one.
     """
     nodes, pods = (results[name] for name in _NEEDED)
     for kind, result in ((KINDS[name], results[name]) for name in _NEEDED):
         if isinstance(result, ClusterError) and getattr(result, "status", 0) != _FORBIDDEN:
-            raise ClusterError(f"{kind.plural} cannot be listed ({result}): nothing can be answered without them")
-    look = ClusterObjects()
+            raise ClusterError(f"{kind.plural} cannot be listed ({result}), and there is no answer without them")
+    cluster = ClusterObjects()
     if isinstance(pods, ClusterError):
-        of_one = _listed(client, KINDS["Pod"], namespace)
-        if not isinstance(of_one, ClusterError):
-            results["Pod"] = of_one
-            look.pods_unread = f"pods could be read in the namespace {namespace} alone ({_why(pods)})"
-            look.notes.append(
-                f"{look.pods_unread}: nodes are taken to be empty of others, so less may be free, and spreading, pod "
+        of_namespace = _list(client, KINDS["Pod"], namespace)
+        if not isinstance(of_namespace, ClusterError):
+            results["Pod"] = of_namespace
+            cluster.pods_unread = f"only pods in the namespace {namespace} could be read ({_reason(pods)})"
+            cluster.notes.append(
+                f"{cluster.pods_unread}, and other pods are missing on the nodes: less may be free, and spreading, pod "
                 "affinity and preemption may differ"
             )
         elif isinstance(nodes, ClusterError):
             raise ClusterError(
-                f"neither nodes nor pods can be read ({_why(pods)}): nothing can be answered without them"
+                f"neither nodes nor pods can be read ({_reason(pods)}), and there is no answer without them"
             )
         else:
-            look.pods_unread = f"pods could not be read ({_why(pods)})"
-            look.notes.append(
-                f"{look.pods_unread}: every node is taken to be empty, so nothing is known of what is free, of "
-                "spreading, of pod affinity, nor of whom preemption would evict"
+            cluster.pods_unread = f"pods could not be read ({_reason(pods)})"
+            cluster.notes.append(
+                f"{cluster.pods_unread}, and every node counts as empty: the answer leaves out used resources, "
+                "spreading, pod affinity and preemption"
             )
     if isinstance(nodes, ClusterError):
-        look.nodes_unread = f"nodes cannot be read ({_why(nodes)})"
-        look.notes.insert(
-            0,
-            f"nodes could not be read ({_why(nodes)}): none can be judged, and the verdict is what kube-scheduler has "
-            "written into the pod's conditions",
+        cluster.nodes_unread = f"nodes could not be read ({_reason(nodes)})"
+        cluster.notes.insert(
+            0, f"{cluster.nodes_unread}, so the verdict is what the scheduler has written into the pod's conditions"
         )
-    return look
+    return cluster
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns the kinds to watch that may be listed, and for people the others.
+    """Returns the names of the kinds to watch that may be listed, and a note for each of the others.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
-        ClusterError: the API server does not answer in `CONNECT_SECONDS`, or gives neither nodes nor pods.
+        ClusterError: the API server does not answer within CONNECT_SECONDS, or nodes or pods may not be listed.
     """
-    client, names, notes = KubeClient(credentials_of(settings.kubeconfig)), list[str](), list[str]()
+    client = KubeClient(credentials_of(settings.kubeconfig))
+    names: list[str] = []
+    notes: list[str] = []
     try:
         for kind in (KINDS[name] for name in settings.watch_kinds or KINDS if name in KINDS):
-            with _advising(), client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
+            with _advice(), client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
                 body = response.read()
-            if response.status not in (401, 403):
+            if response.status not in (401, _FORBIDDEN):
                 names.append(kind.name)
                 continue
             if kind.name in _NEEDED:
@@ -196,7 +207,7 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def identify(settings: Settings) -> tuple[str, str]:
-    """Returns the cluster's address, and its version or why that is not known.
+    """Returns the cluster's address, and its version or why that is unknown.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -205,8 +216,8 @@ def identify(settings: Settings) -> tuple[str, str]:
         return str(settings.cluster), "none: the objects of a file"
     client = KubeClient(credentials_of(settings.kubeconfig))
     try:
-        told = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
-        return client.address, told.git_version
+        version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
+        return client.address, version.git_version
     except ClusterError as error:
         return client.address, f"unknown: {error}"
     finally:
@@ -216,7 +227,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns what logs the start once it is started: not at once, for the API server may take its time to answer."""
+    """Returns a thread that logs the start, because the API server may take a while to tell its version."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))
@@ -225,7 +236,7 @@ def announcement(
 
 
 def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
-    """Returns the namespace of the kubeconfig's context; empty where it says none, or cannot be read."""
+    """Returns the namespace of the kubeconfig's context; empty if it has none or cannot be read."""
     try:
         document: Any = yaml.safe_load(kubeconfig.read_bytes())
         name = context or document["current-context"]
@@ -235,7 +246,7 @@ def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
         return ""
 
 
-def _listed(client: KubeClient, kind: Kind, namespace: str = "") -> list[Object] | ClusterError:
+def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:
     try:
         return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
     except NotFound as error:  # a cluster that does not serve the kind has no objects of it

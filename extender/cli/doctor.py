@@ -1,4 +1,4 @@
-"""The command `extender doctor`: one line for each thing that may be wrong between a cluster and the extender."""
+"""The command `extender doctor`: checks an installation, with one line for each check."""
 
 from __future__ import annotations
 
@@ -23,18 +23,37 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command()
-@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="the cluster  [default: $KUBECONFIG, ~/.kube/config]")
-@click.option("--context", metavar="NAME", help="a context of the kubeconfig")
-@click.option("--scheduler-config", type=_FILE, metavar="FILE", help="kube-scheduler's own --config")
-@click.option("--url", metavar="URL", help="the extender's urlPrefix, where no --scheduler-config names it")
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="the policy that it is given")
+@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]")
+@click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]")
+@click.option("--scheduler-config", type=_FILE, metavar="FILE", help="the file that kube-scheduler gets as --config")
+@click.option("--url", metavar="URL", help="the extender's urlPrefix, if there is no --scheduler-config")
 @click.option(
-    "--mode", type=click.Choice(("serve", "schedule")), default="serve", show_default=True, help="the command that runs"
+    "--policy", type=click.Path(path_type=Path), metavar="FILE", help="the file that the extender gets as --policy"
 )
-@click.option("--preempt-for-rules", is_flag=True, help="`extender serve` runs with this flag, and may evict pods")
-@click.option("--account", default="", metavar="NAMESPACE/NAME", help="its service account, where you are another user")
-@click.option("--lease", default="", metavar="NAMESPACE/NAME", help="the lease that one of its replicas should hold")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(("serve", "schedule")),
+    default="serve",
+    show_default=True,
+    help="the command that the installation runs",
+)
+@click.option(
+    "--preempt-for-rules",
+    is_flag=True,
+    help="`extender serve` runs with this flag, so it must be allowed to evict pods",
+)
+@click.option(
+    "--account",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="the service account of the installation  [default: your own user]",
+)
+@click.option(
+    "--lease", default="", metavar="NAMESPACE/NAME", help="the Lease of the leader, which a replica should hold"
+)
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="output format"
+)
 def doctor(
     kubeconfig: Path | None,
     context: str | None,
@@ -47,17 +66,17 @@ def doctor(
     lease: str,
     output: str,
 ) -> None:
-    """Examine an installation: rights, versions, certificates, the scheduler's configuration, each verb, the policy.
+    """Check an installation: permissions, versions, certificates, the scheduler's configuration, each verb, the policy.
 
-    Nothing is changed, and nothing is bound. Each line is `ok`, `warn` or `fail`, with what to do about it.
+    It changes nothing and binds nothing. Each line is `ok`, `warn` or `fail`, with what to do about it.
 
     \b
-    From a machine that reaches what the scheduler reaches:
+    From a machine that can reach the API server and the extender:
       extender doctor --scheduler-config /etc/kubernetes/scheduler.yaml
       extender doctor --url http://127.0.0.1:8888/scheduler --policy policy.yaml
       extender doctor --mode schedule --account extender-system/extender
 
-    Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
+    Exit status: 0 if no check fails, 1 if one does, 2 for wrong usage or input.
     """
     from extender.app.doctor.cluster import SERVE, SERVE_PREEMPTING
     from extender.app.doctor.diagnosis import diagnose
@@ -65,14 +84,14 @@ def doctor(
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
             raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
-    chosen = kubeconfig_of(kubeconfig)
-    if not (chosen or url or scheduler_config or policy):
-        raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
+    kubeconfig_file = kubeconfig_of(kubeconfig)
+    if not (kubeconfig_file or url or scheduler_config or policy):
+        raise ConfigurationError(["nothing to check: give --kubeconfig, --scheduler-config, --url or --policy"])
     mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
     findings = []
     for finding in diagnose(
         mode,
-        chosen,
+        kubeconfig_file,
         context,
         account=account,
         lease=lease,

@@ -1,4 +1,4 @@
-"""Files of commands: written whole or not at all, and named where something is wrong with them."""
+"""Files that commands write: completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _BY_UMASK = 0o666
 
 
 def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Writes the file in one step, so that a fault leaves the old one. Raises OSError, which names `path`.
+    """Replaces the file in one step, so that a failure leaves the old one. Raises OSError, which names `path`.
 
     Args:
-        mode: by default that of the old file.
+        mode: the permissions; by default those of the old file.
     """
-    target = path.resolve()  # of a link, what it leads to
+    target = path.resolve()  # a link stays, and its target is replaced
     partial = target.with_name(f".{target.name}.partial")
     try:
         if mode is None:
@@ -30,6 +30,6 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def told(error: OSError) -> str:
-    """Returns what is wrong, with the file if it is about one."""
+def os_error_text(error: OSError) -> str:
+    """Returns the error in one line, with the file if it is about one."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -18,7 +18,7 @@ from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.doctor import doctor
-from extender.cli.files import told
+from extender.cli.files import os_error_text
 from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
@@ -26,15 +26,16 @@ from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.memory import GC_THRESHOLDS
 from extender.runtime.text import printable
 
-USAGE_ERROR, FAILURE = 2, 1
-_BY_SIGNAL = 128  # what shells add to a signal's number
+USAGE_ERROR = 2
+FAILURE = 1
+_BY_SIGNAL = 128  # shells add this to a signal's number
 
 
 class _Commands(click.Group):
-    """The subcommands; a reader of theirs that has seen enough, like `head`, ends them as it ends other tools."""
+    """The subcommands. They end silently when the reader of their output ends, as `head` does."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Reads the arguments, and prints the help."""
+        """Parses the arguments, or prints the help."""
         try:
             return super().make_context(*args, **extra)
         except BrokenPipeError:
@@ -49,16 +50,16 @@ class _Commands(click.Group):
 
 
 def _end_by_sigpipe() -> NoReturn:
-    """Ends the process by the signal that Python ignores for the sake of sockets: without a word, and no failure."""
+    """Ends the process silently by SIGPIPE, which Python otherwise ignores."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
-    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # whoever started it has blocked the signal
+    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent process has blocked the signal
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="extender", message="%(package)s %(version)s")
 def cli() -> None:
-    """A kube-scheduler extender with an engine and a cache of its own.
+    """A kube-scheduler extender with its own scheduling engine and cache.
 
     \b
     Try it without a cluster:
@@ -86,7 +87,7 @@ def why() -> None:
 
 
 def main() -> None:
-    """The console script: one line for each error; exit status 2 for wrong usage or settings, 1 for other failures."""
+    """The console script. It prints one line for each error; the exit status is 2 for wrong usage, else 1."""
     try:
         cli()
     except ConfigurationError as error:
@@ -94,9 +95,9 @@ def main() -> None:
     except ExtenderError as error:
         _fail([str(error)], FAILURE)
     except OSError as error:
-        _fail([told(error)], FAILURE)
+        _fail([os_error_text(error)], FAILURE)
     except MemoryError:
-        _fail(["out of memory: the input stands for more than fits"], FAILURE)
+        _fail(["out of memory: the input is too large"], FAILURE)
 
 
 def _fail(messages: tuple[str, ...] | list[str], status: int) -> None:

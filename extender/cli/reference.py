@@ -1,4 +1,4 @@
-"""The command `extender reference`: everything a user can set or read, from the tables that the code itself goes by."""
+"""The command `extender reference`: everything a user can set or read, from the tables that the code itself uses."""
 
 from __future__ import annotations
 
@@ -11,55 +11,57 @@ from pydantic import BaseModel
 
 from extender.runtime.text import aligned
 
-_VERB = "of k8s.io/kube-scheduler/extender/v1; --prefix and the verb's name are settings"
+_VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
 _ROWS = (
-    ("POST", "/scheduler/filter", "serve", f"ExtenderArgs, which nodes are feasible; {_VERB}"),
-    ("POST", "/scheduler/prioritize", "serve", f"ExtenderArgs, scores of 0 to 10; {_VERB}"),
-    ("POST", "/scheduler/preempt", "serve", f"ExtenderPreemptionArgs, which victims would do; {_VERB}"),
-    ("POST", "/scheduler/bind", "serve", f"ExtenderBindingArgs, checks, books and binds; {_VERB}"),
-    ("GET", "/livez", "serve, schedule", "200 while the process lives; ?verbose lists the checks"),
-    ("GET", "/healthz", "serve, schedule", "the same as /livez, by its older name"),
-    ("GET", "/readyz", "serve, schedule", "200 once all kinds are in the cache in full; ?verbose tells of each check"),
-    ("GET", "/metrics", "serve, schedule", "series for Prometheus; serve has these four at --metrics-bind too"),
-    ("POST", "/simulate", "serve, schedule", "with --simulate: would pods fit, with nodes that do not exist yet"),
-    ("GET", "/ui", "serve, schedule", "pages for people, each JSON too: pods that wait, a pod, nodes, configurations"),
-    ("GET", "/debug/decisions", "serve, schedule", "the last decisions about each pod, or of ?pod=NAMESPACE/NAME"),
-    ("GET", "/debug/cache/dump", "serve, schedule", "nodes, pods and what they add up to, as the cache has them"),
-    ("POST", "/debug/cache/compare", "serve, schedule", "finds what differs from the API server, and puts it right"),
-    ("POST", "/debug/log-level", "serve, schedule", "logs from now on what is as severe as ?level=debug, and above"),
-    ("GET", "/configz", "serve, schedule", "the settings in force, from file, environment and flags"),
-    ("GET", "/debug/pods", "schedule", "every pod that it has yet to place, which extender status prints"),
+    ("POST", "/scheduler/filter", "serve", f"takes ExtenderArgs, returns the feasible nodes; {_VERB}"),
+    ("POST", "/scheduler/prioritize", "serve", f"takes ExtenderArgs, returns scores from 0 to 10; {_VERB}"),
+    ("POST", "/scheduler/preempt", "serve", f"takes ExtenderPreemptionArgs, returns the victims; {_VERB}"),
+    ("POST", "/scheduler/bind", "serve", f"takes ExtenderBindingArgs, checks the node and binds the pod; {_VERB}"),
+    ("GET", "/livez", "serve, schedule", "200 while the process is healthy; ?verbose lists the checks"),
+    ("GET", "/healthz", "serve, schedule", "the older name of /livez"),
+    ("GET", "/readyz", "serve, schedule", "200 once the cache is complete; ?verbose lists the checks"),
+    ("GET", "/metrics", "serve, schedule", "metrics for Prometheus; serve has these four paths at --metrics-bind too"),
+    ("POST", "/simulate", "serve, schedule", "with --simulate: would pods fit, also on nodes that do not exist yet"),
+    ("GET", "/ui", "serve, schedule", "pages for people, also as JSON: pending pods, a pod, nodes, two configurations"),
+    ("GET", "/debug/decisions", "serve, schedule", "last decision about each pod, or all about ?pod=NAMESPACE/NAME"),
+    ("GET", "/debug/cache/dump", "serve, schedule", "the nodes, pods and totals in the cache"),
+    ("POST", "/debug/cache/compare", "serve, schedule", "compares the cache with the API server, and corrects it"),
+    ("POST", "/debug/log-level", "serve, schedule", "sets the log level, such as ?level=debug"),
+    ("GET", "/configz", "serve, schedule", "the settings in force: from file, environment and flags"),
+    ("GET", "/debug/pods", "schedule", "the pods it has not placed yet, as extender status prints them"),
 )  # fmt: skip
 Row = Mapping[str, str]
 _NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
 
 
 def endpoints() -> Sequence[Mapping[str, str]]:
-    """Every path that `extender serve` and `extender schedule` serve; pages below /ui/ are left out."""
+    """Returns every path of `extender serve` and `extender schedule`; pages below /ui/ are left out."""
     return [dict(zip(("METHOD", "PATH", "SERVED BY", "MEANING"), row, strict=True)) for row in _ROWS]
 
 
 @click.command()
 @click.argument("topic", type=click.Choice(_NAMES))
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="output format"
+)
 def reference(topic: str, output: str) -> None:
-    """List every setting, field of a policy, plugin, classic name, endpoint, metric, or field of a log line.
+    """List all settings, policy fields, plugins, classic names, endpoints, metrics or log fields.
 
     \b
-      extender reference settings          key in the file, variable, flag, default, meaning
-      extender reference policy            every field of a file for --policy, in both of its forms
-      extender reference plugins           for KubeSchedulerConfiguration: plugins, weights, pluginConfig
-      extender reference policy-names      for the classic kind: Policy
-      extender reference endpoints         paths of extender serve and extender schedule
+      extender reference settings          key in the file, environment variable, flag, default, meaning
+      extender reference policy            every field of a --policy file, in both of its forms
+      extender reference plugins           plugins, weights and arguments for KubeSchedulerConfiguration
+      extender reference policy-names      predicates and priorities for the classic kind: Policy
+      extender reference endpoints         HTTP paths of extender serve and extender schedule
       extender reference metrics -o json
-      extender reference log               what a line of the log holds
+      extender reference log               fields of a log line
     """
     rows = TOPICS[topic]()
     click.echo(json.dumps(rows, indent=2) if output == "json" else _table(rows))
 
 
 def settings() -> Sequence[Row]:
-    """Every setting as its three sources know it."""
+    """Returns every setting with its name in each of the three sources."""
     from extender.config.settings import OPTIONS
 
     return [
@@ -75,7 +77,7 @@ def settings() -> Sequence[Row]:
 
 
 def policy() -> Sequence[Row]:
-    """Every field of a KubeSchedulerConfiguration and of a classic Policy."""
+    """Returns every field of a KubeSchedulerConfiguration and of a classic Policy."""
     from extender.policy.classic.names import PolicySpec, PredicateArgument, PriorityArgument
     from extender.policy.configuration.schema import ConfigurationSpec
 
@@ -89,7 +91,7 @@ def policy() -> Sequence[Row]:
 
 
 def plugins() -> Sequence[Row]:
-    """Every in-tree plugin, and a row for each of its arguments."""
+    """Returns every in-tree plugin, with a row for each of its arguments."""
     from extender.plugins.registry import IN_TREE
 
     rows: list[Row] = []
@@ -103,21 +105,19 @@ def plugins() -> Sequence[Row]:
 
 
 def policy_names() -> Sequence[Row]:
-    """Every predicate and priority name of the classic policy."""
+    """Returns every predicate and priority name of the classic policy."""
     from extender.policy.classic import names as classic_names
 
     by_argument = {
-        "predicate": ("a name of your own with serviceAffinity or labelsPresence",),
-        "priority": (
-            "a name of your own with serviceAntiAffinity, labelPreference or requestedToCapacityRatioArguments",
-        ),
+        "predicate": ("any other name, with serviceAffinity or labelsPresence",),
+        "priority": ("any other name, with serviceAntiAffinity, labelPreference or requestedToCapacityRatioArguments",),
     }
     named = {"predicate": classic_names.PREDICATES, "priority": classic_names.priorities(1)}
     return [{"KIND": kind, "NAME": name} for kind in named for name in (*named[kind], *by_argument[kind])]
 
 
 def metrics() -> Sequence[Row]:
-    """Every series at /metrics; those of scheduler_... at that of `extender schedule` only."""
+    """Returns every metric; those named scheduler_... are only at /metrics of `extender schedule`."""
     from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
     return [
@@ -127,7 +127,7 @@ def metrics() -> Sequence[Row]:
 
 
 def log_fields() -> Sequence[Row]:
-    """Every field that a line of the log may have."""
+    """Returns every field that a log line may have."""
     from extender.web.telemetry.log import FIELDS
 
     return [{"FIELD": name, "MEANING": meaning} for name, meaning in FIELDS.items()]
@@ -145,7 +145,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
-    """The fields of `model`, and those of the models in them, by their paths in the file."""
+    """Yields the fields of `model` and of the models in them, with their paths in the file."""
     from extender.policy.configuration.schema import PluginsSpec
 
     if model is PluginsSpec:
@@ -161,7 +161,7 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """The models that a field's type is made of, those apart that nobody checks."""
+    """Yields the models in a field's type, except those that are ignored on reading."""
     from extender.framework.schema import Ignored
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
@@ -171,7 +171,7 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _bare(annotation: object) -> object:
-    """The type less the None that it may be instead."""
+    """Returns the tuple type in an optional tuple; any other type as it is."""
     return next((part for part in get_args(annotation) if get_origin(part) is tuple), annotation)
 
 

@@ -1,4 +1,4 @@
-"""The command `extender status`: the pods that a running `extender schedule` looks after, by queue."""
+"""The command `extender status`: the pods that a running `extender schedule` has not placed yet, by queue."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import click
 import yaml
 
 from extender.errors import ConfigurationError, ExtenderError
-from extender.runtime.text import age, aligned
+from extender.runtime.text import age, aligned, counted
 
 SECTIONS = {
-    "active": "about to be tried",
-    "backoff": "refused, and tried again after a pause",
-    "unschedulable": "refused, and waiting for an event that may help",
-    "gated": "not to be tried yet: a scheduling gate, or victims on their way out",
-    "inFlight": "being scheduled",
-    "assumed": "on its node, by our decision: the API server has not confirmed it yet",
-    "arriving": "just seen",
+    "active": "will be tried next",
+    "backoff": "was refused, and is tried again after its backoff",
+    "unschedulable": "was refused, and waits for an event that may help",
+    "gated": "is not tried yet: it has a scheduling gate, or its victims are leaving",
+    "inFlight": "is being scheduled",
+    "assumed": "was placed on its node, but the API server has not confirmed it yet",
+    "arriving": "was just received",
 }
 PATH = "/debug/pods"
 _TIMEOUT_SECONDS = 10.0
@@ -45,56 +45,71 @@ Pod = Mapping[str, Any]
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
-    "--server", metavar="URL", default="http://127.0.0.1:8889", show_default=True, help="the scheduler's --bind"
+    "--server",
+    metavar="URL",
+    default="http://127.0.0.1:8889",
+    show_default=True,
+    help="address of the scheduler: its --bind",
 )
-@click.option("-n", "--namespace", metavar="NAME", help="only pods of this namespace")
-@click.option("--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="only pods in this tier; repeatable")
+@click.option("-n", "--namespace", metavar="NAME", help="show only pods of this namespace")
 @click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), default="table", show_default=True
+    "--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="show only pods in this tier; repeatable"
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "wide", "json", "yaml")),
+    default="table",
+    show_default=True,
+    help="output format",
 )
 def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tuple[str, ...], output: str) -> None:
-    """Tell where each pod is that a running `extender schedule` has yet to place, and what keeps it.
+    """Show the pods that a running `extender schedule` has not placed yet, and which plugins refused them.
 
     \b
-    All of them; those that found no place, with the node they wait for; one as YAML:
+    All of them; those that were refused; one as YAML:
       extender status
       extender status --tier unschedulable -o wide
       extender status shop/web-0 -o yaml
-    Of a scheduler in the cluster:
+    For a scheduler in the cluster:
       kubectl -n extender-system port-forward deployment/extender 8889 &
       extender status
 
-    SINCE is the time since a pod came to the queue or was last given back, REFUSED BY the plugins that turned it down
-    then, NOMINATED the node that victims leave for it. Exit status: 0, also where no pod waits; 1 where there is no
-    answer; 2 for wrong usage.
+    SINCE is the time since a pod entered the queue or was last returned to it. REFUSED BY lists the plugins that
+    refused it then. NOMINATED is the node that its victims are leaving.
+
+    Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """
-    picture = fetched(server)
-    pods = [pod for pod in pods_of(picture) if _is_meant(pod, names, namespace) and (not tier or pod["tier"] in tier)]
-    if not picture["leading"]:
-        click.echo("note: this replica does not schedule; another may lead", err=True)
+    queue = queue_of(server)
+    pods = [pod for pod in pods_of(queue) if _is_meant(pod, names, namespace) and (not tier or pod["tier"] in tier)]
+    if not queue["leading"]:
+        click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
     match output:
         case "json":
-            click.echo(json.dumps({"pods": pods, "scheduled": picture["scheduled"]}, indent=2))
+            click.echo(json.dumps({"pods": pods, "scheduled": queue["scheduled"]}, indent=2))
         case "yaml":
-            told = {"pods": pods, "scheduled": picture["scheduled"]}
-            click.echo(yaml.safe_dump(told, sort_keys=False, allow_unicode=True), nl=False)
+            document = {"pods": pods, "scheduled": queue["scheduled"]}
+            click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
         case _ if pods:
             click.echo(table(pods, _WIDE if output == "wide" else FIELDS))
         case _:
-            click.echo(f"No such pod waits; {picture['scheduled']} pods are scheduled.", err=True)
+            click.echo(f"no such pods are waiting; {counted(queue['scheduled'], 'pod')} scheduled so far", err=True)
 
 
-def fetched(server: str) -> Mapping[str, Any]:
-    """Returns the scheduler's page. Raises as `answered`, and ExtenderError where no `extender schedule` answers."""
-    return _picture(server, *answered(server, PATH, "--server", "`extender schedule`"))
+def queue_of(server: str) -> Mapping[str, Any]:
+    """Returns what the scheduler says about its queue.
+
+    Raises as `fetch`, and ExtenderError: the server is not `extender schedule`.
+    """
+    return _decoded(server, *fetch(server, PATH, "--server", "`extender schedule`"))
 
 
-def answered(server: str, path: str, option: str, program: str) -> tuple[int, bytes]:
-    """Returns status and body of the answer at that path of a running program.
+def fetch(server: str, path: str, option: str, program: str) -> tuple[int, bytes]:
+    """Requests a path of a running program; returns the status and the body of its answer.
 
     Raises:
-        ConfigurationError: `server`, the value of the option, is no URL.
-        ExtenderError: nobody answers there.
+        ConfigurationError: `server`, the value of the option, is not a URL.
+        ExtenderError: there is no answer.
     """
     url = urlsplit(server if "//" in server else f"http://{server}")
     try:
@@ -102,7 +117,7 @@ def answered(server: str, path: str, option: str, program: str) -> tuple[int, by
     except ValueError:
         host = None
     if not host or url.scheme not in ("http", "https"):
-        raise ConfigurationError([f"{option} {server}: want a URL, like http://127.0.0.1:8889"])
+        raise ConfigurationError([f"{option} {server}: expected a URL, such as http://127.0.0.1:8889"])
     connection: http.client.HTTPConnection = (
         http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=ssl.create_default_context())
         if secure
@@ -114,31 +129,31 @@ def answered(server: str, path: str, option: str, program: str) -> tuple[int, by
         return answer.status, answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise ExtenderError(
-            f"nobody answers at {server}: {getattr(error, 'strerror', None) or error}; is {program} running, "
-            f"and is {option} the address that it was given as --bind?"
+            f"no answer from {server}: {getattr(error, 'strerror', None) or error}; check that {program} is running "
+            f"and that {option} is the address of its --bind"
         ) from None
     finally:
         connection.close()
 
 
-def _picture(server: str, status: int, body: bytes) -> Mapping[str, Any]:
+def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:
     try:
-        picture = json.loads(body) if status == http.client.OK else None
+        queue = json.loads(body) if status == http.client.OK else None
     except ValueError:
-        picture = None
-    if not isinstance(picture, dict) or not {*SECTIONS, "scheduled", "leading"} <= picture.keys():
+        queue = None
+    if not isinstance(queue, dict) or not {*SECTIONS, "scheduled", "leading"} <= queue.keys():
         raise ExtenderError(
-            f"{server}{PATH} answers {status}, and not as `extender schedule` does: is it another server?"
+            f"{server}{PATH} answers {status}, and not as `extender schedule` would; is it another program?"
         )
-    return picture
+    return queue
 
 
-def pods_of(picture: Mapping[str, Any]) -> list[Pod]:
-    """The pods of all sections, each with its tier: by tier, then by priority."""
+def pods_of(queue: Mapping[str, Any]) -> list[Pod]:
+    """Returns the pods of all tiers, ordered by tier and then by priority."""
     pods = [
         {"namespace": pod["namespace"], "name": pod["name"], "tier": section, **pod}
         for section in SECTIONS
-        for pod in picture[section]
+        for pod in queue[section]
     ]
     order = {section: position for position, section in enumerate(SECTIONS)}
     return sorted(pods, key=lambda pod: (order[pod["tier"]], -pod["priority"], pod["namespace"], pod["name"]))
@@ -151,7 +166,7 @@ def _is_meant(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
 
 
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:
-    """The pods as lines that stand under each other, as kubectl prints them."""
+    """Returns the pods as a table, as kubectl prints one."""
     lines = [[*fields], *([_shown(field, pod[field]) for field in fields.values()] for pod in pods)]
     return "\n".join(aligned(lines, "   "))
 

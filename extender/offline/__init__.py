@@ -1,1 +1,4 @@
-"""Decisions on a snapshot of a cluster: the library's `Cluster`, explanation, and the in-memory cluster."""
+"""Answers about a cluster in memory: the library's `Cluster`, explanations, simulations, recordings.
+
+Every answer is made of a ClusterState, whose `engine` decides. Start reading at `cluster` and `state`.
+"""

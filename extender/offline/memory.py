@@ -1,4 +1,4 @@
-"""A cluster in memory in place of the API server: tells a sink what there is, and binds."""
+"""A cluster in memory that takes the place of the API server: it delivers objects to a sink, and binds pods."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class InMemoryCluster:
-    """A ports.Binder whose binds the sink hears of at once, as from a watch; nothing is written anywhere.
-
-    It is a ports.Lister too.
-    """
+    """A ports.Binder and ports.Lister. The sink receives each bind at once, as from a watch."""
 
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
@@ -29,7 +26,7 @@ class InMemoryCluster:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Tells the sink of every object."""
+        """Delivers all objects to the sink."""
         for kind, objects in self._objects.items():
             self._sink.replaced(kind, objects)
 
@@ -37,18 +34,18 @@ class InMemoryCluster:
         return list(KINDS)
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        """See ports.Lister; here lists have no versions."""
+        """See ports.Lister. These lists have no resource version."""
         with self._lock:
             return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
 
     def relist(self, kind: str, why: str) -> None:
-        """See ports.Lister; nothing comes between this cluster and the sink."""
+        """See ports.Lister. Does nothing, because the sink misses no event of this cluster."""
 
     def has_delivered(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         return True
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder; refuses what the API server refuses, with its words."""
+        """See ports.Binder. Refuses what the API server refuses, in its words."""
         with self._lock:
             pod = self._bindable(binding)
             if pod is None:

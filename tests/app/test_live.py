@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.app.live import identify, look_at, namespace_of
+from extender.app.live import identify, namespace_of, read_cluster
 from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.model.kinds import ADMISSION_KINDS, KINDS
@@ -28,7 +28,7 @@ def test_everything_that_is_served_is_read(tmp_path: Path) -> None:
         limits = ADMISSION_KINDS["LimitRange"].path
         api.collections[limits] = {}
         api.put(limits, {"metadata": {"name": "l", "namespace": "default"}})
-        look = look_at(with_pod(api).kubeconfig(tmp_path))
+        look = read_cluster(with_pod(api).kubeconfig(tmp_path))
     assert sorted(type(obj).__name__ for obj in look.objects) == ["LimitRange", "Node", "Pod"]
     assert look.notes == []
 
@@ -36,10 +36,10 @@ def test_everything_that_is_served_is_read(tmp_path: Path) -> None:
 def test_a_kind_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
         api.fail(PRIORITY_CLASSES, answer(403, "priorityclasses is forbidden"))
-        look = look_at(with_pod(api).kubeconfig(tmp_path))
+        look = read_cluster(with_pod(api).kubeconfig(tmp_path))
     assert look.notes == [
         "priorityclasses could not be read (403: priorityclasses is forbidden), "
-        "so nothing is known of priorities of new pods"
+        "so the answer leaves out priorities of new pods"
     ]
     assert len(look.objects) == 2
 
@@ -51,19 +51,19 @@ def test_kinds_that_may_not_be_read_are_named_in_one_note(tmp_path: Path) -> Non
             resource = path.rpartition("/")[2]
             told = f'{resource} is forbidden: User "jo" cannot list resource "{resource}" in API group ""'
             api.fail(path, answer(403, told))
-        look = look_at(with_pod(api).kubeconfig(tmp_path))
+        look = read_cluster(with_pod(api).kubeconfig(tmp_path))
     assert look.notes == [
         'services, priorityclasses could not be read (403: "jo" may not list them), '
-        "so nothing is known of spreading by services, priorities of new pods"
+        "so the answer leaves out spreading by services, priorities of new pods"
     ]
 
 
 def test_without_pods_nodes_are_taken_to_be_empty(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
         api.fail(PODS, answer(403, "no"))
-        look = look_at(with_pod(api).kubeconfig(tmp_path))
+        look = read_cluster(with_pod(api).kubeconfig(tmp_path))
     assert [type(obj).__name__ for obj in look.objects] == ["Node"]
-    assert look.notes[0].startswith("pods could not be read (403: no): every node is taken to be empty")
+    assert look.notes[0].startswith("pods could not be read (403: no), and every node counts as empty")
 
 
 def test_the_pods_of_one_namespace_are_better_than_none(tmp_path: Path) -> None:
@@ -72,18 +72,20 @@ def test_the_pods_of_one_namespace_are_better_than_none(tmp_path: Path) -> None:
         api.fail(PODS, answer(403, "no"))
         api.collections[of_shop] = {}
         api.put(of_shop, make_pod("p", "shop").obj())
-        look = look_at(api.kubeconfig(tmp_path), namespace="shop")
+        look = read_cluster(api.kubeconfig(tmp_path), namespace="shop")
     assert [obj.key for obj in look.objects] == ["n", "shop/p"]
-    assert look.notes[0].startswith("pods could be read in the namespace shop alone (403: no): nodes are taken")
+    assert look.notes[0].startswith(
+        "only pods in the namespace shop could be read (403: no), and other pods are missing"
+    )
 
 
 def test_without_nodes_there_are_the_pods_themselves(tmp_path: Path) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "nodes is forbidden"))
-        look = look_at(with_pod(api).kubeconfig(tmp_path))
+        look = read_cluster(with_pod(api).kubeconfig(tmp_path))
     assert [obj.key for obj in look.objects] == ["default/p"]
-    assert look.nodes_unread == "nodes cannot be read (403: nodes is forbidden)"
-    assert look.notes[0].startswith("nodes could not be read (403: nodes is forbidden): none can be judged")
+    assert look.nodes_unread == "nodes could not be read (403: nodes is forbidden)"
+    assert look.notes[0].startswith("nodes could not be read (403: nodes is forbidden), so the verdict")
 
 
 def test_nothing_can_be_answered_without_nodes_and_pods(tmp_path: Path) -> None:
@@ -91,30 +93,28 @@ def test_nothing_can_be_answered_without_nodes_and_pods(tmp_path: Path) -> None:
         for path in (NODES, PODS):
             api.fail(path, answer(403, "no"))
         with pytest.raises(ClusterError, match=r"neither nodes nor pods can be read \(403: no\)"):
-            look_at(api.kubeconfig(tmp_path))
+            read_cluster(api.kubeconfig(tmp_path))
 
 
 def test_a_server_that_fails_is_no_missing_right(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
         api.fail(PODS, answer(500, "etcd is gone"))
         with pytest.raises(ClusterError, match=r"pods cannot be listed \(500: etcd is gone\)"):
-            look_at(api.kubeconfig(tmp_path))
+            read_cluster(api.kubeconfig(tmp_path))
 
 
 def test_what_serves_no_nodes_is_no_cluster(tmp_path: Path) -> None:
     with fake_api() as api:
         del api.collections[NODES]
         with pytest.raises(ClusterError, match=r"nodes cannot be listed \(404"):
-            look_at(api.kubeconfig(tmp_path))
+            read_cluster(api.kubeconfig(tmp_path))
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with fake_api() as api:
         path = api.kubeconfig(tmp_path)
-    with pytest.raises(
-        ClusterError, match=r"cannot be reached: .*; is it up, and the server of the kubeconfig's context"
-    ):
-        look_at(path)
+    with pytest.raises(ClusterError, match=r"cannot be reached: .*; check that the API server is up"):
+        read_cluster(path)
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatc
         document["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         (tmp_path / "silent").write_text(yaml.safe_dump(document))
         with pytest.raises(ClusterError):
-            look_at(tmp_path / "silent")
+            read_cluster(tmp_path / "silent")
 
 
 def test_the_context_has_a_namespace(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ def test_a_rotation_that_was_interrupted_is_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "error"),
     [
-        pytest.param("ca.key", "ca.key: no private key that can be read", id="a key"),
-        pytest.param("ca.crt", "ca.crt: no certificates that can be read", id="a certificate"),
+        pytest.param("ca.key", "ca.key: the private key cannot be read", id="a key"),
+        pytest.param("ca.crt", "ca.crt: the certificates cannot be read", id="a certificate"),
     ],
 )
 def test_a_broken_file_is_named_and_nothing_is_written(tmp_path: Path, file: str, error: str) -> None:

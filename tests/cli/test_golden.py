@@ -212,7 +212,7 @@ def masked(text: str) -> str:
         (r"\b\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d", r"YYYY-MM-DD\1hh:mm:ss"),
         (r"\b\d{4}-\d\d-\d\d\b(?=  )", "YYYY-MM-DD"),
         (r"\b[\d.]+ us a node", "<n> us a node"),
-        (r"\b[\d.]+ ms (on all|at most)", r"<n> ms \1"),
+        (r"\b[\d.]+ ms\b", "<n> ms"),
         (r"(?<=  )(\d\d[smhd]|\d[smhd] )(?= +\S)", "<n>"),
         (r"(?<=127\.0\.0\.1:)\d{5}\b", "<port>"),
         (r"(?<=extender )\d+\.\d+\.\d+\S*", "<version>"),
@@ -285,7 +285,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield (*path, name)
 
 
-@pytest.mark.parametrize("path", commands(cli), ids=lambda path: "-".join(path) or "extender")
+@pytest.mark.parametrize("path", list(commands(cli)), ids=lambda path: "-".join(path) or "extender")
 def test_the_help_is_what_is_kept(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

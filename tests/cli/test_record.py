@@ -24,7 +24,7 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
         api.put(PODS, make_pod("p").node("n").obj())
         told = extender("record", str(path), "--kubeconfig", str(api.kubeconfig(tmp_path)), "--seconds", "0.2")
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout == f"recorded to {path}: 1 nodes and 1 pods in the end\n"
+    assert told.stdout == f"recorded to {path}; at the end there were 1 node and 1 pod\n"
     steps = [(step.kind, step.subject, step.text) for step in Recording.load(path).steps]
     assert sorted(steps) == [("change", "Node n", "was created or changed"), ("change", "default/p", "is on n")]
     told = extender("replay", str(path))
@@ -56,7 +56,7 @@ def test_kinds_that_may_not_be_listed_are_left_out_and_named(tmp_path: Path, mon
         told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
         assert told.returncode == 0
         assert told.stderr == "note: namespaces cannot be listed (403: no): they are left out\n"
-        assert told.stdout == f"recorded to {path}: 1 nodes and 0 pods in the end\n"
+        assert told.stdout == f"recorded to {path}; at the end there were 1 node and 0 pods\n"
         api.fail(NODES, answer(403, "no"))
         told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
     assert (told.returncode, told.stderr) == (1, "error: nodes cannot be listed (403: no)\n")

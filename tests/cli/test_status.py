@@ -110,13 +110,13 @@ def test_some_of_them(server: str, arguments: list[str], names: list[str]) -> No
 def test_no_pod_waits(server: str) -> None:
     told = run("--server", server, "-n", "nowhere")
     assert (told.exit_code, told.stdout) == (0, "")
-    assert told.stderr == "No such pod waits; 42 pods are scheduled.\n"
+    assert told.stderr == "no such pods are waiting; 42 pods scheduled so far\n"
 
 
 def test_a_standby_says_so(server: str, pages: dict[str, Answer]) -> None:
     standby = msgspec.structs.replace(PICTURE, leading=False)
     pages["/debug/pods"] = Answer(200, msgspec.json.encode(standby))
-    assert run("--server", server).stderr == "note: this replica does not schedule; another may lead\n"
+    assert run("--server", server).stderr == "note: this replica is not the leader, so it schedules no pods\n"
 
 
 def test_the_address_alone_will_do(server: str) -> None:
@@ -130,8 +130,8 @@ def test_nobody_is_there() -> None:
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (told.returncode, told.stdout) == (1, "")
     (line,) = told.stderr.splitlines()
-    assert line.startswith("error: nobody answers at http://127.0.0.1:")
-    assert "Connection refused; is `extender schedule` running, and is --server the address" in line
+    assert line.startswith("error: no answer from http://127.0.0.1:")
+    assert "Connection refused; check that `extender schedule` is running and that --server is" in line
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_another_server_is_there(server: str, pages: dict[str, Answer], answer: 
     pages["/debug/pods"] = answer
     told = run("--server", server)
     assert isinstance(told.exception, ExtenderError)
-    assert f"{server}/debug/pods answers {answer.status}, and not as `extender schedule` does" in str(told.exception)
+    assert f"{server}/debug/pods answers {answer.status}, and not as `extender schedule` would" in str(told.exception)
 
 
 @pytest.mark.parametrize("server", ["ftp://x", "http://", "http://x:y"])
 def test_no_url(server: str) -> None:
     told = run("--server", server)
     assert isinstance(told.exception, ConfigurationError)
-    assert told.exception.faults == (f"--server {server}: want a URL, like http://127.0.0.1:8889",)
+    assert told.exception.faults == (f"--server {server}: expected a URL, such as http://127.0.0.1:8889",)
 
 
 def test_every_section_of_the_picture_is_explained() -> None:

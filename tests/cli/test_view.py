@@ -40,7 +40,7 @@ def test_it_says_where_it_serves_and_ends_quietly() -> None:
     [
         pytest.param(("--cluster", "nowhere.yaml"), "nowhere.yaml", id="no such file"),
         pytest.param(("--recording", str(EXAMPLE)), "this is not a recording", id="no recording"),
-        pytest.param(("--recording", "r", "--cluster", "c"), "give one: --recording FILE or a cluster", id="both"),
+        pytest.param(("--recording", "r", "--cluster", "c"), "give either --recording FILE or a cluster", id="both"),
         pytest.param(("--cluster", str(EXAMPLE), "--with", "nowhere.yaml"), "policy nowhere.yaml", id="no such policy"),
     ],
 )
@@ -56,8 +56,8 @@ def test_wrong_input_is_one_line(arguments: tuple[str, ...], told: str) -> None:
         pytest.param(("explain", PENDING), 3, "does not fit", id="a pod"),
         pytest.param(("explain", PENDING, "--no-changes"), 3, "does not fit", id="without changes"),
         pytest.param(("simulate", "--drain", "general-a2"), 3, "<h1>Simulation</h1>", id="a simulation"),
-        pytest.param(("capacity", "-f", "pod.yaml"), 0, "Room for", id="a capacity"),
-        pytest.param(("compare", "--with", "next.yaml"), 0, "defaults and next.yaml", id="a comparison"),
+        pytest.param(("capacity", "-f", "pod.yaml"), 0, "more pods would fit", id="a capacity"),
+        pytest.param(("compare", "--policy", "next.yaml"), 0, "defaults and next.yaml", id="a comparison"),
     ],
 )
 def test_each_answer_is_written_as_one_file(

@@ -51,7 +51,7 @@ def test_a_pod_that_fits_shows_its_scores_and_leads_to_a_node(browser: Browser) 
     assert len(browser.texts("#candidates tbody tr")) == 8
     browser.follow(browser.one("#candidates tr.chosen a"))
     assert browser.one("h1").text == "node general-c2"
-    assert browser.texts("#filters h2") == [f"Every filter on {FITS}"]
+    assert browser.texts("#filters h2") == [f"Verdicts of the filters on {FITS}"]
     assert browser.texts("tr.refused") == []
 
 
@@ -81,7 +81,7 @@ def test_a_click_on_the_map_opens_the_node(browser: Browser) -> None:
     browser.open(f"/pod?pod={FITS}")
     browser.follow(browser.one("#map svg.cells"))  # in its middle
     assert browser.one("h1").text == "node general-a3"
-    assert browser.one("#filters h2").text == f"Every filter on {FITS}"
+    assert browser.one("#filters h2").text == f"Verdicts of the filters on {FITS}"
 
 
 def test_the_nodes_are_coloured_by_another_resource_and_by_a_verdict(browser: Browser) -> None:

@@ -104,7 +104,7 @@ def test_a_recording_is_looked_at_step_by_step(recording: Mapping[str, Page]) ->
     asked = next(each["step"] for each in steps if each["kind"] == "call")
     shown = get(recording, f"pending?step={asked}").body.decode()
     assert f'next: call for <a href="pod?step={asked}&amp;pod=' in shown
-    links = [address for address, text in Links(get(recording, f"nodes?step={asked}")).found if text == "on"]
+    links = [address for address, text in Links(get(recording, f"nodes?step={asked}")).found if text == "next"]
     assert links == [f"nodes?step={asked + 1}"]
 
 
@@ -133,7 +133,7 @@ def test_all_nodes_are_listed_some_at_a_time() -> None:
     while address:
         links = Links(get(site, address)).found
         listed += [text for target, text in links if target.startswith("node?")]
-        address = next((target.partition("#")[0] for target, text in links if text == "on"), "")
+        address = next((target.partition("#")[0] for target, text in links if text == "next"), "")
     assert listed == [node["metadata"]["name"] for node in nodes]
 
 
@@ -184,7 +184,7 @@ def test_a_long_list_is_cut_where_calls_must_not_wait() -> None:
     site = Site(look, Choices(most_judged=2)).pages()
     document = json.loads(get(site, "pending.json").body)
     assert (len(document["pending"]), document["unjudged"]) == (2, 4)
-    assert ">4</a> more wait" in get(site, "pending").body.decode()
+    assert ">4</a> more pods are pending" in get(site, "pending").body.decode()
 
 
 def test_a_long_answer_rests_as_long_as_it_works() -> None:

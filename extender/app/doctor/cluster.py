@@ -1,4 +1,4 @@
-"""The cluster: reached, of a version that works, its APIs, clock and lease; and what the account may do there."""
+"""Checks the cluster: its version, clock, APIs and Lease, and the permissions of the account."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
 SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
 _GROUP = "scheduling.k8s.io"
-_AT_ONCE = 8
+_CONCURRENT_REVIEWS = 8
 
 
 def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
-    """Yields what is found of the API server. `lease`: NAMESPACE/NAME of a lease that somebody should hold.
+    """Checks the API server. `lease`: NAMESPACE/NAME of a Lease that a replica should hold.
 
-    Raises ClusterError where it does not answer.
+    Raises ClusterError if the API server does not answer.
     """
     before = time.time()
     version, date = _get(client, "/version")
@@ -57,8 +57,8 @@ def _version(git_version: str, minor: str) -> Finding:
         return ok("version", f"Kubernetes {git_version}")
     return warn(
         "version",
-        f"Kubernetes {git_version}: the extender is tested with 1.{least} to 1.{most}",
-        "where its rules decide otherwise than kube-scheduler's, take the feature gates of that version in the policy",
+        f"Kubernetes {git_version}; the extender is tested with 1.{least} to 1.{most}",
+        "if it decides otherwise than kube-scheduler, set that version's feature gates in the policy",
     )
 
 
@@ -66,14 +66,14 @@ def _clock(date: str, before: float, after: float) -> Finding:
     try:
         skew_seconds = parsedate_to_datetime(date).timestamp() + 0.5 - (before + after) / 2
     except (TypeError, ValueError):
-        return ok("clock", "the API server does not tell the time")
+        return ok("clock", "the API server does not send its time")
     if abs(skew_seconds) <= SKEW_WARN_SECONDS + (after - before):
         return ok("clock", "the clocks agree")
     ahead = "behind" if skew_seconds > 0 else "ahead of"
     return warn(
         "clock",
         f"this machine's clock is {abs(skew_seconds):.0f} s {ahead} the API server's",
-        "synchronise both (chrony, systemd-timesyncd): ages, expiry and certificates are judged by them",
+        "synchronise both (chrony, systemd-timesyncd), because ages, expiry and certificates depend on them",
     )
 
 
@@ -85,16 +85,16 @@ def _served(client: KubeClient) -> Iterator[Finding]:
             document, _ = _get(client, f"{'/apis' if '/' in api_version else '/api'}/{api_version}")
         except NotFound:
             document = {}
-        served = {str(each.get("name")) for each in document.get("resources", ())}
+        served = {str(resource.get("name")) for resource in document.get("resources", ())}
         missing += [f"{plural} ({api_version})" for plural in sorted(plurals - served)]
     if missing:
         yield warn(
             "served-apis",
             f"the API server does not serve {', '.join(missing)}",
-            "the extender takes it that there are none; if pods need them, switch them on (--runtime-config)",
+            "the extender assumes that there are none; if pods need them, enable them (--runtime-config)",
         )
     else:
-        yield ok("served-apis", f"all {len(KINDS)} kinds that scheduling reads are served")
+        yield ok("served-apis", f"the API server serves all {len(KINDS)} kinds that scheduling reads")
 
 
 def _groups_of_pods(client: KubeClient) -> Iterator[Finding]:
@@ -104,39 +104,41 @@ def _groups_of_pods(client: KubeClient) -> Iterator[Finding]:
         return
     for version in document.get("versions", ()):
         resources, _ = _get(client, f"/apis/{version['groupVersion']}")
-        names = {str(each.get("name")) for each in resources.get("resources", ())}
+        names = {str(resource.get("name")) for resource in resources.get("resources", ())}
         if groups := names & {"workloads", "podgroups"}:
             yield warn(
                 "pod-groups",
-                f"{', '.join(sorted(groups))} ({version['groupVersion']}) are served",
-                "leave pods with a spec.schedulingGroup to kube-scheduler: the extender refuses each, with a reason",
+                f"{', '.join(sorted(groups))} ({version['groupVersion']}) are served, but pod groups are not supported",
+                "leave pods with a spec.schedulingGroup to kube-scheduler, because the extender refuses them",
             )
 
 
 def _lease(client: KubeClient, namespace: str, name: str) -> Finding:
-    shown = f"lease {namespace}/{name}"
+    title = f"Lease {namespace}/{name}"
     try:
         document, _ = _get(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     except NotFound:
-        return fail("lease", f"{shown} does not exist: nobody has led yet", "start a replica with --leader-elect")
+        return fail(
+            "lease", f"{title} does not exist, so there was no leader yet", "start a replica with --leader-elect"
+        )
     except ClusterError as error:
-        return fail("lease", f"{shown} cannot be read: {error}", "grant get on leases in that namespace")
+        return fail("lease", f"{title} cannot be read: {error}", "grant get on leases in that namespace")
     spec = document.get("spec", {})
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
     if not holder or not renewed:
-        return fail("lease", f"{shown} has no holder", "see whether a replica is ready: kubectl get pods")
+        return fail("lease", f"{title} has no holder", "check if a replica is ready: kubectl get pods")
     age_seconds = time.time() - datetime.fromisoformat(renewed).timestamp()
     if age_seconds > float(spec.get("leaseDurationSeconds") or 0):
         return fail(
             "lease",
-            f"{shown} was renewed {age_seconds:.0f} s ago by {holder}: nobody leads",
-            "see whether a replica is ready, and whether its account may update the lease",
+            f"{title} was renewed {age_seconds:.0f} s ago by {holder}, so there is no leader",
+            "check if a replica is ready, and if its account may update the Lease",
         )
-    return ok("lease", f"{holder} holds {shown}")
+    return ok("lease", f"{holder} holds {title}")
 
 
 class Right(NamedTuple):
-    """A verb on a resource of a group; `resource` may have a subresource, as pods/binding."""
+    """A verb on a resource of an API group; `resource` may name a subresource, such as pods/binding."""
 
     group: str
     resource: str
@@ -194,40 +196,40 @@ _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
 def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: str) -> Iterator[Finding]:
-    """Yields what the account lacks and what it has beyond need.
+    """Checks for permissions that the account lacks, and for some that it should not have.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
-        account: NAMESPACE/NAME of a service account; empty: whoever the client speaks for.
-        lease_namespace: the namespace of the lease; empty: there is none.
+        account: NAMESPACE/NAME of a service account; empty for the client's own user.
+        lease_namespace: the namespace of the Lease; empty without leader election.
     """
     who = f"service account {account}" if account else "this account"
-    wanted = [(right, "") for right in NEEDED[mode]]
-    wanted += [(right, lease_namespace) for right in _LEASES if lease_namespace]
-    missing = _refused(client, wanted, account)
+    needed = [(right, "") for right in NEEDED[mode]]
+    needed += [(right, lease_namespace) for right in _LEASES if lease_namespace]
+    missing = _refused(client, needed, account)
     if missing:
         verbs: dict[str, list[str]] = defaultdict(list)
         for right in missing:
             verbs[f"{right.resource}{'.' if right.group else ''}{right.group}"].append(right.verb)
-        listed = "; ".join(f"{', '.join(each)} {resource}" for resource, each in verbs.items())
+        lacking = "; ".join(f"{', '.join(its_verbs)} {resource}" for resource, its_verbs in verbs.items())
         yield fail(
             "rights",
-            f"{who} may not {listed}",
+            f"{who} may not {lacking}",
             f"apply the ClusterRole of `extender {mode}` (chart or manifests) and bind it to {who}",
         )
     else:
-        yield ok("rights", f"{who} may do all {len(wanted)} things that `extender {mode}` does")
+        yield ok("rights", f"{who} has all {len(needed)} permissions that `extender {mode}` needs")
     extra = [right for right in _MORE_THAN_NEEDED if right not in _refused(client, [(right, "")], account)]
     if extra:
         yield warn(
             "too-many-rights",
             f"{who} may also {', '.join(map(str, extra))}",
-            "run the extender under the shipped account; check that one with --account NAMESPACE/NAME",
+            "run the extender with the service account of the chart; check that one with --account NAMESPACE/NAME",
         )
 
 
 def _refused(client: KubeClient, rights: Sequence[tuple[Right, str]], account: str) -> list[Right]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENT_REVIEWS) as pool:
         allowed = list(pool.map(lambda each: _may(client, each[0], each[1], account), rights))
     return [right for (right, _), yes in zip(rights, allowed, strict=True) if not yes]
 

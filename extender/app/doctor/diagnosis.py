@@ -1,4 +1,4 @@
-"""All checks in the order in which their faults hide others."""
+"""Runs all checks, those first whose failure would hide others."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from extender.plugins.registry import users_rules
 from extender.plugins.users.calls import described
 from extender.plugins.users.predicate import CustomPredicate
 from extender.policy.policy import Policy
+from extender.runtime.text import counted
 from extender.table import PodInfo
 
-_MOST_SECONDS = 0.1  # over all nodes; kube-scheduler waits for so long with every pod
+_MOST_SECONDS = 0.1  # for all nodes; kube-scheduler waits this long for every pod
 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Yields what each rule takes for a pod that asks for nothing, on all of these nodes."""
+    """Measures each users' rule for a pod without requests on all of these nodes."""
     state, pod = ClusterState(nodes), PodInfo(Pod())
     rules = {rule.name: rule for profile in profiles for rule in users_rules(profile)}
     for name, rule in rules.items():
@@ -48,15 +49,17 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
                 rule.prepare(pod, state.table).refuse(state.table.nodes.rows)
             else:
                 rule.prepare(pod, state.table, state.table.nodes.rows)
-        except Exception as error:  # whatever a user's code may raise
+        except Exception as error:  # a user's code may raise anything
             yield warn(
-                "rule-cost", f"{name} fails for an empty pod: {described(error)}", "try it: `extender rule test`"
+                "rule-cost",
+                f"{name} fails for an empty pod: {described(error)}",
+                "try it with `extender rule test`",
             )
             continue
         seconds = time.perf_counter() - began
         message = f"{name} takes {seconds * 1e6 / len(nodes):.1f} us a node, {seconds * 1e3:.1f} ms on all {len(nodes)}"
         if seconds > _MOST_SECONDS:
-            yield warn("rule-cost", message, "have it look at all nodes at once, by columns (docs/rules.md)")
+            yield warn("rule-cost", message, "let the rule check all nodes at once, with columns (docs/rules.md)")
         else:
             yield ok("rule-cost", message)
 
@@ -72,13 +75,13 @@ def diagnose(
     extender: ExtenderConfig | None,
     policy_path: Path | None,
 ) -> Iterator[Finding]:
-    """Examines an installation, and yields the findings as they are made; what is None is left out.
+    """Checks an installation, and yields each finding at once. Checks whose argument is None are left out.
 
     Args:
-        mode: SERVE, SERVE_PREEMPTING or SCHEDULE: whose rights are needed.
-        account: NAMESPACE/NAME of the service account that runs it; empty: whoever the kubeconfig speaks for.
-        lease: NAMESPACE/NAME of the lease that somebody should hold; empty: no leader election.
-        extender: its entry, where no scheduler_config has one.
+        mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
+        account: NAMESPACE/NAME of its service account; empty for the kubeconfig's user.
+        lease: NAMESPACE/NAME of the Lease that a replica should hold; empty without leader election.
+        extender: its entry, if the scheduler_config has none.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -92,7 +95,7 @@ def diagnose(
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]
         except ClusterError as error:
-            yield fail("api-server", str(error), "see the server and the user of the kubeconfig's context")
+            yield fail("api-server", str(error), "check the server and the user of the kubeconfig's context")
         finally:
             client.close()
     policy = None
@@ -104,10 +107,10 @@ def diagnose(
     extenders = [extender] if extender else []
     if scheduler_config is not None:
         document = read_scheduler_config(scheduler_config)
-        found, faults = extenders_in(document)
+        configured, faults = extenders_in(document)
         yield from faults
-        extenders = found or extenders
-        for config in found:
+        extenders = configured or extenders
+        for config in configured:
             yield from check_entry(config)
         yield from check_sampling(document)
         if mode == SCHEDULE and policy is not None:
@@ -120,6 +123,8 @@ def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding
     try:
         policy = policy_of(path, "", kubeconfig=kubeconfig)
     except ConfigurationError as error:
-        return None, fail("policy", "; ".join(error.faults), "mend it: `extender reference policy` has every field")
+        return None, fail(
+            "policy", "; ".join(error.faults), "correct it; `extender reference policy` lists every field"
+        )
     rules = sum(len(profile.predicates) + len(profile.priorities) + len(profile.permit) for profile in policy.profiles)
-    return policy, ok("policy", f"{len(policy.profiles)} profiles, {rules} rules; all of them load")
+    return policy, ok("policy", f"loaded {counted(len(policy.profiles), 'profile')} with {counted(rules, 'rule')}")

@@ -1,4 +1,4 @@
-"""A finding of one check."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.StrEnum):
-    """Its weight: `warn` can wait, `fail` means that pods are not placed, or not as they should be."""
+    """The severity of a finding. `fail` means that pods are not placed, or placed wrongly; `warn` can wait."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,11 +16,11 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fact that one check found.
+    """The result of one check.
 
     Attributes:
         check: the check's name, which is also its heading in docs/doctor.md.
-        fix: what to do; empty for `ok`.
+        fix: what to do; empty if the level is `ok`.
     """
 
     level: Level
@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def docs(self) -> str:
-        """The place in the documentation that explains it."""
+        """The section of the documentation that explains the check."""
         return f"docs/doctor.md#{self.check}"
 
 

@@ -1,4 +1,4 @@
-"""The command `extender explain`: why a pod waits or where it would go, all pods that wait, or many cases."""
+"""The command `extender explain`: why a pod is pending, where it would be placed, all pending pods, or many cases."""
 
 from __future__ import annotations
 
@@ -25,38 +25,43 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
-from extender.cli.status import answered
+from extender.cli.status import fetch
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
-if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
+if TYPE_CHECKING:  # --help must not wait for NumPy
     from extender.framework.profile import Profiles
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
 FAILURE = 1
-_DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
+_DECISIONS = "/debug/decisions"
+_OK = 200
+_NOT_FOUND = 404
 
 
 @click.command()
 @click.argument("pod", metavar="[POD]", required=False)
 @click.option(
-    "-f", "--filename", type=FILE, metavar="FILE", help="pod, Deployment, Job ... to explain, perhaps .gz; -: stdin"
+    "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
 @source_options
 @click.option(
-    "-A", "--all-namespaces", is_flag=True, help="list the pending pods of all namespaces (without a POD: the default)"
+    "-A", "--all-namespaces", is_flag=True, help="list the pending pods of all namespaces (the default without -n)"
 )
-@click.option("--nodes", is_flag=True, help="show every node, with its scores or its reasons (as -o wide)")
-@click.option("--node", metavar="NAME", help="show what every filter says of this one node")
+@click.option("--nodes", is_flag=True, help="show every node with its scores or its reasons (as -o wide does)")
+@click.option("--node", metavar="NAME", help="show the verdict of every filter on this node")
 @click.option(
-    "--changes/--no-changes", default=True, show_default=True, help="look for the smallest change that would help"
+    "--changes/--no-changes",
+    default=True,
+    show_default=True,
+    help="search for the smallest change that would let the pod run",
 )
 @OUTPUT
 @click.option(
-    "--from", "server", metavar="URL", help="what a running `serve` or `schedule` has decided, not what would be now"
+    "--from", "server", metavar="URL", help="show what a running `serve` or `schedule` decided, instead of deciding"
 )
-@click.option("--batch", is_flag=True, help="answer cases from standard input, one a line")
+@click.option("--batch", is_flag=True, help="read cases from standard input, one a line")
 def explain(
     source: Source,
     pod: str | None,
@@ -69,46 +74,46 @@ def explain(
     server: str | None,
     batch: bool,
 ) -> None:
-    """Tell why a pod waits, or where it would go, and what would let it run.
+    """Explain why a pod is pending, or where it would be placed, and what would let it run.
 
     \b
-    All pods that wait in a live cluster, or in a file or folder (as `kubectl get nodes,pods -A -o yaml` or
-    `kubectl cluster-info dump -A --output-directory DIR` write them), grouped by cause:
+    All pending pods, grouped by cause, of a live cluster or of a file or directory (as `kubectl get nodes,pods -A -o
+    yaml` or `kubectl cluster-info dump -A --output-directory DIR` write them):
       extender explain
       extender explain --cluster cluster.yaml
-    One of them; node by node; every filter's verdict on one node:
+    One pod; with every node; with every filter's verdict on one node:
       extender explain shop/web-0 --cluster cluster.yaml
       extender explain pod/web-0 -n shop --nodes
       extender explain web-0 -n shop --node worker-3
-    A pod that is not there yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
+    A pod that does not exist yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
     A page with a map of the nodes, in one file to attach to a ticket:
       extender explain shop/web-0 -o html > web-0.html
-    What a running process has decided about it, and when; the last decision about each pod:
+    What a running process decided about a pod, and when; the last decision about every pod:
       extender explain shop/web-0 --from http://127.0.0.1:8888
       extender explain --from http://127.0.0.1:8889
-    Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line; one answer a line:
+    Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
-    A kind that may not be read is named in a note, with what that leaves uncertain.
+    If you may not read some kind of object, a note says so and what the answer leaves out.
 
-    Exit status: 0 it fits (or: the list is complete), 3 it does not fit now, 2 wrong usage or input, 1 failure (or:
-    nodes may not be read, and no scheduler has said anything of the pod).
+    Exit status: 0 if the pod fits or the list is complete; 3 if the pod does not fit now; 2 for wrong usage or input; 1
+    for a failure, or if nodes cannot be read and no scheduler has written a verdict into the pod.
     """
     if server is not None:
         if filename or nodes or node or batch or source.cluster or source.kubeconfig:
-            raise ConfigurationError(["--from takes a POD or nothing: what was decided is not asked of a cluster"])
-        _past(server, pod and pod_key(pod, source.namespace or "default"), output)
+            raise ConfigurationError(["--from takes at most a POD, because it does not read a cluster"])
+        _past(server, pod_key(pod, source.namespace or "default") if pod else None, output)
         return
     if batch:
         if pod or filename or source.cluster or source.kubeconfig:
-            raise ConfigurationError(["--batch reads clusters and pods from standard input alone"])
+            raise ConfigurationError(["--batch reads clusters and pods from standard input only"])
         sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
     if pod is not None and filename is not None:
-        raise ConfigurationError(["give one pod: POD of the cluster, or -f FILE"])
+        raise ConfigurationError(["give one pod: either POD or -f FILE"])
     if pod is None and filename is None:
         if node or nodes:
-            raise ConfigurationError(["give one pod with --node and --nodes: POD of the cluster, or -f FILE"])
+            raise ConfigurationError(["--node and --nodes need a pod: POD or -f FILE"])
         _list(source, "" if all_namespaces else source.namespace or "", output)
         return
     sys.exit(_explain(source, pod, filename, node, nodes or output == "wide", changes, output))
@@ -118,26 +123,26 @@ def _past(server: str, key: str | None, output: str) -> None:
     from extender.runtime.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
-    status, body = answered(server, path, "--from", "`extender serve` or `schedule`")
+    status, body = fetch(server, path, "--from", "`extender serve` or `schedule`")
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        found = {}
-    if status == _NOT_FOUND and key and "no decision" in str(found.get("error")):
-        raise UnknownPod(found["error"])
+        document = {}
+    if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
+        raise UnknownPod(document["error"])
     if status != _OK:
-        told = found.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
-        raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {told}")
+        reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
+        raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {reason}")
     if output in ("json", "yaml"):
-        show(found, output)
+        show(document, output)
         return
     lines = [("TIME", "POD", "DECISION", "OUTCOME")]
-    for each in found["decisions"] if key else found["pods"]:
-        reasons = ", ".join(f"{nodes} {reason}" for reason, nodes in each.get("reasons", {}).items())
-        victims = f"; to leave: {', '.join(each['victims'])}" if each.get("victims") else ""
-        outcome = f"{each['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
-        time = datetime.fromtimestamp(each["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-        lines.append((time, key or each["pod"], each["what"], outcome))
+    for decision in document["decisions"] if key else document["pods"]:
+        reasons = ", ".join(f"{nodes} {reason}" for reason, nodes in decision.get("reasons", {}).items())
+        victims = f"; victims: {', '.join(decision['victims'])}" if decision.get("victims") else ""
+        outcome = f"{decision['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
+        time = datetime.fromtimestamp(decision["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append((time, key or decision["pod"], decision["what"], outcome))
     say("\n".join(aligned(lines)))
 
 
@@ -146,7 +151,7 @@ def _list(source: Source, namespace: str, output: str) -> None:
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
     pods = pending_pods(state, namespace, Progress("pending pods"))
-    document = {"pending": [each.to_dict() for each in pods]}
+    document = {"pending": [pod.to_dict() for pod in pods]}
     print_answer(as_text(pods, datetime.now(UTC)), document, unread, output, "pending.html")
 
 
@@ -171,22 +176,22 @@ def _explain(
         lines = list(_lines(explanation, node, nodes, changes))
         say("\n".join(["", *lines] if number else lines))
     if output in ("json", "yaml"):
-        documents = [each.to_dict(changes=changes) for each in explanations]
+        documents = [explanation.to_dict(changes=changes) for explanation in explanations]
         if node:
-            for document, each in zip(documents, explanations, strict=True):
-                document["filters"] = {it.plugin: list(it.reasons) for it in each.on_node(node)}
+            for document, explanation in zip(documents, explanations, strict=True):
+                document["filters"] = {v.plugin: list(v.reasons) for v in explanation.on_node(node)}
         show(documents[0] if len(documents) == 1 else documents, output)
     if output == "html":
         if len(explanations) > 1:
-            raise ConfigurationError([f"-o html shows one pod, and these are {len(explanations)}"])
+            raise ConfigurationError([f"-o html shows one pod, but the file has {len(explanations)}"])
         say(explanations[0].to_html(changes=changes))
     return _status(explanations)
 
 
 def _status(explanations: Sequence[Explanation]) -> int:
-    if not all(each.is_known for each in explanations):
+    if not all(explanation.is_known for explanation in explanations):
         return FAILURE
-    return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
+    return 0 if all(explanation.fits for explanation in explanations) else DOES_NOT_FIT
 
 
 def _explanations(state: ClusterState, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
@@ -211,11 +216,11 @@ def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: boo
 
 
 def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:
-    """Prints an answer for each line; the exit status: 1 if any of them has an error."""
+    """Prints an answer for each line; returns the exit status, which is 1 if any answer is an error."""
     from extender.offline.batch import answers
 
-    failed = False
+    any_error = False
     for answer in answers(lines, profiles, changes=changes):
-        failed |= "error" in answer
+        any_error |= "error" in answer
         say(json.dumps(answer, separators=(",", ":")))
-    return FAILURE if failed else 0
+    return FAILURE if any_error else 0

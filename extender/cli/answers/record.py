@@ -1,4 +1,4 @@
-"""The commands `extender record` and `replay`: a cluster's changes in a file, and what was decided decided again."""
+"""The commands `extender snapshot`, `record` and `replay`: a cluster in a file, its changes, its decisions repeated."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
-from extender.cli.files import told, write_whole
+from extender.cli.files import os_error_text, write_whole
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
+from extender.runtime.text import counted
 
 if TYPE_CHECKING:
     from extender.cache.contents import CacheSize
@@ -38,17 +39,18 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     required=True,
     metavar="FILE",
-    help="the file to write, with gzip where it ends in .gz; -: stdout",
+    help="file to write, compressed if its name ends in .gz; -: standard output",
 )
-@click.option("--redact", is_flag=True, help="hash names, label values and images; equal ones stay equal")
+@click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
 def snapshot(source: Source, output: Path, redact: bool) -> None:
-    """Write a cluster down: all kinds that scheduling looks at, nothing else of them.
+    """Write a cluster to a file: all kinds of objects that scheduling reads, with only the fields it reads.
 
-    Environment variables, commands, secrets and annotations that no rule reads are left out. With --redact names, label
-    values and images become hashes, and the same is decided on them; keys of labels, taints and resources stay.
+    Environment variables, commands, secrets and annotations that no rule reads are left out. With --redact, names,
+    label values and images become hashes; keys of labels, taints and resources stay. The same decisions are made on
+    such a file.
 
     \b
-    Of a live cluster; to be attached to a ticket:
+    Of a live cluster; to attach to a ticket:
       extender snapshot -o cluster.json.gz
       extender snapshot -o cluster.json.gz --redact --context production
       extender explain --cluster cluster.json.gz
@@ -59,10 +61,10 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
     data = write_snapshot(state.every_object(), redact=redact, compress=output.suffix == ".gz")
     if str(output) == "-":
         if (stdout := answer_stream()) is None:
-            raise ConfigurationError(["-o -: standard output is closed, give a file with -o FILE"])
+            raise ConfigurationError(["-o -: standard output is closed; give a file with -o FILE"])
         stdout.buffer.write(data)
         stdout.flush()
-    elif output.exists() and not output.is_file():  # /dev/stdout, a pipe
+    elif output.exists() and not output.is_file():  # /dev/stdout, or a pipe
         output.write_bytes(data)
     else:
         write_whole(output, data)
@@ -72,35 +74,38 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="the cluster  [default: $KUBECONFIG, ~/.kube/config]")
+@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N", help="for so long  [default: until Ctrl-C]"
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="stop after N seconds  [default: at Ctrl-C]",
 )
-@click.option("--record-bytes", metavar="VALUE", help="about what it may take on disk  [default: 256Mi]")
-@click.option("--redact", is_flag=True, help="hash names, label values and images; equal ones stay equal")
+@click.option("--record-bytes", metavar="VALUE", help="approximate limit of the files' size  [default: 256Mi]")
+@click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
 def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_bytes: str | None, redact: bool) -> None:
-    """Write down what changes in a cluster, as its watches tell; nothing is decided, and nothing written to it.
+    """Record the changes in a cluster, as its watches deliver them, without deciding or writing anything.
 
     Environment variables, commands and secrets are left out. With --redact names, label values and images become
     hashes, as in `extender snapshot --redact`, and the policy is left out.
 
     \b
-    For ten minutes, with gzip; then what happened, step by step:
+    Ten minutes, compressed; then what happened, step by step:
       extender record recording.jsonl.gz --seconds 600
       extender replay recording.jsonl.gz --steps
 
-    Calls and decisions are recorded by `extender serve --record FILE` and `extender schedule --record FILE`.
+    To record calls and decisions, use `extender serve --record FILE` or `extender schedule --record FILE`.
 
-    Exit status: 0 recorded, 2 wrong usage, 1 failure.
+    Exit status: 0 if the recording is complete, 2 for wrong usage, 1 for a failure.
     """
-    given = {
+    options = {
         "kubeconfig": Source(kubeconfig=kubeconfig).kubeconfig_file(),
         "record": file,
         "log_format": "text",
         "log_level": "warning",
         **({"record_bytes": record_bytes} if record_bytes else {}),
     }
-    settings = load(None, os.environ, given)
+    settings = load(None, os.environ, options)
     from extender.app.live import readable
     from extender.app.recording.observation import record as run
 
@@ -109,45 +114,55 @@ def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_by
         click.echo(f"note: {note}", err=True)
     if notes:
         settings = settings.model_copy(update={"watch_kinds": tuple(names)})
-    size = run(settings, seconds, _tell, redact=redact)
-    click.echo(f"recorded to {file}: {size.nodes} nodes and {size.pods} pods in the end")
+    size = run(settings, seconds, _show_size, redact=redact)
+    click.echo(
+        f"recorded to {file}; at the end there were {counted(size.nodes, 'node')} and {counted(size.pods, 'pod')}"
+    )
 
 
-def _tell(size: CacheSize) -> None:
+def _show_size(size: CacheSize) -> None:
     if sys.stderr.isatty():
         click.echo(f"\rrecording: {size.nodes} nodes, {size.pods} pods\x1b[K", err=True, nl=False)
 
 
 @click.command()
 @click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
-@click.option("--policy", type=_FILE, metavar="FILE", help="other rules to decide by  [default: the recording's own]")
+@click.option(
+    "--policy", type=_FILE, metavar="FILE", help="another policy to decide by  [default: the recording's own]"
+)
 @click.option("--steps", is_flag=True, help="list what happened, step by step, and decide nothing")
 @click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json")), default="table", show_default=True
+    "-o",
+    "--output",
+    type=click.Choice(("table", "wide", "yaml", "json")),
+    default="table",
+    show_default=True,
+    help="output format",
 )
 def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> None:
-    """Decide every call and attempt of a recording again, and tell what differs and why.
+    """Make every decision of a recording again, and show which differ and why.
 
-    Each is decided on the cluster as it was at its own moment. Under the rules of the recording none differs, unless
-    another version of the program decides otherwise; under others the plugins behind each difference are named.
+    Each call and each scheduling attempt is decided on the cluster as it was at its time. Under the recording's own
+    policy no decision differs, unless this version of the program decides otherwise. Under another policy, the plugins
+    behind each difference are named.
 
     \b
-    Is it decided as it was; what would another policy have changed; what happened:
+    Does this version decide the same; what would another policy have changed; what happened:
       extender replay recording.jsonl.gz
       extender replay recording.jsonl.gz --policy next.yaml -o json
       extender replay recording.jsonl.gz --steps
-    The older files of a recording that was rotated, each for itself:
+    A rotated recording, each file on its own:
       extender replay recording.jsonl.gz recording.jsonl.gz.1
 
-    Exit status: 0 none differs, 3 some do, 2 wrong usage or input, 1 failure.
+    Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
     """
     try:
         with answering():
             sys.exit(_replay(files, policy, steps, output))
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # of the terminal
-        raise ConfigurationError([told(error) if isinstance(error, OSError) else str(error)]) from None
+            raise  # it is about the terminal, not about a file
+        raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
 
 
 def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> int:
@@ -161,8 +176,8 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: s
         result = None if steps else decide_again(recording, policy, Progress("decisions"))
         differs |= bool(result and result.changed)
         if output in ("json", "yaml"):
-            found = {"steps": [each.to_dict() for each in recording.steps]} if result is None else result.to_dict()
-            documents.append({"file": str(file), **found})
+            document = {"steps": [step.to_dict() for step in recording.steps]} if result is None else result.to_dict()
+            documents.append({"file": str(file), **document})
             continue
         if len(files) > 1:
             say(f"{'' if number == 0 else chr(10)}{file}:")

@@ -1,4 +1,4 @@
-"""The sources that commands take a cluster from to answer questions, and their exit statuses."""
+"""What the answering commands share: where the cluster comes from, how answers are printed, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from extender.cli.files import told
+from extender.cli.files import os_error_text
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.runtime.near_names import nearest
 
-if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
+if TYPE_CHECKING:  # --help must not wait for NumPy
     from extender.framework.profile import Profiles
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
@@ -27,7 +27,12 @@ DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
 OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
+    "-o",
+    "--output",
+    type=click.Choice(("table", "wide", "yaml", "json", "html")),
+    default="table",
+    show_default=True,
+    help="output format",
 )
 _POD_PREFIXES = ("pod", "pods", "po")
 _PROGRESS_SECONDS = 1.0
@@ -45,44 +50,44 @@ class Source:
     policy: Path | None = None
 
     def profiles(self) -> Profiles | None:
-        """The rules to decide by. Raises ConfigurationError."""
+        """Returns the rules of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
         return profiles_of(self.policy, self.kubeconfig)
 
     def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[ClusterState, list[str]]:
-        """The cluster, and what could not be read of it.
+        """Returns the cluster, and notes on what could not be read of it.
 
         Args:
-            namespace: whose pods are asked about; by default that of what names none.
-            needs_nodes: nothing can be answered where nodes may not be read.
+            namespace: the namespace whose pods the command is about; by default the one of --namespace.
+            needs_nodes: True if there is no answer without the nodes.
 
         Raises:
-            ConfigurationError: it is not said which, or the kubeconfig cannot be used.
-            ClusterError: the API server cannot be reached, or lets nobody see what is needed.
+            ConfigurationError: no cluster or several are given, or the kubeconfig cannot be used.
+            ClusterError: the API server cannot be reached, or does not let this user read what is needed.
         """
         from extender.offline.state import ClusterState
 
         if self.cluster is not None and self.context is not None:
-            raise ConfigurationError(["--context names a context of a kubeconfig: give it or --cluster"])
-        if self.cluster is not None and self.kubeconfig is None:
+            raise ConfigurationError(["--context names a context of a kubeconfig: give either it or --cluster"])
+        if self.cluster is not None and self.kubeconfig is not None:
+            raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
+        if self.cluster is not None:
             return ClusterState.load(self.cluster, self.profiles()), []
-        if self.cluster is None:
-            from extender.app.live import look_at
+        from extender.app.live import read_cluster
 
-            look = look_at(self.kubeconfig_file(), self.context, namespace or self.default_namespace())
-            if look.nodes_unread and needs_nodes:
-                raise ClusterError(f"{look.nodes_unread}: without them only `extender explain POD` has an answer")
-            state = ClusterState(look.objects, self.profiles())
-            state.nodes_unread = bool(look.nodes_unread)
-            state.pods_unread = look.pods_unread or None
-            return state, look.notes
-        raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
+        objects = read_cluster(self.kubeconfig_file(), self.context, namespace or self.default_namespace())
+        if objects.nodes_unread and needs_nodes:
+            raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
+        state = ClusterState(objects.objects, self.profiles())
+        state.nodes_unread = objects.nodes_unread is not None
+        state.pods_unread = objects.pods_unread
+        return state, objects.notes
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
-        """The pods and templates in these files, perhaps of gzip; -: standard input.
+        """Returns the pods and templates in these files, which may be gzipped; `-` is standard input.
 
         Raises:
-            ConfigurationError: the cluster and a file, or two files, are to be read from standard input.
-            MalformedInput: a file holds something else.
+            ConfigurationError: more than one of the files and the cluster is standard input.
+            MalformedInput: a file has no pods or templates.
             OSError: a file cannot be read.
         """
         from extender.offline.manifests.files import read
@@ -97,7 +102,7 @@ class Source:
         ]
 
     def default_namespace(self) -> str:
-        """The namespace of what names none: that of -n, of the kubeconfig's context, or `default`."""
+        """Returns the namespace of objects that name none: of --namespace, of the context, or `default`."""
         if self.namespace or self.cluster is not None:
             return self.namespace or "default"
         from extender.app.live import namespace_of
@@ -105,26 +110,28 @@ class Source:
         return namespace_of(self.kubeconfig_file(), self.context) or "default"
 
     def kubeconfig_file(self) -> Path:
-        """The kubeconfig that is named, or kubectl's. Raises ConfigurationError where there is none."""
-        chosen = kubeconfig_of(self.kubeconfig)
-        if chosen is None:
-            named = os.environ.get("KUBECONFIG") or "~/.kube/config"
-            raise ConfigurationError([f"give one cluster: --cluster PATH or --kubeconfig FILE (there is no {named})"])
-        return chosen
+        """Returns the kubeconfig of --kubeconfig, or kubectl's. Raises ConfigurationError: there is none."""
+        path = kubeconfig_of(self.kubeconfig)
+        if path is None:
+            missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
+            raise ConfigurationError(
+                [f"no cluster: give --cluster PATH or --kubeconfig FILE ({missing} does not exist)"]
+            )
+        return path
 
 
-def kubeconfig_of(given: Path | None) -> Path | None:
-    """Returns the kubeconfig that is given, else the first of $KUBECONFIG that exists, or ~/.kube/config; else None."""
-    if given is not None:
-        return given
-    named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
-    return next((path for path in map(Path, named.split(os.pathsep)) if path.is_file()), None)
+def kubeconfig_of(option: Path | None) -> Path | None:
+    """Returns the option's value, else the first existing file of $KUBECONFIG or ~/.kube/config, else None."""
+    if option is not None:
+        return option
+    paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+    return next((path for path in map(Path, paths.split(os.pathsep)) if path.is_file()), None)
 
 
 def source_options(command: _Command, *, compares: bool = False) -> _Command:
-    """Adds the options of a Source to a command, which gets it as `source`; faults of input end it with status 2.
+    """Adds the options of a Source to a command, which gets it as `source`. Faults of the input exit with status 2.
 
-    One that `compares` takes several policies, and gets them as `policies`; its source has none.
+    A command that `compares` takes --policy twice and gets the files as `policies`; its source has no policy.
     """
 
     @functools.wraps(command)
@@ -144,24 +151,27 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
-            raise  # a reader like `head` has seen enough
+            raise  # the reader of our output, such as `head`, has ended
         except OSError as error:
-            raise ConfigurationError([told(error)]) from None
+            raise ConfigurationError([os_error_text(error)]) from None
 
-    compared = "rules and weights to compare: twice, or once to compare with the defaults"
     options = (
-        click.option("--cluster", type=FILE, metavar="PATH", help="file or folder of objects, -: stdin"),
+        click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
         click.option(
             "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
         ),
-        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: its current one]"),
-        click.option("-n", "--namespace", metavar="NAME", help="namespace of what names none  [default: default]"),
+        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]"),
+        click.option(
+            "-n", "--namespace", metavar="NAME", help="namespace of objects that name none  [default: default]"
+        ),
         click.option(
             "--policy",
             type=FILE,
             multiple=compares,
             metavar="FILE",
-            help=compared if compares else "rules and weights to decide by",
+            help="policy to compare; twice, or once to compare with kube-scheduler's defaults"
+            if compares
+            else "policy to decide by  [default: kube-scheduler's defaults]",
         ),
     )
     decorated: Any = with_source
@@ -171,7 +181,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
 
 
 def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles | None:
-    """The profiles of a policy file; None: kube-scheduler's defaults. Raises ConfigurationError."""
+    """Returns the profiles of a policy file; None for kube-scheduler's defaults. Raises ConfigurationError."""
     if policy is None:
         return None
     from extender.app.policies import profiles_of as read_profiles
@@ -179,39 +189,41 @@ def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles
     return read_profiles(policy, "DefaultProvider", kubeconfig=kubeconfig)
 
 
-def pod_key(given: str, namespace: str) -> str:
-    """`namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME. Raises ConfigurationError."""
-    *before, name = given.split("/")
-    named = [part for part in before if part not in _POD_PREFIXES]
-    if len(named) > 1 or not name:
-        raise ConfigurationError([f"{given}: want NAME, NAMESPACE/NAME or pod/NAME"])
-    return f"{named[-1] if named else namespace}/{name}"
+def pod_key(argument: str, namespace: str) -> str:
+    """Returns `namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME. Raises ConfigurationError."""
+    *before, name = argument.split("/")
+    namespaces = [part for part in before if part not in _POD_PREFIXES]
+    if len(namespaces) > 1 or not name:
+        raise ConfigurationError([f"{argument}: expected NAME, NAMESPACE/NAME or pod/NAME"])
+    return f"{namespaces[-1] if namespaces else namespace}/{name}"
 
 
 def known_key(state: ClusterState, key: str) -> str:
-    """The key, if the cluster has such a pod.
+    """Returns the key if the cluster has this pod.
 
     Raises:
-        UnknownPod: with the nearest name.
-        ClusterError: not all pods may be read, and it is none of those that may.
+        UnknownPod: with the most similar name.
+        ClusterError: the pod is not among those that this user may read.
     """
     try:
         state.info(key)
     except UnknownPod as error:
-        if why := state.pods_unread:
-            told = f"no pod {key} among what may be read: {why}; explain its manifest with -f FILE"
-            raise ClusterError(told) from None
-        name, keys = key.partition("/")[2], {info.pod.key.partition("/")[2]: info.pod.key for info in state.pending}
-        near = next((each for each in keys if each.startswith(f"{name}-")), "") or nearest(name, keys)
-        raise UnknownPod(f"{error}{f' (did you mean {keys[near]}?)' if near else ''}") from None
+        if state.pods_unread is not None:
+            message = f"no pod {key} among the readable ones: {state.pods_unread}; explain its manifest with -f FILE"
+            raise ClusterError(message) from None
+        name = key.partition("/")[2]
+        keys = {info.pod.key.partition("/")[2]: info.pod.key for info in state.pending}
+        similar = next((each for each in keys if each.startswith(f"{name}-")), "") or nearest(name, keys)
+        raise UnknownPod(f"{error}{f'; did you mean {keys[similar]}?' if similar else ''}") from None
     return key
 
 
 class Progress:
-    """Says on a terminal how far a long answer is, once a second has gone by."""
+    """Shows the progress of a long answer on a terminal, from one second on."""
 
     def __init__(self, what: str) -> None:
-        self._what, self._shown_at = what, time.monotonic()
+        self._what = what
+        self._shown_at = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
@@ -222,14 +234,14 @@ class Progress:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Has stdout to the answer alone: what users' rules print meanwhile goes to stderr."""
+    """Keeps stdout for the answer: whatever users' rules print in the block goes to stderr."""
     click.get_current_context().meta[_STDOUT] = sys.stdout
     with redirect_stdout(sys.stderr):
         yield
 
 
 def answer_stream() -> TextIO | None:
-    """Returns where the answer goes; None: it is closed."""
+    """Returns the stream for the answer; None if stdout is closed."""
     stream: TextIO | None = click.get_current_context().meta.get(_STDOUT, sys.stdout)
     return stream
 
@@ -255,14 +267,14 @@ def show(document: Any, output: str) -> None:
 def print_answer(
     lines: Iterable[str], document: dict[str, Any], unread: Sequence[str], output: str, template: str, **context: object
 ) -> None:
-    """Prints an answer as lines, as a document or as a page, with what could not be read in its notes."""
-    told = {**document, "notes": [*unread, *document.get("notes", ())]}
+    """Prints an answer as lines, as a document or as a page. `unread` are notes on what could not be read."""
+    with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
     if output == "html":
         from extender.offline.html import rendering
 
-        say(rendering.file(template, told, **context))
+        say(rendering.file(template, with_notes, **context))
     elif output in ("json", "yaml"):
-        show(told, output)
+        show(with_notes, output)
     else:
         for line in (*(f"note: {note}" for note in unread), *lines):
             say(line)

@@ -1,4 +1,4 @@
-"""The command `extender view`: the page about a snapshot or a live cluster, for a browser on this machine."""
+"""The command `extender view`: pages about a snapshot, a live cluster or a recording, for a browser on this machine."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from extender.errors import ConfigurationError
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="a policy to compare with that of --policy, side by side",
+    help="another policy, to compare side by side with --policy",
 )
 @click.option(
     "--recording",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="a file of `extender record` or --record: its clusters, step by step",
+    help="a file of `extender record` or --record: its cluster at each step",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8890, show_default=True, help="0: one that is free")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8890, show_default=True, help="port to listen on; 0: any free port"
+)
 def view(source: Source, others: Sequence[Path], recording: Path | None, port: int) -> None:
-    """Look at a cluster in a browser: pending pods by cause, each pod, a map of the nodes, two configurations.
+    """Show a cluster in a browser: pending pods by cause, each pod, a map of the nodes, a comparison of two policies.
 
-    The cluster is read once, as it is at the start; nothing is written to it, and only this machine can look.
+    The cluster is read once, at the start. Nothing is written to it, and only this machine can see the pages.
 
     \b
-    A file or folder; the live cluster of the kubeconfig's context:
+    A file or directory; the live cluster of a context:
       extender view --cluster cluster.json.gz
       extender view --context production
-    Two policies side by side, for the pods that wait:
+    Two policies side by side, for the pods that are pending:
       extender view --cluster cluster.json.gz --policy now.yaml --with next.yaml
     A recording, with a slider through its steps:
       extender view --recording recording.jsonl.gz
 
     `extender serve` and `extender schedule` have the same pages at /ui.
     """
-    from extender.app.ui import look_at_cluster, look_at_recording  # --help need not wait for NumPy
+    from extender.app.ui import look_at_cluster, look_at_recording  # --help must not wait for NumPy
     from extender.app.ui import view as run
     from extender.ui.documents import Choices
 
     if recording is not None and (source.cluster or source.kubeconfig or source.context):
-        raise ConfigurationError(["give one: --recording FILE or a cluster"])
+        raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
         look = look_at_recording(recording, source.profiles())
     else:

@@ -1,4 +1,4 @@
-"""The command `extender certs`: two authorities, the pairs that they sign, and their renewal."""
+"""The command `extender certs`: creates two certificate authorities and the certificates they sign, and renews them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,29 @@ from extender.runtime.text import aligned
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--service", default="extender.extender-system.svc", show_default=True, help="DNS name that callers use")
+@click.option("--service", default="extender.extender-system.svc", show_default=True, help="DNS name of the server")
 @click.option("--dns", multiple=True, metavar="NAME", help="another DNS name of the server")
-@click.option("--caller", default="system:kube-scheduler", show_default=True, help="name of the one who may call")
-@click.option("--scraper", default="prometheus", show_default=True, help="name of the one who may scrape")
-@click.option("--days", type=click.IntRange(1, 825), default=365, show_default=True, help="life of a certificate")
-@click.option("--renew-days", type=int, default=30, show_default=True, help="renew one that ends within so many days")
-@click.option("--rotate-ca", is_flag=True, help="first make the next authorities known; a second time sign with them")
+@click.option(
+    "--caller", default="system:kube-scheduler", show_default=True, help="name of the client that may call the extender"
+)
+@click.option("--scraper", default="prometheus", show_default=True, help="name of the client that may scrape metrics")
+@click.option("--days", type=click.IntRange(1, 825), default=365, show_default=True, help="validity of a certificate")
+@click.option(
+    "--renew-days",
+    type=int,
+    default=30,
+    show_default=True,
+    help="renew a certificate that expires within this many days",
+)
+@click.option(
+    "--rotate-ca",
+    is_flag=True,
+    help="replace the authorities: run first to publish new ones, then again to sign with them",
+)
 @click.option("--secrets", metavar="NAMESPACE", help="print Secrets for kubectl apply instead of a table")
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="output format"
+)
 def certs(
     directory: Path,
     service: str,
@@ -40,19 +54,20 @@ def certs(
     secrets: str | None,
     output: str,
 ) -> None:
-    """Make the certificates of a webhook behind a Service, or renew them.
+    """Create the certificates of a webhook behind a Service, or renew them.
 
-    In DIRECTORY: ca signs the server and the caller, scrapers-ca the scraper, so that whoever scrapes cannot bind. What
-    is there and good is kept: run it again to renew, as by a cron job, and apply the Secrets again.
+    They are kept in DIRECTORY. The authority ca signs the server and the caller; scrapers-ca signs the scraper, so that
+    a scraper cannot bind pods. Valid certificates are kept: run the command again to renew, for example in a cron job,
+    and apply the Secrets again.
 
     \b
       extender certs pki
       extender certs pki --secrets extender-system | kubectl apply -f -
-    To replace the authorities, with no call refused: --rotate-ca, apply the Secrets, wait until all peers have the new
-    ca.crt, and the same once more.
+    To replace the authorities without refusing calls: run with --rotate-ca, apply the Secrets, and wait until all peers
+    have the new ca.crt. Then do the same again.
     """
     if find_spec("cryptography") is None:
-        raise ConfigurationError(["certs: the package cryptography is missing: pip install 'extender[certs]'"])
+        raise ConfigurationError(["certs needs the package cryptography: pip install 'extender[certs]'"])
     from extender.cli.certs.store import Pair, Store
 
     pairs = (
@@ -65,24 +80,26 @@ def certs(
     rows = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
     rows += [store.pair(pair) for pair in pairs]
     if rotate_ca and store.knows_next("ca"):
-        click.echo("note: when every peer has this ca.crt, --rotate-ca again has the next authority sign", err=True)
-    told = [asdict(row) for row in rows]
+        click.echo(
+            "note: once every peer has this ca.crt, run --rotate-ca again to sign with the next authority", err=True
+        )
+    documents = [asdict(row) for row in rows]
     if secrets:
         click.echo(_secrets(directory, secrets))
     elif output == "json":
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(documents, indent=2))
     else:
-        _print(told)
+        _print(documents)
 
 
 def _secrets(directory: Path, namespace: str) -> str:
-    """Returns a Secret of each pair with the authority of its peers, as YAML; no key of an authority is in it."""
-    held = {
+    """Returns a Secret for each pair, with the authority of its peers, as YAML. Keys of authorities are left out."""
+    contents = {
         "extender-tls": ("server", "ca"),
         "extender-caller": ("caller", "ca"),
         "extender-scrapers": ("scraper", "scrapers-ca"),
     }
-    return "---\n".join(yaml.safe_dump(_secret(directory, namespace, name, *held[name])) for name in held)
+    return "---\n".join(yaml.safe_dump(_secret(directory, namespace, name, *contents[name])) for name in contents)
 
 
 def _secret(directory: Path, namespace: str, name: str, pair: str, authority: str) -> dict[str, Any]:

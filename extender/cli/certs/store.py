@@ -1,6 +1,6 @@
-"""Certificates in a directory: two authorities, the pairs that they sign, and their renewal.
+"""Certificates in a directory: two authorities, the certificates that they sign, and their renewal.
 
-It needs the extra `certs`, which only `extender certs` does: who imports this module must see to that.
+It needs the package cryptography, an extra that only `extender certs` requires.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from extender.cli.files import write_whole
 from extender.errors import ConfigurationError
 
 _AUTHORITY_DAYS = 3650
-_CLOCKS_DIFFER = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key, to be signed by an authority; `names`: the common name first, all are DNS names."""
+    """A certificate to create with its key. All `names` are DNS names; the first is the common name."""
 
     file: str
     authority: str
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table; `done`: made, renewed or kept."""
+    """A row of the table. `done` is "made", "renewed", "kept" or "trusted"."""
 
     file: str
     name: str
@@ -47,16 +47,18 @@ class Row:
 
 
 class Store:
-    """The files of a directory at one moment. Every method raises ConfigurationError on a file that cannot be used."""
+    """The files of a directory. Every method raises ConfigurationError if a file cannot be used."""
 
     def __init__(self, directory: Path, now: datetime, days: int, renew_days: int) -> None:
-        self._directory, self._now = directory, now
-        self._life, self._renew = timedelta(days=days), timedelta(days=renew_days)
+        self._directory = directory
+        self._now = now
+        self._validity = timedelta(days=days)
+        self._renew = timedelta(days=renew_days)
 
     def authority(self, name: str, *, rotate: bool) -> list[Row]:
-        """Makes the authority if there is none; on rotation makes the next one known, or has the known one sign.
+        """Creates the authority if there is none. A rotation first publishes the next one, and then signs with it.
 
-        NAME.crt holds all that are to be trusted, the one that signs first.
+        NAME.crt holds all authorities that peers must trust, the signing one first.
         """
         if not (self._path(name, "crt").exists() and (trusted := self._trusted(name))):
             return [self._new_authority(name)]
@@ -71,14 +73,14 @@ class Store:
         return [_row(f"{name}.crt", each, "trusted") for each in self._trusted(name)]
 
     def knows_next(self, name: str) -> bool:
-        """Returns whether a rotation waits for its second half."""
+        """Returns True if a rotation has published the next authority, but does not sign with it yet."""
         return self._path(f"{name}-next", "crt").exists()
 
     def _trusted(self, name: str) -> list[x509.Certificate]:
         return [each for each in self._certificates(name) if each.not_valid_after_utc > self._now]
 
     def _finish_rotation(self, name: str, following: str) -> None:
-        """Takes the key of the next authority once it is the first to be trusted; that may have been begun before."""
+        """Renames the next authority's key once its certificate comes first, even if an earlier run was interrupted."""
         path = self._path(following, "crt")
         if path.exists() and self._certificates(name)[0] == self._certificates(following)[0]:
             self._path(following, "key").replace(self._path(name, "key"))
@@ -87,12 +89,12 @@ class Store:
             raise ConfigurationError([f"{self._path(name, 'key')} is not the key of {self._path(name, 'crt')}"])
 
     def pair(self, pair: Pair) -> Row:
-        """Makes the pair, or renews it if it ends soon, is of another authority, or goes by other names."""
+        """Creates the pair, or renews it if it expires soon, or has another authority or other names."""
         authority, done = self._certificates(pair.authority)[0], "made"
         if self._path(pair.file, "key").exists() and self._path(pair.file, "crt").exists():
-            found = self._certificates(pair.file)[0]
-            if self._is_good(found, authority, pair):
-                return _row(f"{pair.file}.crt", found, "kept")
+            existing = self._certificates(pair.file)[0]
+            if self._is_good(existing, authority, pair):
+                return _row(f"{pair.file}.crt", existing, "kept")
             done = "renewed"
         key = _new_key()
         try:
@@ -103,13 +105,13 @@ class Store:
         self._write(f"{pair.file}.crt", _pem([certificate]))
         return _row(f"{pair.file}.crt", certificate, done)
 
-    def _is_good(self, found: x509.Certificate, authority: x509.Certificate, pair: Pair) -> bool:
+    def _is_good(self, existing: x509.Certificate, authority: x509.Certificate, pair: Pair) -> bool:
         try:
-            found.verify_directly_issued_by(authority)
+            existing.verify_directly_issued_by(authority)
         except (InvalidSignature, ValueError, TypeError):
             return False
-        fitting = self._signing_key(pair.file).public_key() == found.public_key() and _names(found) == pair.names
-        return fitting and found.not_valid_after_utc - self._now > self._renew
+        matches = self._signing_key(pair.file).public_key() == existing.public_key() and _names(existing) == pair.names
+        return matches and existing.not_valid_after_utc - self._now > self._renew
 
     def _new_authority(self, name: str) -> Row:
         key, subject = _new_key(), _subject(f"extender {name} {self._now:%Y-%m-%dT%H:%M:%S}")
@@ -133,7 +135,7 @@ class Store:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if pair.usage == "server" else ExtendedKeyUsageOID.CLIENT_AUTH
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         builder = (
-            self._builder(_subject(pair.names[0]), authority.subject, key, self._life)
+            self._builder(_subject(pair.names[0]), authority.subject, key, self._validity)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issuer, critical=False)
@@ -144,7 +146,7 @@ class Store:
         return builder.sign(signer, SHA256())
 
     def _builder(
-        self, subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, life: timedelta
+        self, subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, validity: timedelta
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
@@ -152,8 +154,8 @@ class Store:
             .issuer_name(issuer)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(self._now - _CLOCKS_DIFFER)
-            .not_valid_after(self._now + life)
+            .not_valid_before(self._now - _CLOCK_SKEW)
+            .not_valid_after(self._now + validity)
         )
 
     def _signing_key(self, name: str) -> EllipticCurvePrivateKey:
@@ -161,9 +163,9 @@ class Store:
         try:
             key = load_pem_private_key(path.read_bytes(), None)
         except (ValueError, TypeError) as error:
-            raise ConfigurationError([f"{path}: no private key that can be read: {_one_line(error)}"]) from None
+            raise ConfigurationError([f"{path}: the private key cannot be read: {_one_line(error)}"]) from None
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise ConfigurationError([f"{path}: no ECDSA key; another program has made it"])
+            raise ConfigurationError([f"{path}: expected an ECDSA key, as this command creates"])
         return key
 
     def _certificates(self, name: str) -> list[x509.Certificate]:
@@ -171,7 +173,7 @@ class Store:
         try:
             return x509.load_pem_x509_certificates(path.read_bytes())
         except ValueError as error:
-            raise ConfigurationError([f"{path}: no certificates that can be read: {_one_line(error)}"]) from None
+            raise ConfigurationError([f"{path}: the certificates cannot be read: {_one_line(error)}"]) from None
 
     def _path(self, name: str, suffix: str) -> Path:
         return self._directory / f"{name}.{suffix}"
@@ -189,7 +191,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Returns the DNS names, or the common name of a certificate without."""
+    """Returns the DNS names; the common name if there are none."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         return tuple(extension.value.get_values_for_type(x509.DNSName))

@@ -1,6 +1,6 @@
-"""Documents as HTML: a whole page of a server, the same page in one file of its own, or a part for a notebook.
+"""Answers as HTML: a page of a server, the same page in one self-contained file, or a part for a notebook.
 
-In comes what `to_dict` of an answer returns, and the nodes of the cluster where there is a map; out comes text in which
-everything that came from a cluster is escaped. Begin reading at `rendering`; `charts` has the geometry, `templates` the
-pages, `static` their style and the script that they work without.
+A page is made from what an answer's `to_dict` returns, and from the cluster's nodes if it has a map. Everything that
+came from the cluster is escaped. Start reading at `rendering`. `charts` has the geometry, `templates` the pages, and
+`static` their style and an optional script.
 """

@@ -1,4 +1,4 @@
-"""The geometry of the charts: a map of all nodes as a few SVG paths, and the waterfall of scores."""
+"""The geometry of the charts: a map of all nodes as SVG paths, and the waterfall of scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORDONED, NONE, BEST, FITS, OTHER = "cordoned", "none", "best", "fits", "other"
 
 
 class Key(NamedTuple):
-    """A colour of a map: the class that style.css paints, its meaning, and how many nodes have it."""
+    """A colour in a map's legend: its CSS class, its meaning, and the number of nodes that have it."""
 
     shade: str
     text: str
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A node of a map: its name, its colour, and what is said of it."""
+    """A node in a map: its name, its CSS class, and a text about it."""
 
     name: str
     shade: str
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZoneMap:
-    """The nodes of a zone, row by row. `paths`: (class, SVG path data), one for each colour."""
+    """The nodes of a zone, row by row. `paths` yields (CSS class, SVG path data) for each colour."""
 
     title: str
     cells: Sequence[Cell]
@@ -54,15 +54,15 @@ class ZoneMap:
     def paths(self) -> Iterator[tuple[str, str]]:
         squares: dict[str, list[str]] = {}
         side = _CELL - _GAP
-        for at, cell in enumerate(self.cells):
-            x, y = at % self.columns * _CELL, at // self.columns * _CELL
+        for i, cell in enumerate(self.cells):
+            x, y = i % self.columns * _CELL, i // self.columns * _CELL
             squares.setdefault(cell.shade, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
         yield from ((shade, "".join(parts)) for shade, parts in squares.items())
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMap:
-    """All nodes by zone, coloured. `title` says by what."""
+    """All nodes by zone, coloured by what `title` says."""
 
     title: str
     groups: Sequence[ZoneMap]
@@ -70,24 +70,25 @@ class NodeMap:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The script's view of a cell: {"columns", "groups": [[[name, text], ...], ...]}."""
+        """The cells as page.js reads them: {"columns", "groups": [[[name, text], ...], ...]}."""
         columns = self.groups[0].columns if self.groups else 1
         return {"columns": columns, "groups": [[[c.name, c.text] for c in group.cells] for group in self.groups]}
 
 
 def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "") -> NodeMap:
-    """The map of `offline.nodes.all_nodes`, coloured by what is free of a resource; `moment`: for the title."""
+    """Returns a map of `offline.nodes.all_nodes`, coloured by the free share of a resource; `moment`: for the title."""
     cells = []
-    for node, (offered, asked) in zip(document["nodes"], column(document, resource), strict=True):
-        free = max(offered - asked, 0)
-        if not offered:
+    for node, (allocatable, requested) in zip(document["nodes"], column(document, resource), strict=True):
+        free = max(allocatable - requested, 0)
+        if not allocatable:
             shade, text = NONE, f"no {resource}"
         else:
-            shade = f"free{round(free / offered * _SHADES)}" if node["ready"] else CORDONED
-            text = f"{rounded(resource, free)} of {rounded(resource, offered)} {resource} free, {free / offered:.0%}"
+            shade = f"free{round(free / allocatable * _SHADES)}" if node["ready"] else CORDONED
+            amounts = f"{rounded(resource, free)} of {rounded(resource, allocatable)}"
+            text = f"{amounts} {resource} free, {free / allocatable:.0%}"
         cells.append(Cell(node["name"], shade, text + ("" if node["ready"] else ", cordoned")))
     counts = Counter(cell.shade for cell in cells)
-    legend = [Key(f"free{at}", _range_text(at), counts[f"free{at}"]) for at in range(_SHADES + 1)]
+    legend = [Key(f"free{shade}", _range_text(shade), counts[f"free{shade}"]) for shade in range(_SHADES + 1)]
     legend += [Key(shade, text, counts[shade]) for shade, text in ((CORDONED, "cordoned"), (NONE, f"no {resource}"))]
     title = f"free {resource}, {moment}" if moment else f"free {resource}"
     return NodeMap(title, _grouped(document, cells), [key for key in legend if key.nodes])
@@ -98,18 +99,18 @@ def _range_text(shade: int) -> str:
 
 
 def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> NodeMap:
-    """The map of `offline.nodes.all_nodes`, coloured by what an explanation (`to_dict`) says of each node."""
+    """Returns a map of `offline.nodes.all_nodes`, coloured by the verdicts in an explanation's `to_dict`."""
     best, feasible, totals = set(explanation["best"]), set(explanation["feasible"]), explanation["total"]
     refused = {name: ", ".join(each["reasons"]) or each["plugin"] for name, each in explanation["nodes"].items()}
     common = [reason for reason, _ in Counter(refused.values()).most_common(_MOST_REASONS)]
-    shades = {reason: f"refused{at}" for at, reason in enumerate(common)}
+    shades = {reason: f"refused{i}" for i, reason in enumerate(common)}
     cells = []
     for node in document["nodes"]:
         name = node["name"]
         if name in feasible:
             shade, text = (BEST if name in best else FITS), f"fits, with {totals[name]} points"
         else:
-            text = refused.get(name, "not asked")
+            text = refused.get(name, "not examined")
             shade = shades.get(text, OTHER)
         cells.append(Cell(name, shade, text))
     counts = Counter(cell.shade for cell in cells)
@@ -127,26 +128,25 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
         by_zone = {"all zones": list(cells)}
     widest = max(map(len, by_zone.values()), default=1)
     columns = min(max(math.ceil(math.sqrt(2 * widest)), _FEWEST_COLUMNS), _MOST_COLUMNS)
-    return [ZoneMap(zone or "no zone", those, columns) for zone, those in sorted(by_zone.items())]
+    return [ZoneMap(zone or "no zone", zone_cells, columns) for zone, zone_cells in sorted(by_zone.items())]
 
 
 def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The way from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
+    """Returns the steps from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
 
-    Each as `waterfall` has it, with "plugin", "x" and "width"; the last two are per cent of the chart's width.
+    Each is an item of `waterfall` with "plugin", and with "x" and "width" in per cent of the chart's width.
     """
-    at, ends = 0, [0]
-    for each in waterfall["plugins"].values():
-        at += each["difference"]
-        ends.append(at)
+    ends = [0]
+    for line in waterfall["plugins"].values():
+        ends.append(ends[-1] + line["difference"])
     low, high = min(ends), max(ends)
     scale = 100 / max(high - low, 1)
     return [
         {
-            **each,
+            **line,
             "plugin": plugin,
             "x": round((min(before, after) - low) * scale, 2),
             "width": round(abs(after - before) * scale, 2),
         }
-        for (plugin, each), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
+        for (plugin, line), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
     ]

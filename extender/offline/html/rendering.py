@@ -1,4 +1,4 @@
-"""The templates, filled: for a server, for a file, for a notebook."""
+"""Renders the templates: for a server, for a file, for a notebook."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LONG = 20_000
 
 
 class Links:
-    """The addresses that a page leads to; empty: nowhere, so that the text stands there alone, as in a notebook."""
+    """The addresses of a page's links. An empty address leaves the text without a link, as in a notebook."""
 
-    def json(self, pointer: str) -> str:  # noqa: ARG002  leads nowhere
-        """Of a value in the document, by its JSON pointer (RFC 6901)."""
+    def json(self, pointer: str) -> str:  # noqa: ARG002  no link
+        """Returns the address of a value in the document, given its JSON pointer (RFC 6901)."""
         return ""
 
     def pod(self, key: str) -> str:  # noqa: ARG002
@@ -35,22 +35,24 @@ class Links:
 
 
 class FileLinks(Links):
-    """Links within a file: to the part of the JSON at its end."""
+    """Links within a file, to the JSON at its end."""
 
     def json(self, pointer: str) -> str:
         return f"#{_anchor(pointer.split('/')[1])}"
 
 
 class SiteLinks(Links):
-    """Links of a server's pages, all in one folder.
+    """Links between a server's pages, which are all in one directory.
 
     Args:
-        here: the name of the page, and `query` its arguments.
-        kept: arguments that every page gets, as the step of a recording.
+        here: the name of the page; `query` has its arguments.
+        kept: arguments for every link, such as the step of a recording.
     """
 
     def __init__(self, here: str, query: Mapping[str, str], kept: Mapping[str, str]) -> None:
-        self._here, self._query, self._kept = here, query, kept
+        self._here = here
+        self._query = query
+        self._kept = kept
 
     def json(self, pointer: str) -> str:
         return self.to(f"{self._here}.json", **{**self._query, "at": pointer})
@@ -62,23 +64,23 @@ class SiteLinks(Links):
         return self.to("node", node=name, pod=self._query.get("pod", ""))
 
     def to(self, page: str, **query: object) -> str:
-        """The page with these arguments; empty ones are left out."""
-        told = urlencode({name: value for name, value in {**self._kept, **query}.items() if value not in ("", None)})
-        return f"{page}?{told}" if told else page
+        """Returns the address of a page with these arguments; empty ones are left out."""
+        arguments = {name: value for name, value in {**self._kept, **query}.items() if value not in ("", None)}
+        return f"{page}?{urlencode(arguments)}" if arguments else page
 
 
 def part(template: str, document: Mapping[str, Any], **context: Any) -> str:
-    """The page's contents alone, without style or links, for a notebook."""
+    """Returns the content of a page without style and links, for a notebook."""
     return _render("part.html", template, Links(), document, context)
 
 
 def page(template: str, document: Mapping[str, Any], links: SiteLinks, **context: Any) -> bytes:
-    """A page of a server; its style and script are files of their own."""
+    """Returns a page of a server, which refers to its style and script."""
     return _render("site.html", template, links, document, context).encode()
 
 
 def file(template: str, document: Mapping[str, Any], **context: Any) -> str:
-    """The page in one file that needs no other, with the whole document in it as JSON."""
+    """Returns the page as one self-contained file, with the whole document as JSON."""
     style, script = asset("page.css").decode(), asset("page.js").decode()
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     embedded = {"style": Markup(style), "script": Markup(script), "policy": policy, "parts": _json_parts(document)}  # noqa: S704  our own files
@@ -86,7 +88,7 @@ def file(template: str, document: Mapping[str, Any], **context: Any) -> str:
 
 
 def asset(name: str) -> bytes:
-    """Returns `page.css` or `page.js`."""
+    """Returns the content of `page.css` or `page.js`."""
     return (_HERE / "static" / name).read_bytes()
 
 
@@ -95,7 +97,7 @@ def _render(layout: str, template: str, links: Links, document: Mapping[str, Any
 
 
 def _json_parts(document: Mapping[str, Any]) -> list[tuple[str, str, Markup]]:
-    """(anchor, key, JSON) of each part; what is long has no line breaks."""
+    """Returns (anchor, key, JSON) of each part; long parts have no line breaks."""
     parts = []
     for key, value in document.items():
         text = json.dumps(value)
@@ -112,12 +114,12 @@ def _hash(text: str) -> str:
 
 
 def pointer_part(text: object) -> str:
-    """The text as one part of a JSON pointer."""
+    """Returns the text escaped as one part of a JSON pointer."""
     return str(text).replace("~", "~0").replace("/", "~1")
 
 
 def _finalize(value: object) -> object:
-    """Objects come from anyone: characters that are not seen, or turn the line round, are shown as escapes."""
+    """Escapes control and bidirectional characters, because names in a cluster may hold any character."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,7 +1,7 @@
-"""Objects as people have them, made into the model's values, with what an API server would fill in.
+"""Reads manifests and snapshots, and fills in what an API server would.
 
-In come files, folders, gzip, standard input and dicts; out come objects, or one line that says what is wrong and where.
-A snapshot is read leniently, for an API server wrote it (`files`, `objects`). A pod that a user writes is
-held against every field of the API (`schema`), taken out of its Deployment or Job (`templates`) and admitted
-(`admission`). `fields.json` is made by tests/offline/manifests/api_fields.py. Begin reading at `files` and `templates`.
+They come from files, directories, standard input or dicts; the result is objects, or one line on what is wrong and
+where. A snapshot is read leniently, because an API server wrote it (`files`, `objects`). A pod that a user writes is
+checked against every field of the API (`schema`), taken out of its Deployment or Job (`templates`) and completed as
+admission would (`admission`). `snapshot` writes snapshots. Start reading at `files` and `templates`.
 """

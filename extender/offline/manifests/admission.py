@@ -1,4 +1,4 @@
-"""A pod as the API server would store it: its defaults, and what its admission fills in.
+"""A pod as the API server would store it: with defaults, and with what admission plugins fill in.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/{priority,limitranger,runtimeclass,
 defaulttolerationseconds}.
@@ -28,40 +28,40 @@ _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 
 @dataclass(slots=True)
 class Admitted:
-    """The pod as it would be stored, and what was filled in, for people."""
+    """The pod as it would be stored, and notes for people on what was filled in."""
 
     pod: Pod
     notes: list[str] = field(default_factory=list)
 
 
 def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
-    """The pod as an API server with these objects would store it.
+    """Returns the pod as an API server with these objects would store it.
 
     Args:
-        manifest: what `pod` was made of; fields that no rule reads are looked up there.
+        manifest: the source of `pod`, for fields that no rule reads.
 
     Raises:
-        MalformedCluster: it names a PriorityClass or RuntimeClass that is not there.
+        MalformedCluster: the pod names a PriorityClass or RuntimeClass that does not exist.
     """
-    made = Admitted(pod)
+    admitted = Admitted(pod)
     spec = manifest.get("spec") or {}
-    made.pod = made.pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER)
-    _pod_level(made)
-    _each_container(made, lambda container: _requests_from_limits(container, made.notes))
+    admitted.pod = admitted.pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER)
+    _pod_level(admitted)
+    _each_container(admitted, lambda container: _requests_from_limits(container, admitted.notes))
     for limits in sorted(objects.all(LimitRange).values(), key=lambda each: each.key):
         if limits.namespace == pod.namespace:
-            _limit_range(made, limits)
-    _runtime_class(made, str(spec.get("runtimeClassName") or ""), objects)
-    _priority(made, objects)
-    made.pod = made.pod.with_spec(tolerations=_with_eviction_tolerations(made.pod.spec))
-    host_network = bool(made.pod.spec.host_network)
-    _each_container(made, lambda container: with_ports(container, host_network))
-    return made
+            _limit_range(admitted, limits)
+    _runtime_class(admitted, str(spec.get("runtimeClassName") or ""), objects)
+    _priority(admitted, objects)
+    admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
+    host_network = bool(admitted.pod.spec.host_network)
+    _each_container(admitted, lambda container: with_ports(container, host_network))
+    return admitted
 
 
-def _each_container(made: Admitted, change: Callable[[Container], Container]) -> None:
-    spec = made.pod.spec
-    made.pod = made.pod.with_spec(
+def _each_container(admitted: Admitted, change: Callable[[Container], Container]) -> None:
+    spec = admitted.pod.spec
+    admitted.pod = admitted.pod.with_spec(
         containers=[change(each) for each in spec.containers or ()],
         init_containers=[change(each) for each in spec.init_containers or ()],
     )
@@ -72,26 +72,26 @@ def _requests_from_limits(container: Container, notes: list[str]) -> Container:
     taken = _missing(resources.limits, resources.requests) if resources else {}
     if not resources or not taken:
         return container
-    notes.append(f"container {container.name}: requests {_listed(taken)}, from its limits")
+    notes.append(f"container {container.name}: requests {_listed(taken)}, taken from its limits")
     return replace(container, resources=replace(resources, requests={**(resources.requests or {}), **taken}))
 
 
-def _pod_level(made: Admitted) -> None:
-    """Pod-level requests: from the containers' where these have any, else from the pod-level limits."""
-    resources = made.pod.spec.resources
+def _pod_level(admitted: Admitted) -> None:
+    """Fills in pod-level requests from pod-level limits, for resources that no container requests."""
+    resources = admitted.pod.spec.resources
     missing = _missing(resources.limits, resources.requests) if resources else {}
-    asked = {name for each in made.pod.containers if each.resources for name in each.resources.requests or ()}
+    asked = {name for each in admitted.pod.containers if each.resources for name in each.resources.requests or ()}
     taken = {name: amount for name, amount in missing.items() if name not in asked}
     if resources and taken:
-        made.notes.append(f"requests {_listed(taken)} for the pod as a whole, from its limits")
+        admitted.notes.append(f"the pod requests {_listed(taken)}, taken from its limits")
         filled = replace(resources, requests={**(resources.requests or {}), **taken})
-        made.pod = made.pod.with_spec(resources=filled)
+        admitted.pod = admitted.pod.with_spec(resources=filled)
 
 
-def _limit_range(made: Admitted, limits: LimitRange) -> None:
+def _limit_range(admitted: Admitted, limits: LimitRange) -> None:
     for item in limits.spec.limits or ():
         if item.type == "Container":
-            _each_container(made, partial(_limited, item=item, name=limits.name, notes=made.notes))
+            _each_container(admitted, partial(_limited, item=item, name=limits.name, notes=admitted.notes))
 
 
 def _limited(container: Container, item: LimitRangeItem, name: str, notes: list[str]) -> Container:
@@ -102,46 +102,46 @@ def _limited(container: Container, item: LimitRangeItem, name: str, notes: list[
     if not requests and not added:
         return container
     if requests:
-        notes.append(f"container {container.name}: requests {_listed(requests)}, by LimitRange {name}")
+        notes.append(f"container {container.name}: requests {_listed(requests)}, from LimitRange {name}")
     filled = ResourceRequirements(
         requests={**(resources.requests or {}), **requests}, limits={**(resources.limits or {}), **added}
     )
     return replace(container, resources=filled)
 
 
-def _runtime_class(made: Admitted, name: str, objects: Objects) -> None:
+def _runtime_class(admitted: Admitted, name: str, objects: Objects) -> None:
     if not name:
         return
-    found = _named(RuntimeClass, name, objects, made.pod)
-    if found.overhead and found.overhead.pod_fixed:
-        made.notes.append(f"overhead {_listed(found.overhead.pod_fixed)}, by RuntimeClass {name}")
-        made.pod = made.pod.with_spec(overhead=found.overhead.pod_fixed)
-    scheduling = found.scheduling
+    runtime_class = _named(RuntimeClass, name, objects, admitted.pod)
+    if runtime_class.overhead and runtime_class.overhead.pod_fixed:
+        admitted.notes.append(f"overhead {_listed(runtime_class.overhead.pod_fixed)}, from RuntimeClass {name}")
+        admitted.pod = admitted.pod.with_spec(overhead=runtime_class.overhead.pod_fixed)
+    scheduling = runtime_class.scheduling
     if scheduling and (scheduling.node_selector or scheduling.tolerations):
-        spec = made.pod.spec
-        made.notes.append(f"nodeSelector and tolerations of RuntimeClass {name} added")
-        made.pod = made.pod.with_spec(
+        spec = admitted.pod.spec
+        admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {name}")
+        admitted.pod = admitted.pod.with_spec(
             node_selector={**(spec.node_selector or {}), **(scheduling.node_selector or {})} or None,
             tolerations=[*(spec.tolerations or ()), *(scheduling.tolerations or ())],
         )
 
 
-def _priority(made: Admitted, objects: Objects) -> None:
-    before = made.pod.spec
+def _priority(admitted: Admitted, objects: Objects) -> None:
+    before = admitted.pod.spec
     name = before.priority_class_name
-    known = name in SYSTEM_CLASSES or objects.get(PriorityClass, name) is not None
-    if name and not known and before.priority is None:
-        _named(PriorityClass, name, objects, made.pod)
-    # A class sets the number; what was stored with both may have outlived its class.
-    asked = replace(before, priority=None) if name and known else before
-    after = with_priority(made.pod.key, asked, objects.all(PriorityClass).values())
-    made.pod = replace(made.pod, spec=after)
+    exists = name in SYSTEM_CLASSES or objects.get(PriorityClass, name) is not None
+    if name and not exists and before.priority is None:
+        _named(PriorityClass, name, objects, admitted.pod)
+    # The class decides the value, unless it no longer exists.
+    unresolved = replace(before, priority=None) if name and exists else before
+    after = with_priority(admitted.pod.key, unresolved, objects.all(PriorityClass).values())
+    admitted.pod = replace(admitted.pod, spec=after)
     if after.priority_class_name and after.priority != before.priority:
-        made.notes.append(f"priority {after.priority}, by PriorityClass {after.priority_class_name}")
+        admitted.notes.append(f"priority {after.priority}, from PriorityClass {after.priority_class_name}")
 
 
 def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
-    """The tolerations, and those for 300 seconds on a node that is lost (DefaultTolerationSeconds)."""
+    """Returns the tolerations with those for 300 seconds on a lost node (upstream DefaultTolerationSeconds)."""
     own = spec.tolerations or []
     missing = [
         taint
@@ -152,18 +152,18 @@ def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def _named(kind: type[T], name: str, objects: Objects, pod: Pod) -> T:
-    found = objects.get(kind, name)
-    if found is None:
-        known = ", ".join(sorted(objects.all(kind))) or "none"
+    obj = objects.get(kind, name)
+    if obj is None:
+        existing = ", ".join(sorted(objects.all(kind))) or "none"
         raise MalformedCluster(
-            f"pod {pod.key}: no {kind.__name__} {name} is in the cluster, so the API server would refuse it "
-            f"(there: {known})"
+            f"pod {pod.key}: no {kind.__name__} {name} is in the cluster, so the API server would refuse the "
+            f"pod (existing ones: {existing})"
         )
-    return found
+    return obj
 
 
-def _missing(wanted: ResourceList | None, given: ResourceList | None) -> ResourceList:
-    return {name: amount for name, amount in (wanted or {}).items() if name not in (given or {})}
+def _missing(defaults: ResourceList | None, own: ResourceList | None) -> ResourceList:
+    return {name: amount for name, amount in (defaults or {}).items() if name not in (own or {})}
 
 
 def _listed(resources: ResourceList) -> str:

@@ -1,4 +1,4 @@
-"""Snapshot files: a cluster's objects as YAML or JSON, as written by hand or printed by kubectl."""
+"""Reads files with a cluster's objects: YAML or JSON, written by hand or printed by kubectl."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ _PIECE_BYTES = 16 * 1024 * 1024
 _BEGINNING_BYTES = 4096
 STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
-_EMPTY = "it is empty: want YAML or JSON, as `kubectl get -o yaml` prints it"
-_WANTED = "want what `kubectl get nodes,pods -A -o yaml` prints"
+_EMPTY = "the file is empty; expected YAML or JSON, as `kubectl get -o yaml` prints it"
+_EXPECTED = "expected the output of `kubectl get nodes,pods -A -o yaml`"
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 logger = logging.getLogger(__name__)
 
-Found = tuple[str, Object]
+PlacedObject = tuple[str, Object]
 """The place of an object (file, document, item), and the object."""
 
 
 def load(path: Path) -> list[Object]:
-    """The objects that rules read, as `load_snapshot` finds them."""
+    """Returns the objects that rules read; raises as `load_snapshot`."""
     return [obj for obj in load_snapshot(path) if type(obj).__name__ not in ADMISSION_KINDS]
 
 
 def load_snapshot(path: Path) -> list[Object]:
-    """The objects in a file, on standard input (`-`), or in a directory and all below it, defaults filled in.
+    """Returns the objects in a file, on standard input (`-`) or in a directory tree, with defaults filled in.
 
-    A file, perhaps of gzip, holds documents one after another; a document is an object or a list of objects. In a
-    directory, as `kubectl cluster-info dump` writes one, the .yaml, .yml and .json files count, and those with .gz
-    behind. Kinds that scheduling does not look at are left out with one line in the log. In YAML a key that is there
-    twice is a fault; in JSON the last one counts.
+    A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
+    directory, as `kubectl cluster-info dump` writes one, .yaml, .yml and .json files are read, also with .gz appended.
+    Kinds that scheduling does not read are left out and logged. A duplicate key is an error in YAML; in JSON the last
+    one counts.
 
     Raises:
         MalformedCluster: with file, document and path of the fault, in one line.
         OSError: a file cannot be read.
     """
     left_out: Counter[str] = Counter()
-    found = [item for file in _files(path) for item in _objects(file, left_out)]
-    if left_out and not found:
+    placed_objects = [item for file in _files(path) for item in _objects(file, left_out)]
+    if left_out and not placed_objects:
         kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-        raise MalformedCluster(f"{path}: {kinds}, and no node or pod: {_WANTED}")
+        raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
     for kind, count in left_out.items():
-        logger.info("%s: %s %s left out: no rule looks at them", path, count, kind)
-    _check_unique(found)
-    return with_defaults([obj for _, obj in found])
+        logger.info("objects left out, because no rule reads them file=%s kind=%s count=%s", path, kind, count)
+    _check_unique(placed_objects)
+    return with_defaults([obj for _, obj in placed_objects])
 
 
 def _files(path: Path) -> list[Path]:
@@ -80,7 +80,7 @@ def _plain_suffix(file: Path) -> str:
     return file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
 
 
-def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
+def _objects(file: Path, left_out: Counter[str]) -> Iterator[PlacedObject]:
     data = read(file)
     if data.lstrip()[:1] == b"{":
         try:
@@ -89,14 +89,16 @@ def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
             return
         except msgspec.DecodeError as error:
             if _plain_suffix(file) == ".json":
-                told = "it is cut off, make or copy it again" if "truncated" in str(error) else error
-                raise MalformedCluster(f"{file}: {told}") from None
+                reason = "the file is cut off; create or copy it again" if "truncated" in str(error) else error
+                raise MalformedCluster(f"{file}: {reason}") from None
         except RecursionError as error:
             raise MalformedCluster(f"{file}: {error}") from None
     if len(data) > MOST_YAML_BYTES:
-        raise MalformedCluster(f"{file}: {len(data)} bytes of YAML are more than {MOST_YAML_BYTES}; JSON may be larger")
+        raise MalformedCluster(
+            f"{file}: {len(data)} bytes of YAML are more than the limit of {MOST_YAML_BYTES}; JSON files may be larger"
+        )
     if not _is_text(data):
-        raise MalformedCluster(f"{file}: it is no text: want YAML or JSON, perhaps compressed by gzip")
+        raise MalformedCluster(f"{file}: not a text file; expected YAML or JSON, which may be gzipped")
     yield from _from_yaml(file, data, left_out)
 
 
@@ -112,9 +114,9 @@ def _is_text(data: bytes) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """Returns what is in the file, unpacked, or on standard input (`-`). Raises MalformedCluster and OSError."""
+    """Returns the content of the file or of standard input (`-`), unpacked. Raises MalformedCluster, OSError."""
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
-        raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than {MOST_JSON_BYTES}")
+        raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than the limit of {MOST_JSON_BYTES}")
     with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
         data = _read_at_most(stream, MOST_JSON_BYTES + 1)
     if data[:2] == b"\x1f\x8b":
@@ -122,16 +124,18 @@ def read(file: Path) -> bytes:
             with gzip.open(BytesIO(data)) as unpacked:
                 data = _read_at_most(unpacked, MOST_JSON_BYTES + 1)
         except (EOFError, OSError, zlib.error) as error:
-            raise MalformedCluster(f"{file}: it is cut off or damaged, make or copy it again ({error})") from None
+            raise MalformedCluster(
+                f"{file}: the file is cut off or damaged; create or copy it again ({error})"
+            ) from None
     if len(data) > MOST_JSON_BYTES:
-        raise MalformedCluster(f"{file}: more than {MOST_JSON_BYTES} bytes")
+        raise MalformedCluster(f"{file}: more than the limit of {MOST_JSON_BYTES} bytes")
     if not data.strip():
         raise MalformedCluster(f"{file}: {_EMPTY}")
     return data
 
 
 def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
-    """Reads piece by piece, for `read(size)` takes the memory of `size` bytes before it has read one."""
+    """Reads in pieces, because `read(size)` allocates `size` bytes before it reads any."""
     pieces = []
     while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
         pieces.append(piece)
@@ -140,7 +144,7 @@ def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
 
 
 def _json_documents(data: bytes) -> Iterator[bytes]:
-    """The JSON values in the text: one, or as `kubectl` prints several calls one after another."""
+    """Yields the JSON values in the text; there are several if it holds the output of several kubectl calls."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except msgspec.DecodeError as error:
@@ -152,17 +156,17 @@ def _json_documents(data: bytes) -> Iterator[bytes]:
 
 
 def _one_after_another(data: bytes, error: msgspec.DecodeError) -> Iterator[bytes]:
-    decoder, text, at = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
-    while (at := _BLANK.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches everywhere
+    decoder, text, begin = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
+    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # it matches everywhere
         try:
-            end = decoder.raw_decode(text, at)[1]
+            end = decoder.raw_decode(text, begin)[1]
         except (ValueError, RecursionError):
             raise error from None
-        yield text[at:end].encode("utf-8", "surrogateescape")
-        at = end
+        yield text[begin:end].encode("utf-8", "surrogateescape")
+        begin = end
 
 
-# ---- JSON, decoded straight into the model: a snapshot of 10,000 pods takes a fraction of a second
+# ---- JSON, decoded directly into the model: 10,000 pods take a fraction of a second
 
 
 class _Head(msgspec.Struct, rename="camel", gc=False):
@@ -174,7 +178,7 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
 _HEAD = msgspec.json.Decoder(_Head)
 
 
-def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Found]:
+def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[PlacedObject]:
     try:
         head = _HEAD.decode(data)
         items = head.items if head.items is not None and head.kind.endswith("List") else None
@@ -194,9 +198,11 @@ def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Foun
         raise MalformedCluster(f"{file}: {error}") from None
 
 
-def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out: Counter[str]) -> Iterator[Found]:
+def _one_from_json(
+    place: str, data: bytes | msgspec.Raw, head: _Head, left_out: Counter[str]
+) -> Iterator[PlacedObject]:
     if not head.kind:
-        raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     kind = READ_KINDS.get(head.kind)
     if kind is None or head.api_version.rpartition("/")[0] != kind.api_version.rpartition("/")[0]:
         left_out[head.kind] += 1
@@ -213,7 +219,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
 # ---- YAML
 
 
-def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Found]:
+def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[PlacedObject]:
     is_empty = True
     try:
         for number, document in enumerate(strict_yaml.load_all(data), 1):
@@ -234,10 +240,10 @@ def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Foun
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if document is None:  # nothing between two separators
+    if document is None:  # an empty document between two separators
         return
     if not isinstance(document, dict):
-        raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     kind, items = document.get("kind"), document.get("items")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list | None)):
         yield place, document
@@ -247,11 +253,11 @@ def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, obj
         yield f"{place}: items[{number}]", {**of_items, **item} if isinstance(item, dict) else item
 
 
-def _check_unique(found: list[Found]) -> None:
+def _check_unique(objects: list[PlacedObject]) -> None:
     places: dict[tuple[str, str], str] = {}
-    for place, obj in found:
+    for place, obj in objects:
         kind = type(obj).__name__
         for identity in (obj.key, f"UID {obj.uid}") if obj.uid else (obj.key,):
             first = places.setdefault((kind, identity), place)
             if first is not place:
-                raise MalformedCluster(f"{place}: {kind} {identity} stands in {first} already")
+                raise MalformedCluster(f"{place}: {kind} {identity} is already defined in {first}")

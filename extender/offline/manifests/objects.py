@@ -19,7 +19,7 @@ from extender.model.workloads import Namespace, PriorityClass
 
 DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
-"""The purposes that a snapshot is read for."""
+"""All kinds that a snapshot may contain."""
 
 
 CLUSTER_SCOPED = frozenset(
@@ -46,14 +46,14 @@ _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 def to_object(item: Mapping[str, Any], place: str) -> Object | None:
-    """The object, or None where its kind is none that scheduling looks at. `place` says where it was found.
+    """Returns the object; None if scheduling does not read its kind. `place` is its position, for errors.
 
     Raises:
         MalformedCluster: the item has no kind, or a field of the wrong type.
     """
     name = item.get("kind") if isinstance(item, Mapping) else None
     if not isinstance(name, str):
-        raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     kind = READ_KINDS.get(name)
     if kind is None or _group(item.get("apiVersion", kind.api_version)) != _group(kind.api_version):
         return None
@@ -74,10 +74,10 @@ def to_objects(items: Iterable[Mapping[str, Any]]) -> list[Object]:
 
 
 def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
-    """The pod, with namespace and UID filled in where a file written by hand leaves them out.
+    """Returns the pod, with namespace and UID filled in if they are missing.
 
     Raises:
-        MalformedCluster: it is no mapping, has no name, or a field of the wrong type.
+        MalformedCluster: it is not a mapping, has no name, or has a field of the wrong type.
     """
     return pod if isinstance(pod, Pod) else _identified(_converted(pod, Pod, place))
 
@@ -97,18 +97,18 @@ def _group(api_version: object) -> str:
 
 
 def with_defaults(objects: Sequence[Object]) -> list[Object]:
-    """The objects as an API server would have stored them, and the namespaces that they stand in.
+    """Returns the objects as an API server would have stored them, and their namespaces.
 
     Raises:
-        MalformedCluster: a pod names a priority class that is not there.
+        MalformedCluster: a pod names a PriorityClass that does not exist.
     """
-    known = [_identified(obj) for obj in objects]
-    classes = [obj for obj in known if isinstance(obj, PriorityClass)]
-    done = [_pod(obj, classes) if isinstance(obj, Pod) else obj for obj in known]
-    given = {obj.name for obj in done if isinstance(obj, Namespace)}
-    missing = sorted({obj.namespace for obj in done if obj.namespace} - given)
+    identified = [_identified(obj) for obj in objects]
+    classes = [obj for obj in identified if isinstance(obj, PriorityClass)]
+    complete = [_pod(obj, classes) if isinstance(obj, Pod) else obj for obj in identified]
+    namespaces = {obj.name for obj in complete if isinstance(obj, Namespace)}
+    missing = sorted({obj.namespace for obj in complete if obj.namespace} - namespaces)
     return [
-        *map(_labelled, done),
+        *map(_labelled, complete),
         *(_labelled(Namespace(metadata=ObjectMeta(name=name, uid=name))) for name in missing),
     ]
 
@@ -140,23 +140,23 @@ def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
 
 
 def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:
-    """The spec with the number of its PriorityClass, or of the default one.
+    """Returns the spec with the value of its PriorityClass, or of the default class.
 
     Raises:
-        MalformedCluster: the pod, of this key, names a class that is not there.
+        MalformedCluster: the pod names a class that does not exist.
     """
     if spec.priority is not None:
         return spec
     if spec.priority_class_name in SYSTEM_CLASSES:
         return replace(spec, priority=SYSTEM_CLASSES[spec.priority_class_name])
-    wanted = [
+    matching = [
         c for c in classes if (c.name == spec.priority_class_name if spec.priority_class_name else c.global_default)
     ]
-    if not wanted:
+    if not matching:
         if spec.priority_class_name:
             raise MalformedCluster(f"pod {key}: no PriorityClass {spec.priority_class_name} is in the cluster")
         return replace(spec, priority=0)
-    chosen = min(wanted, key=lambda c: c.value)  # of several global defaults the lowest counts
+    chosen = min(matching, key=lambda c: c.value)  # the lowest of several global defaults
     return replace(
         spec,
         priority=chosen.value,
@@ -178,7 +178,7 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def with_ports(container: Container, host_network: bool) -> Container:
-    """The container; on the node's network its ports are the node's."""
+    """Returns the container. With hostNetwork its ports become host ports."""
     if not (host_network and container.ports):
         return container
     ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]

@@ -1,4 +1,4 @@
-"""Objects that users write, held against the fields of the API: every fault with its path, not the first alone."""
+"""Checks manifests against the fields of the API, and reports every fault with its path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.runtime.near_names import did_you_mean
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
-# Values that the API server would refuse, where a scheduler reads them: "Type.field" -> what is allowed.
+# "Type.field" -> the values that the API server accepts, for fields that schedulers read.
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1Toleration.operator": ("Exists", "Equal", "Gt", "Lt", ""),
     "V1Toleration.effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", ""),
@@ -42,18 +42,21 @@ _OPAQUE = ("object", "datetime")
 
 @cache
 def _fields() -> dict[str, dict[str, str]]:
-    """Type -> field -> type of every object that a pod can be written in; see tests/offline/manifests/api_fields.py."""
+    """Returns type -> field -> type, for pods and everything with a pod template.
+
+    tests/offline/manifests/api_fields.py creates the file.
+    """
     fields: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "fields.json").read_bytes())
     return fields
 
 
 def faults(kind: str, obj: object, template: object = None, path: str = "") -> list[str]:
-    """Returns the faults of an object, each "path: what is wrong and what is wanted".
+    """Returns the faults of an object, each as "path: what is wrong and what is expected".
 
-    Of one whose kind is not known those of the pod template that it has at `path`.
+    For an unknown kind, only the pod template at `path` is checked.
     """
-    known = f"V1{kind}" in _fields()
-    return list(_of_type(f"V1{kind}", obj, "") if known else _of_type("V1PodTemplateSpec", template, path))
+    is_known = f"V1{kind}" in _fields()
+    return list(_of_type(f"V1{kind}", obj, "") if is_known else _of_type("V1PodTemplateSpec", template, path))
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
@@ -61,15 +64,15 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
     if value is None or fields is None or name in _OPAQUE:
         return
     if not isinstance(value, Mapping):
-        yield _unfit(path, "a mapping", value)
+        yield _mismatch(path, "a mapping", value)
         return
     for key in _REQUIRED.get(name, ()):
         if value.get(key) is None:
-            yield f"{_at(path, key)}: is missing"
+            yield f"{_join(path, key)}: is missing"
     for key, inner in value.items():
-        here = _at(path, key)
+        here = _join(path, key)
         if key not in fields:
-            yield f"{here}: there is no such field{did_you_mean(str(key), fields)}"
+            yield f"{here}: unknown field{did_you_mean(str(key), fields)}"
         else:
             yield from _field(f"{name}.{key}", fields[key], inner, here)
 
@@ -79,7 +82,7 @@ def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
         return
     if many := re.fullmatch(r"List\[(.*)\]", kind):
         if not isinstance(value, list):
-            yield _unfit(path, "a list", value)
+            yield _mismatch(path, "a list", value)
             return
         for number, item in enumerate(value):
             yield from _field(field, many[1], item, f"{path}[{number}]")
@@ -93,19 +96,19 @@ def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
 
 def _mapping(field: str, value: object, path: str) -> Iterator[str]:
     if not isinstance(value, Mapping):
-        yield _unfit(path, "a mapping", value)
+        yield _mismatch(path, "a mapping", value)
         return
     for key, inner in value.items():
-        here = _at(path, key)
+        here = _join(path, key)
         if field in _QUANTITIES:
             yield from _quantity(inner, here)
         elif not isinstance(inner, str):
-            yield _unfit(here, "text (put it in quotes)", inner)
+            yield _mismatch(here, "text (put it in quotes)", inner)
 
 
 def _quantity(value: object, path: str) -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        yield _unfit(path, "a quantity, like 100m or 2Gi", value)
+        yield _mismatch(path, "a quantity, like 100m or 2Gi", value)
         return
     try:
         if nano(value) < 0:
@@ -115,19 +118,19 @@ def _quantity(value: object, path: str) -> Iterator[str]:
 
 
 def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
-    of_python, wanted = _SCALARS[kind]
-    if not isinstance(value, of_python) or (kind == "int" and isinstance(value, bool)):
-        yield _unfit(path, wanted, value)
+    python_type, expected = _SCALARS[kind]
+    if not isinstance(value, python_type) or (kind == "int" and isinstance(value, bool)):
+        yield _mismatch(path, expected, value)
         return
     choices = _CHOICES.get(field)
     if choices is not None and value not in choices:
-        yield f"{path}: {value!r} is none of {', '.join(filter(None, choices))}{did_you_mean(str(value), choices)}"
+        yield f"{path}: {value!r} is not one of {', '.join(filter(None, choices))}{did_you_mean(str(value), choices)}"
 
 
-def _at(path: str, key: object) -> str:
+def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _unfit(path: str, wanted: str, value: object) -> str:
-    shown = str(value)
-    return f"{path or 'the object'}: want {wanted}, not {shown if len(shown) <= 40 else shown[:40] + '...'}"
+def _mismatch(path: str, expected: str, value: object) -> str:
+    shown = repr(value)
+    return f"{path or 'the object'}: expected {expected}, got {shown if len(shown) <= 40 else shown[:40] + '...'}"

@@ -1,4 +1,4 @@
-"""Pods as users write them: by themselves, or as the template of a Deployment, a Job or whatever else has one."""
+"""Pods as users write them: alone, or as the template of a Deployment, a Job or another object."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from extender.runtime import strict_yaml
 Dict = dict[str, Any]
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
-"""The labels by which a StatefulSet's pods differ."""
+"""The labels that differ between the pods of a StatefulSet."""
 
 _HASH = "pod-template-hash"
 _OWNERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "StatefulSet": "StatefulSet"}
-# What the DaemonSet controller lets its pods tolerate (upstream daemon/util AddOrUpdateDaemonPodTolerations).
+# The tolerations that the DaemonSet controller adds to its pods (upstream daemon/util AddOrUpdateDaemonPodTolerations).
 _DAEMON_TOLERATED = (
     *((key, "NoExecute") for key in ("not-ready", "unreachable")),
     *((key, "NoSchedule") for key in ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")),
@@ -36,13 +36,13 @@ _DAEMON_TOLERATIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods of one template.
+    """Pods with one template.
 
     Attributes:
-        source: the object that has the template, for people: "Deployment shop/web".
-        manifest: the pod as the API would be sent it, without a name where `replicas` is more than one.
-        replicas: how many of them the object asks for; None: as many as there are nodes (DaemonSet).
-        owner: the controller by which its pods are spread if they say nothing themselves.
+        source: the object with the template, for people: "Deployment shop/web".
+        manifest: the pod as it would be sent to the API; only its name differs between replicas.
+        replicas: the number of replicas in the object; None: one for each node (DaemonSet).
+        owner: the controller whose selector spreads the pods if they have no spread constraints.
     """
 
     source: str
@@ -51,49 +51,49 @@ class Workload:
     owner: Object | None = None
 
     def names(self, count: int) -> list[str]:
-        """The names of `count` pods."""
+        """Returns names for `count` pods."""
         name = self.manifest["metadata"]["name"]
-        if isinstance(self.owner, StatefulSet):  # the manifest is that of its first replica
+        if isinstance(self.owner, StatefulSet):  # the manifest has the name of the first replica
             base, _, first = name.rpartition("-")
             return [f"{base}-{number}" for number in range(int(first), int(first) + count)]
         return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
 
     def pod(self, name: str) -> Dict:
-        """The manifest of one of the pods."""
+        """Returns the manifest of one of the pods."""
         return {**self.manifest, "metadata": {**self.manifest["metadata"], "name": name, "uid": ""}}
 
 
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
-    """The workloads in a YAML or JSON text of one or many documents; objects without pods are passed over.
+    """Returns the workloads in YAML or JSON with one or more documents; objects without pods are skipped.
 
     Args:
-        namespace: of those that name none.
+        namespace: the namespace of objects that name none.
 
     Raises:
-        MalformedCluster: with `source` and the path of every fault; or no object has pods.
+        MalformedCluster: with `source` and the path of every fault, or because no object has pods.
     """
     try:
         documents = list(strict_yaml.load_all(data))
     except MalformedInput as error:
         raise MalformedCluster(f"{source}: {error}") from None
     many = len(documents) > 1
-    found: list[Workload] = []
+    workloads: list[Workload] = []
     kinds: list[str] = []
     for number, document in enumerate(documents, 1):
         place = f"{source}: document {number}" if many else source
         for where, item in _items(place, document):
             workload = workload_of(item, where, namespace)
             kinds.append(str(item.get("kind", "Pod")))
-            found += [workload] if workload else []
-    if not found:
+            workloads += [workload] if workload else []
+    if not workloads:
         raise MalformedCluster(
-            f"{source}: want a Pod or an object with a pod template, not {', '.join(kinds) or 'nothing'}"
+            f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
         )
-    return found
+    return workloads
 
 
 def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Workload | None:
-    """The workload that an object describes; None where it has no pods.
+    """Returns the workload that an object describes; None if it has no pods.
 
     Raises:
         MalformedCluster: with the path of every fault.
@@ -102,8 +102,8 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
-    if found := schema.faults(kind, item, _at(item, path or ()), ".".join(path or ())):
-        raise MalformedCluster(f"{place}: {'; '.join(found)}")
+    if faults := schema.faults(kind, item, _get(item, path or ()), ".".join(path or ())):
+        raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     metadata: Mapping[str, Any] = item.get("metadata") or {}
     if path is None:
         name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
@@ -113,15 +113,15 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
         return Workload(f"Pod {own['namespace']}/{name}", {**item, "kind": "Pod", "metadata": own})
     if not metadata.get("name"):
         raise MalformedCluster(f"{place}: metadata.name is missing")
-    return _of_template(kind, item, _at(item, path), metadata.get("namespace") or namespace or DEFAULT_NAMESPACE)
+    return _of_template(kind, item, _get(item, path), metadata.get("namespace") or namespace or DEFAULT_NAMESPACE)
 
 
 def required_workload(item: Mapping[str, Any]) -> Workload:
-    """Returns the workload that an object describes. Raises MalformedCluster, also where it has no pods."""
-    found = workload_of(item, "template")
-    if found is None:
-        raise MalformedCluster("template: want a Pod or an object with a pod template")
-    return found
+    """Returns the workload that an object describes. Raises MalformedCluster, also if it has no pods."""
+    workload = workload_of(item, "template")
+    if workload is None:
+        raise MalformedCluster("template: expected a Pod or an object with a pod template")
+    return workload
 
 
 def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any], namespace: str) -> Workload:
@@ -137,7 +137,7 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
     references = [_reference(kind, name, owner)]
     source = f"{kind} {namespace}/{name}"
     if isinstance(owner, StatefulSet):
-        start = _at(item, ("spec", "ordinals", "start"))
+        start = _get(item, ("spec", "ordinals", "start"))
         first = start if isinstance(start, int) else 0
         name = f"{name}-{first}"
         labels |= {POD_INDEX: str(first), POD_NAME: name}
@@ -146,10 +146,10 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
             *(each for each in pod_spec.get("volumes") or () if each.get("name") not in templates),
             *({"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in templates),
         ]
-    made = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": references}
+    pod_metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": references}
     if metadata.get("annotations"):
-        made["annotations"] = metadata["annotations"]
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": pod_spec}
+        pod_metadata["annotations"] = metadata["annotations"]
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": pod_metadata, "spec": pod_spec}
     return Workload(source, manifest, _replicas(kind, item), owner)
 
 
@@ -162,14 +162,14 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
             f"{name}-template",
             {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: "template"}},
         )
-    made: Dict = {
+    document: Dict = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{kind}/{namespace}/{name}"},
         "spec": {"selector": selector},
     }
     if kind == StatefulSet.__name__:
-        made["spec"]["volumeClaimTemplates"] = (item.get("spec") or {}).get("volumeClaimTemplates")
+        document["spec"]["volumeClaimTemplates"] = (item.get("spec") or {}).get("volumeClaimTemplates")
     try:
-        return msgspec.convert(made, KINDS[_OWNERS[kind]].type)
+        return msgspec.convert(document, KINDS[_OWNERS[kind]].type)
     except msgspec.ValidationError as error:
         raise MalformedCluster(f"{kind} {namespace}/{name}: {error}") from None
 
@@ -192,28 +192,28 @@ def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:
 
 
 def _template_path(kind: str, item: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Returns the path of the object's pod template; None where it has none."""
+    """Returns the path of the object's pod template; None if it has none."""
     if kind == "PodTemplate":
         return ("template",)
     path = ("spec", "jobTemplate", "spec", "template") if kind == "CronJob" else ("spec", "template")
-    template = _at(item, path)
-    known = kind in ("ReplicationController", "Job", "CronJob", "DaemonSet", *_OWNERS)
+    template = _get(item, path)
+    is_known = kind in ("ReplicationController", "Job", "CronJob", "DaemonSet", *_OWNERS)
     has_containers = isinstance(template, Mapping) and "containers" in (template.get("spec") or {})
-    return path if known or has_containers else None
+    return path if is_known or has_containers else None
 
 
-def _at(item: Mapping[str, Any], path: Iterable[str]) -> Any:
-    found: Any = item
+def _get(item: Mapping[str, Any], path: Iterable[str]) -> Any:
+    value: Any = item
     for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if found is not None else {}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if value is not None else {}
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if document is None:
         return
     if not isinstance(document, Mapping):
-        raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     items = document.get("items")
     if not (re.fullmatch(r"\w*List", str(document.get("kind"))) and isinstance(items, list)):
         yield place, document

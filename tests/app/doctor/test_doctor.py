@@ -184,7 +184,7 @@ FAULTS = [
         "no_such_module",
         id="rule",
     ),
-    pytest.param(set_in("config", "extenders", []), "fail", "extenders", "names no extender", id="no extender"),
+    pytest.param(set_in("config", "extenders", []), "fail", "extenders", "has no extender", id="no extender"),
     pytest.param(
         set_in("entry", "weight", 0), "fail", "extenders", r"extenders\[0\].weight: expected a positive", id="weight"
     ),
@@ -257,7 +257,7 @@ def test_each_fault_is_named(
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param(lambda: lease(60), "was renewed [0-9]+ s ago by a: nobody leads", id="nobody renews it"),
+        pytest.param(lambda: lease(60), "was renewed [0-9]+ s ago by a, so there is no leader", id="nobody renews it"),
         pytest.param(lambda: {"spec": {}}, "has no holder", id="given up"),
         pytest.param(lambda: (403, {"message": "forbidden"}), "cannot be read", id="no right"),
     ],
@@ -288,7 +288,7 @@ def test_two_schedulers_of_one_name(installation: Installation) -> None:
     ("name", "days", "level", "check", "message"),
     [
         pytest.param("127.0.0.1", 90, "ok", "certificate", "127.0.0.1", id="good"),
-        pytest.param("127.0.0.1", 10, "warn", "certificate", "ends in (9|10) days", id="soon"),
+        pytest.param("127.0.0.1", 10, "warn", "certificate", "expires in (9|10) days", id="soon"),
         pytest.param("127.0.0.1", -1, "fail", "reachable", "expired", id="expired"),
         pytest.param("other.example", 90, "fail", "reachable", "127.0.0.1", id="another name"),
     ],
@@ -321,7 +321,7 @@ def test_text_says_what_to_do(installation: Installation) -> None:
         pytest.param(["--account", "x", "--url", "http://127.0.0.1:1/"], "expected NAMESPACE/NAME", id="account"),
         pytest.param(["--scheduler-config", "none.yaml"], "No such file", id="no file"),
         pytest.param(["--scheduler-config", __file__], "--scheduler-config", id="another file"),
-        pytest.param([], "nothing to examine", id="nothing"),
+        pytest.param([], "nothing to check", id="nothing"),
     ],
 )
 def test_wrong_input(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:

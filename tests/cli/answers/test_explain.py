@@ -155,11 +155,13 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
     ("arguments", "error"),
     [
         pytest.param(["default/p", "--kubeconfig", "/none"], "kubeconfig /none: no such file", id="no cluster"),
-        pytest.param(["--cluster", "x", "--node", "n"], "give one pod", id="no pod"),
+        pytest.param(["--cluster", "x", "--node", "n"], "need a pod", id="no pod"),
         pytest.param(["p", "-f", "-", "--cluster", "x"], "give one pod", id="two pods"),
         pytest.param(["p", "--cluster", "x", "--kubeconfig", "x"], "give one cluster", id="two clusters"),
         pytest.param(["p", "--cluster", "x", "--context", "c"], "--context names a context", id="context of a file"),
-        pytest.param(["a/b/c", "--cluster", "{cluster}"], "a/b/c: want NAME, NAMESPACE/NAME", id="pod of three parts"),
+        pytest.param(
+            ["a/b/c", "--cluster", "{cluster}"], "a/b/c: expected NAME, NAMESPACE/NAME", id="pod of three parts"
+        ),
         pytest.param(["--batch", "--cluster", "x"], "--batch reads", id="batch and cluster"),
         pytest.param(["-f", "-", "--cluster", "-"], "cannot both read standard input", id="standard input twice"),
         pytest.param(["p", "--cluster", "/none"], "/none", id="no file"),
@@ -167,11 +169,11 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["--batch", "--policy", "/none"], "policy /none", id="no policy"),
         pytest.param(["default/nobody", "--cluster", "{cluster}"], "no pod default/nobody", id="unknown pod"),
         pytest.param(
-            ["default/hugo", "--cluster", "{cluster}"], "(did you mean shop/huge?)", id="a pod nearly so called"
+            ["default/hugo", "--cluster", "{cluster}"], "; did you mean shop/huge?", id="a pod nearly so called"
         ),
         pytest.param(
             ["ml/recommend", "--cluster", str(EXAMPLE)],
-            "(did you mean ml/recommend-7f6d-v4nzs?)",
+            "; did you mean ml/recommend-7f6d-v4nzs?",
             id="a Deployment's name",
         ),
         pytest.param(

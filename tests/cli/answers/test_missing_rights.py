@@ -40,7 +40,7 @@ def test_without_nodes_the_pod_itself_tells(pod: PodBuilder, status: int, told: 
         found = extender("explain", "p", "--kubeconfig", config)
         listed = extender("explain", "--kubeconfig", config)
     assert (found.exit_code, told in found.stdout) == (status, True)
-    assert "note: nodes could not be read (403: no): none can be judged" in found.stdout
+    assert "note: nodes could not be read (403: no), so the verdict" in found.stdout
     assert (listed.exit_code, "no pods are pending" in listed.stdout) == (0, status == 0)
 
 
@@ -54,7 +54,7 @@ def test_what_needs_nodes_says_so(arguments: list[str], tmp_path: Path) -> None:
         api.fail(NODES, answer(403, "no"))
         told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)), given=WAITING)
     assert isinstance(told.exception, ClusterError)
-    expected = "nodes cannot be read (403: no): without them only `extender explain POD` has an answer"
+    expected = "nodes could not be read (403: no): without them only `extender explain POD` has an answer"
     assert (str(told.exception), told.stdout) == (expected, "")
 
 
@@ -68,6 +68,6 @@ def test_without_pods_none_is_known_by_name_but_a_manifest_is_judged(tmp_path: P
         of_file = extender("explain", "-f", str(manifest), "--kubeconfig", config)
     assert isinstance(by_name.exception, ClusterError)
     told = "pods could not be read (403: no); explain its manifest with -f FILE"
-    assert str(by_name.exception) == f"no pod default/p among what may be read: {told}"
+    assert str(by_name.exception) == f"no pod default/p among the readable ones: {told}"
     assert (of_file.exit_code, "2/2 nodes are available" in of_file.stdout) == (0, True)
-    assert "every node is taken to be empty" in of_file.stdout
+    assert "every node counts as empty" in of_file.stdout

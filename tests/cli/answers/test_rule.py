@@ -107,7 +107,7 @@ def test_a_rule_that_fails(tmp_path: Path, text: str, failure: str) -> None:
             id="type",
         ),
         pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts=1"), "no rule in", id="unknown argument"),
-        pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts"), "want NAME=VALUE", id="no value"),
+        pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts"), "expected NAME=VALUE", id="no value"),
     ],
 )
 def test_wrong_input(tmp_path: Path, text: str, flags: tuple[str, ...], fault: str) -> None:

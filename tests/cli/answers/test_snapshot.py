@@ -67,4 +67,4 @@ def test_a_standard_output_that_is_closed_is_told_of_in_one_line(cluster: str) -
     command = f'exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o - >&-'
     told = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert told.returncode == 2
-    assert told.stderr == "error: -o -: standard output is closed, give a file with -o FILE\n"
+    assert told.stderr == "error: -o -: standard output is closed; give a file with -o FILE\n"

@@ -83,27 +83,29 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     assert told.returncode == status
     assert "defaults" in told.stdout
     assert "next.yaml" in told.stdout
-    assert ("left over: 4, the limit is 0" in told.stderr) is (status == 3)
+    assert ("pods left over: 4, but the limit is 0" in told.stderr) is (status == 3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         pytest.param(["simulate", "--drain", "three"], "no node three", id="node"),
-        pytest.param(["simulate", "--scale", "web"], "--scale web: want [NAMESPACE/]KIND/NAME=N", id="scale"),
+        pytest.param(["simulate", "--scale", "web"], "--scale web: expected [NAMESPACE/]KIND/NAME=N", id="scale"),
         pytest.param(["simulate", "--scale", "deploy/x=2"], "default/deploy/x has no pods", id="workload"),
         pytest.param(["simulate", "-f", "/none"], "/none", id="no file"),
-        pytest.param(["simulate", "--replicas", "5"], "--replicas says how many", id="replicas of none"),
-        pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: want NODE=N", id="no number"),
-        pytest.param(["simulate", "--add-node", "{cluster}"], "want a file with one Node, not 2", id="two nodes"),
+        pytest.param(["simulate", "--replicas", "5"], "--replicas needs -f FILE", id="replicas of none"),
+        pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: expected NODE=N", id="no number"),
+        pytest.param(["simulate", "--add-node", "{cluster}"], "expected a file with one Node, got 2", id="two nodes"),
         pytest.param(["capacity"], "give a template with -f FILE", id="no template"),
         pytest.param(["simulate", "-f", "-", "-f", "-"], "cannot both read standard input", id="standard input twice"),
         pytest.param(
-            ["capacity", "-f", "{cluster}", "--weight", "1"], "as many --weight as templates: 2", id="weights"
+            ["capacity", "-f", "{cluster}", "--weight", "1"],
+            "expected one --weight for each template, got 1 for 2",
+            id="weights",
         ),
         pytest.param(["compare", "--policy", "/none"], "policy /none", id="no policy"),
-        pytest.param(["compare"], "give two policies to compare", id="nothing to compare"),
-        pytest.param(["compare", *["--policy", "x"] * 3], "--policy FILE, not 3", id="three policies"),
+        pytest.param(["compare"], "expected one or two policies", id="nothing to compare"),
+        pytest.param(["compare", *["--policy", "x"] * 3], "--policy FILE), got 3", id="three policies"),
     ],
 )
 def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:

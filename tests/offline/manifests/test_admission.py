@@ -38,7 +38,7 @@ def admitted(pod: Object, *objects: Object) -> Explanation:
 def test_limits_stand_in_for_requests() -> None:
     explanation = admitted(make_pod("p").limit(cpu="5").obj())
     assert not explanation.fits
-    assert "container c: requests cpu=5, from its limits" in explanation.notes
+    assert "container c: requests cpu=5, taken from its limits" in explanation.notes
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_limits_stand_in_for_requests() -> None:
 def test_a_limit_range_fills_in(item: Object, expected: int) -> None:
     explanation = admitted(make_pod("p").obj(), limit_range(**item))
     assert pod_requests(explanation.pod)["cpu"] == expected
-    assert "by LimitRange defaults" in explanation.notes[0]
+    assert "from LimitRange defaults" in explanation.notes[0]
 
 
 def test_a_limit_range_leaves_what_is_said() -> None:
@@ -80,7 +80,7 @@ def test_a_priority_class_gives_the_number_and_may_forbid_preemption() -> None:
     never = make_priority_class("low", 7, preemptionPolicy="Never")
     explanation = admitted(make_pod("p").priority_class("low").obj(), never)
     assert (explanation.pod.priority, explanation.pod.spec.preemption_policy) == (7, "Never")
-    assert "priority 7, by PriorityClass low" in explanation.notes
+    assert "priority 7, from PriorityClass low" in explanation.notes
 
 
 def test_a_stored_pod_may_outlive_its_class() -> None:
@@ -95,7 +95,7 @@ def test_a_stored_pod_may_outlive_its_class() -> None:
     ],
 )
 def test_a_class_that_is_not_there(pod: Object, fault: str) -> None:
-    with pytest.raises(MalformedCluster, match=f"{fault} .*the API server would refuse it"):
+    with pytest.raises(MalformedCluster, match=f"{fault} .*the API server would refuse the pod"):
         admitted(pod)
 
 

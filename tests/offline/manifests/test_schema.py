@@ -23,24 +23,20 @@ def pod(**spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("obj", "fault"),
     [
+        pytest.param(pod(nodeselector={}), "spec.nodeselector: unknown field (did you mean nodeSelector?)", id="case"),
+        pytest.param(pod(toleration=[]), "spec.toleration: unknown field (did you mean tolerations?)", id="number"),
         pytest.param(
-            pod(nodeselector={}), "spec.nodeselector: there is no such field (did you mean nodeSelector?)", id="case"
+            pod(nodeSelector={"a": True}), "spec.nodeSelector.a: expected text (put it in quotes), got True", id="truth"
         ),
+        pytest.param(pod(containers={}), "spec.containers: expected a list, got {}", id="no list"),
+        pytest.param(pod(priority="7"), "spec.priority: expected a whole number, got '7'", id="text for a number"),
         pytest.param(
-            pod(toleration=[]), "spec.toleration: there is no such field (did you mean tolerations?)", id="number"
+            pod(hostNetwork="yes"), "spec.hostNetwork: expected true or false, got 'yes'", id="text for a truth value"
         ),
-        pytest.param(
-            pod(nodeSelector={"a": True}), "spec.nodeSelector.a: want text (put it in quotes), not True", id="truth"
-        ),
-        pytest.param(pod(containers={}), "spec.containers: want a list, not {}", id="no list"),
-        pytest.param(pod(priority="7"), "spec.priority: want a whole number, not 7", id="text for a number"),
-        pytest.param(
-            pod(hostNetwork="yes"), "spec.hostNetwork: want true or false, not yes", id="text for a truth value"
-        ),
-        pytest.param(pod(affinity=[]), "spec.affinity: want a mapping, not []", id="no mapping"),
+        pytest.param(pod(affinity=[]), "spec.affinity: expected a mapping, got []", id="no mapping"),
         pytest.param(
             pod(tolerations=[{"operator": "exists"}]),
-            "spec.tolerations[0].operator: 'exists' is none of Exists, Equal, Gt, Lt (did you mean Exists?)",
+            "spec.tolerations[0].operator: 'exists' is not one of Exists, Equal, Gt, Lt (did you mean Exists?)",
             id="operator",
         ),
         pytest.param(

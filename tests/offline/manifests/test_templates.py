@@ -65,10 +65,10 @@ def test_objects_without_pods_are_passed_over() -> None:
     ("objects", "fault"),
     [
         pytest.param(
-            [make_namespace("n")], "app.yaml: want a Pod or an object with a pod template, not Namespace", id="none"
+            [make_namespace("n")], "app.yaml: expected a Pod or an object with a pod template, got Namespace", id="none"
         ),
-        pytest.param([], "not nothing", id="nothing"),
-        pytest.param([3], "app.yaml: want an object", id="a number"),
+        pytest.param([], "got nothing", id="nothing"),
+        pytest.param([3], "app.yaml: expected an object", id="a number"),
         pytest.param(
             [workload("Deployment", template={"spec": {"nodeselector": {}}})],
             "spec.template.spec.nodeselector",
@@ -76,7 +76,7 @@ def test_objects_without_pods_are_passed_over() -> None:
         ),
         pytest.param(
             [workload("Rollout", template={"spec": {"containers": {}}})],
-            "spec.template.spec.containers: want a list",
+            "spec.template.spec.containers: expected a list",
             id="of another kind",
         ),
         pytest.param(
