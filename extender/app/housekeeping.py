@@ -16,7 +16,7 @@ from extender.framework.permit import Permits
 from extender.model.meta import Object
 from extender.runtime import memory
 from extender.runtime.ports import Lister
-from extender.scheduler.preemption import RulePreemption
+from extender.scheduler.rule_preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0

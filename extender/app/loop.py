@@ -34,16 +34,13 @@ from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.claims import DeviceClaims
-from extender.scheduler.binding.cycle import BindingCycle
 from extender.scheduler.binding.volumes import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
 from extender.scheduler.extenders import Extender, Extenders
-from extender.scheduler.failures import FailureHandler
-from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import ClaimWriter, Events, Evictor, SchedulerTelemetry, Statuses, VolumeWriter, Workers
-from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor, VictimEvictor
-from extender.scheduler.scheduler import Scheduler
+from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
+from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Scheduler
 from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer

@@ -22,7 +22,8 @@ from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
 from extender.runtime.threads import OnError, WorkerPool
 from extender.scheduler.ports import Events
-from extender.scheduler.preemption import RulePreemption, VictimEvictor
+from extender.scheduler.preemption import VictimEvictor
+from extender.scheduler.rule_preemption import RulePreemption
 from extender.web.telemetry.metrics import Metrics
 
 # Bindings on their way at once: the API server, too, spends less on each where more come together. Their answers take

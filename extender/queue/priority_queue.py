@@ -35,7 +35,7 @@ from extender.framework.events.cluster_events import (
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
+from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import HelpedPod, PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
@@ -165,7 +165,7 @@ class PriorityQueue:
             elif (place := self._tiers.find(uid)) is not None:
                 tier, pod = place
                 if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
-                    pod.rejection = ERROR
+                    pod.rejection = NO_REJECTION
                     pod.timestamp = self._clock.monotonic()
                     self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, pod.timestamp)
 

@@ -44,7 +44,7 @@ class Rejection:
         return self.unschedulable | self.pending
 
 
-ERROR = Rejection()
+NO_REJECTION = Rejection()
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +69,7 @@ class QueuedPod:
     attempts: int = 0
     unschedulable_count: int = 0
     consecutive_errors: int = 0
-    rejection: Rejection = field(default=ERROR)
+    rejection: Rejection = field(default=NO_REJECTION)
     gated_by: str = ""
     flushed_at: float | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeVar
 
 LONG_AGO = float("-inf")
@@ -64,6 +65,17 @@ class Binding(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class Nominating(Enum):
+    """What happens to a pod's nomination, if it is not set to another node (upstream framework.NominatingInfo)."""
+
+    KEEP = auto()
+    CLEAR = auto()
+
+
+NominatedNode = str | Nominating
+"""The node to nominate a pod to, or what happens to its present nomination."""
 
 
 class Binder(Protocol):

@@ -4,34 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal, Protocol
 
 from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.queue.sub_queues import QueueTelemetry
+from extender.runtime.ports import NominatedNode
 from extender.scheduler.timing import PluginTelemetry
 
 EventType = Literal["Normal", "Warning"]
-SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
-"""The results of an attempt (scheduler_schedule_attempts_total)."""
+
+
+class AttemptResult(StrEnum):
+    """The result of an attempt (scheduler_schedule_attempts_total)."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
 
 
 class Statuses(Protocol):
-    """Writes pods' statuses, later and in a thread of its own; no method raises, only `withdraw` waits."""
+    """Writes pods' statuses, later and in its own thread. No method raises, and only `withdraw` waits."""
 
-    def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        """Sets PodScheduled to False; `nominated_node` "" ends the nomination, None leaves it as it is."""
+    def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
+        """Sets the condition PodScheduled to False, and changes the nomination."""
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        """Sets only the nomination; "" ends it."""
+        """Sets only the nomination; "" clears it."""
 
     def withdraw(self, pod: Pod) -> None:
-        """Takes back what is yet to be written about the pod, and waits for what is being written."""
+        """Drops the writes about the pod that have not started, and waits for the one in progress."""
 
 
 class Events(Protocol):
-    """Writes events, later and in a thread of its own: `record` does not wait, and does not raise."""
+    """Writes events, later and in its own thread: `record` neither waits nor raises."""
 
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
@@ -40,78 +48,77 @@ class Events(Protocol):
 
 
 class Evictor(Protocol):
-    """Takes pods off their nodes."""
+    """Evicts pods."""
 
     def evict(self, victim: Pod, message: str) -> bool:
-        """Marks the pod as the target of a disruption and deletes it; returns False where it was gone already.
+        """Sets the condition DisruptionTarget and deletes the pod; returns False if it was already deleted.
 
         Raises:
-            ClusterError: it may still be there.
+            ClusterError: the pod may still exist.
         """
 
 
 class VolumeWriter(Protocol):
-    """Writes decisions about volumes; each object must still have the version that it was decided on.
+    """Writes decisions about volumes, each against the object version that the decision was made on.
 
-    All methods return the object as it is written, and raise ClusterError: Conflict where it has changed.
+    All methods return the written object, and raise ClusterError: a Conflict if the object has changed.
     """
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        """Reserves the volume for the claim; the controller of volumes does the rest."""
+        """Reserves the volume for the claim; the PV controller then binds them."""
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """Has a volume made for the claim, within reach of the node."""
+        """Asks for a new volume for the claim that the node can reach."""
 
 
 class ClaimWriter(Protocol):
-    """Writes decisions about claims of devices. All methods raise ClusterError."""
+    """Writes decisions about device claims. All methods raise ClusterError."""
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """Creates the claim for the pod's extended resources, under a name that the API server makes up."""
+        """Creates the claim for the pod's extended resources, under a generated name."""
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """Reserves the claim for the pod, and with it allocates the devices, if there are any.
+        """Reserves the claim for the pod, and allocates its devices if `allocation` is given.
 
-        Returns the claim as it is written. Raises Refused where it was allocated, or deallocated, elsewhere meanwhile.
+        Returns the written claim. Raises Refused if it was allocated or deallocated elsewhere in the meantime.
         """
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
-        """Takes the pod's reservation back, and with the last one its devices if they are to be deallocated.
+        """Removes the pod's reservation; if it was the last one and `deallocate`, frees the devices too.
 
-        Returns the claim as it is then; None: it is gone.
+        Returns the claim as written, None if it was deleted.
         """
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Takes devices and reservations away from the claim, unless it has changed (Conflict)."""
+        """Removes the claim's devices and reservations. Raises Conflict if it has changed."""
 
     def delete(self, claim: ResourceClaim) -> None:
-        """Deletes the claim, allocated or not; that it is gone already is no error."""
+        """Deletes the claim, allocated or not; does nothing if it was already deleted."""
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        """Writes into the pod's status which requests of the claim serve its extended resources."""
+        """Writes into the pod's status which requests of the claim provide its extended resources."""
 
 
 class Workers(Protocol):
-    """Threads, or fibers of one, for what the loop must not wait for."""
+    """Runs tasks beside the loop, in threads or in fibers of one thread."""
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Has `task` done soon; waits while too many wait already."""
+        """Runs `task` soon; blocks while too many tasks are queued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to schedule a pod that ended.
+    """A finished attempt to schedule a pod.
 
     Attributes:
-        result: scheduled, unschedulable, error.
-        seconds: from its being taken from the queue.
+        seconds: its duration since the pod was taken from the queue.
         number: 1 for the pod's first attempt.
-        node_name: the node that it was to be bound to, "" if there was none.
-        message: the reason why it was not bound.
+        node_name: the node that was chosen, "" if there was none.
+        message: why the pod was not bound.
     """
 
     pod: Pod
-    result: str
+    result: AttemptResult
     seconds: float
     number: int
     node_name: str = ""
@@ -122,16 +129,16 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     """The metrics of the loop."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """Counts an attempt, and has it logged."""
+        """Counts and logs an attempt."""
 
     def decided(self, seconds: float) -> None:
-        """Observes the time until the algorithm found a node, or that there is none."""
+        """Observes the time until a node was chosen, or none was found."""
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """Observes a pod that was bound, so many seconds after it could first be tried."""
+        """Observes a bound pod: the number of attempts, and the time since its first attempt could start."""
 
     def preempted(self, victims: int) -> None:
-        """Counts a pod that made room for itself."""
+        """Counts a preemption with so many victims."""
 
     def bound(self, result: str) -> None:
         """See ports.Telemetry."""

@@ -1,6 +1,7 @@
-"""The decision about one pod: a node, or the reason why there is none, and the pods that could make room for it.
+"""The decision about one pod: the node to place it on, or why it fits nowhere and which evictions would help.
 
-Source: upstream schedule_one.go, schedulePod, evaluateNominatedNode, selectHost, and the PostFilter that follows.
+Source: upstream schedule_one.go schedulePod, evaluateNominatedNode, selectHost, and the PostFilter that follows;
+framework.FitError and Diagnosis.
 """
 
 from __future__ import annotations
@@ -20,25 +21,38 @@ from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
 from extender.framework.score import score
-from extender.framework.status import Refusal
+from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
+from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
+from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
-from extender.preemption import NO_NODES, NOT_HELPFUL, Candidate, Preemption, fit_message, preempt, preemption_message
-from extender.queue.queued_pod import ERROR, Rejection
-from extender.scheduler import diagnosis
+from extender.preemption import (
+    NO_NODES,
+    NOT_HELPFUL,
+    Candidate,
+    Preemption,
+    fit_message,
+    preempt,
+    preemption_message,
+    rows_per_refusal,
+)
+from extender.queue.queued_pod import NO_REJECTION, Rejection
+from extender.runtime.ports import NominatedNode, Nominating
+from extender.scheduler.extenders import NAME as EXTENDER
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import EventType
-from extender.scheduler.timing import ERROR as ERROR_STATUS
-from extender.scheduler.timing import POST_FILTER, SUCCESS, UNSCHEDULABLE, ProfileTimer
+from extender.scheduler.timing import POST_FILTER, PointStatus, ProfileTimer
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-POD_UNSCHEDULABLE, POD_SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
+POD_UNSCHEDULABLE = "Unschedulable"
+POD_SCHEDULER_ERROR = "SchedulerError"
 GANG_SCHEDULING = "GangScheduling"
 NO_POD_GROUPS = "pod groups are not supported: a pod with a schedulingGroup is not placed without the others"
-VOLUME_BINDING, DEVICES = "VolumeBinding", "DynamicResources"
+VOLUME_BINDING = "VolumeBinding"
+DEVICES = "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()
 NOTHING_TO_ALLOCATE = DevicePlan()
 _log = logging.getLogger(__name__)
@@ -46,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The longest waits for a pod's volumes to be bound, and for its devices to be made ready."""
+    """The longest time to wait for a pod's volumes to be bound, and for its devices to be ready."""
 
     volumes_seconds: float = 600
     devices_seconds: float = 600
@@ -54,7 +68,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The node for a pod, with what is to be done about its claims first."""
+    """The node for a pod, and what has to be done about its claims before the bind."""
 
     node_name: str
     volumes: VolumePlan = NOTHING_TO_BIND
@@ -64,11 +78,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class EvictionPlan:
-    """The pods that make room for a preemptor.
+    """The evictions that free resources for a preemptor on one node.
 
     Attributes:
-        victims: the pods that leave the node, in the order of their eviction.
-        outranked: pods of a lower priority that are nominated to the node, and lose their nomination.
+        victims: the pods to evict, in this order.
+        outranked: pods of lower priority that lose their nomination to the node.
     """
 
     node_name: str
@@ -77,22 +91,27 @@ class EvictionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
-    """The reason why a pod cannot be placed now.
+class Failure:
+    """Why an attempt to schedule or bind a pod failed, and what follows from it.
 
     Attributes:
-        message: for people, as the stock scheduler words it.
-        rejection: the plugins that the pod waits for; none after an error.
+        message: the message for users, in kube-scheduler's words.
+        rejection: the plugins that rejected the pod; none after an error.
         preemption: the pods to evict, if that helps.
-        nominated_node: the pod's new nomination, "" for none; None leaves it as it is.
-        idle_claim: a claim whose devices keep the pod away, and that nobody else uses: it is to be deallocated.
+        nominated_node: what happens to the pod's nomination.
+        idle_claim: a claim that no pod uses, and whose allocation keeps this pod away; it has to be deallocated.
     """
 
     message: str
-    rejection: Rejection = ERROR
+    rejection: Rejection = NO_REJECTION
     preemption: EvictionPlan | None = None
-    nominated_node: str | None = ""
+    nominated_node: NominatedNode = Nominating.CLEAR
     idle_claim: ResourceClaim | None = None
+
+    @property
+    def node_to_nominate(self) -> str:
+        """The node to nominate the pod to, "" if its nomination is kept or cleared."""
+        return self.nominated_node if isinstance(self.nominated_node, str) else ""
 
     @property
     def reason(self) -> str:
@@ -101,23 +120,23 @@ class Unfit:
 
 
 class AttemptObserver(Protocol):
-    """Hears of every attempt and every event of the loop; must be quick, and not raise."""
+    """Receives every decision and every event of the loop; must be quick, and must not raise."""
 
-    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
-        """The cycle has decided about the pod, on this table, in the loop's thread."""
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
+        """Receives the decision about a pod, with its table, in the loop's thread."""
 
-    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        """An event about the pod is written; in any thread."""
+    def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+        """Receives an event about a pod, in any thread."""
 
 
 class SchedulingCycle:
-    """Decides by one profile.
+    """Decides about pods by one profile.
 
     Args:
-        random: breaks ties, and says where preemption begins to search.
-        extenders: asked about the nodes that the profile lets pass.
-        timer: times some decisions; None: none is.
-        observers: hear of each decision.
+        random: breaks ties, and chooses where preemption starts its search.
+        extenders: called for the nodes that pass the profile's filters.
+        timer: times a sample of the decisions.
+        observers: receive each decision.
     """
 
     def __init__(
@@ -128,7 +147,8 @@ class SchedulingCycle:
         timer: ProfileTimer | None = None,
         observers: Sequence[AttemptObserver] = (),
     ) -> None:
-        self.profile = self._rules = profile
+        self.profile = profile
+        self._rules = profile
         self._observers = observers
         self._timer = timer
         self._random = random
@@ -136,8 +156,8 @@ class SchedulingCycle:
         self._extenders = extenders or Extenders()
         self._rankings = Rankings(profile)
 
-    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
-        """Returns the node for `pod`, or the reason why there is none, by what `table` holds.
+    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
+        """Returns the node for `pod` on the cluster in `table`, or why there is none.
 
         Raises:
             DeadlineExceeded: the table's deadline has passed. If it is a RuleUnanswered, a rule may still use `table`.
@@ -146,23 +166,23 @@ class SchedulingCycle:
             self._rules = self._timer.begin(self.profile) if self._timer else self.profile
             decided = self._decide(pod, table)
         except DeadlineExceeded as error:
-            self._tell(pod, table, Unfit(str(error)))
+            self._notify(pod, table, Failure(str(error)))
             raise
         if self._timer:
             self._timer.end(*_statuses(decided))
-        self._tell(pod, table, decided)
+        self._notify(pod, table, decided)
         return decided
 
-    def _tell(self, pod: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+    def _notify(self, pod: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         for observer in self._observers:
             observer.attempted(pod, table, decided)
 
-    def _decide(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
+    def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         if pod.pod.spec.scheduling_group is not None:
-            return Unfit(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
+            return Failure(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         rows = table.nodes.rows
         if not len(rows):
-            return Unfit(NO_NODES, diagnosis.rejection_by_all(self.profile))
+            return Failure(NO_NODES, rejection_by_all(self.profile))
         row = self._nominated_row(pod, table)
         if row is not None:
             return self._chosen(pod, table, row)
@@ -173,12 +193,12 @@ class SchedulingCycle:
         except DeadlineExceeded:
             raise
         except ExtenderError as error:
-            return Unfit(str(error))
-        if failure := diagnosis.failure(fit):
-            return Unfit(failure)
+            return Failure(str(error))
+        if error_message := _plugin_error(fit):
+            return Failure(error_message)
         if len(feasible := fit.feasible):
             return self._scored(pod, table, feasible)
-        return self._unfit(pod, table, fit)
+        return self._failure(pod, table, fit)
 
     def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
         """Returns the row of the pod's nominated node if it can take the pod (upstream evaluateNominatedNode)."""
@@ -195,7 +215,7 @@ class SchedulingCycle:
         return row if len(fit.feasible) else None
 
     def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
-        """Returns the row that `_find_fit` and `_select_row` would end with, if the ranking of the template tells."""
+        """Returns the row that `_find_fit` and `_select_row` would give, if the template's ranking is still valid."""
         best = None if self._extenders else self._rankings.best(pod, table)
         if best is None:
             return None
@@ -208,16 +228,16 @@ class SchedulingCycle:
             ExtenderError: an extender that is not ignorable has failed.
         """
         fit = find_fit(self._rules, pod, table, rows)
-        if not diagnosis.failure(fit):
-            with table.deadline.paused():  # extenders have timeouts of their own
+        if not _plugin_error(fit):
+            with table.deadline.paused():  # extenders have their own timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
 
-    def _scored(self, pod: PodInfo, table: Table, feasible: Rows) -> Chosen | Unfit:
+    def _scored(self, pod: PodInfo, table: Table, feasible: Rows) -> Chosen | Failure:
         try:
             row = self._select_row(pod, table, feasible)
         except RuleFailed as error:
-            return Unfit(str(error))
+            return Failure(str(error))
         return self._chosen(pod, table, row)
 
     def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
@@ -231,57 +251,94 @@ class SchedulingCycle:
         best: Rows = feasible[total == total.max()]
         return int(best[self._random.randrange(len(best))])
 
-    def _chosen(self, pod: PodInfo, table: Table, row: int) -> Chosen | Unfit:
+    def _chosen(self, pod: PodInfo, table: Table, row: int) -> Chosen | Failure:
         reserving = self.profile.reserving
         volumes = plan_volumes(pod, table, row) if VOLUME_BINDING in reserving else NOTHING_TO_BIND
         if isinstance(volumes, Refusal):
-            return Unfit(f"volumes: {', '.join(volumes.reasons)}")
+            return Failure(f"volumes: {', '.join(volumes.reasons)}")
 
         def new_share_id() -> str:
             return str(UUID(int=self._random.getrandbits(128), version=4))
 
         devices = plan_devices(pod, table, row, new_share_id) if DEVICES in reserving else NOTHING_TO_ALLOCATE
         if isinstance(devices, Refusal):
-            return Unfit(f"devices: {', '.join(devices.reasons)}")
+            return Failure(f"devices: {', '.join(devices.reasons)}")
         return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)
 
-    def _unfit(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
-        unfit = self._preempt(pod, table, fit)
+    def _failure(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
+        failure = self._preempt(pod, table, fit)
         idle = idle_claim(pod, table, fit)
-        return unfit if idle is None else replace(unfit, idle_claim=idle)
+        return failure if idle is None else replace(failure, idle_claim=idle)
 
-    def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
-        message, rejection = fit_message(fit), diagnosis.rejection(fit, self.profile)
+    def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
+        message = fit_message(fit)
+        rejection = rejection_of(fit, self.profile)
         limits = self.profile.preemption
         if limits is None:
-            return Unfit(message, rejection)
+            return Failure(message, rejection)
 
         def post_filter() -> Preemption:
-            found = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
+            preemption = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
             with table.deadline.paused():
-                return self._extenders.preempt(pod, table, found)
+                return self._extenders.preempt(pod, table, preemption)
 
-        found = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
-        if found.nominated_node is None:
-            message = f"{message} {preemption_message(fit, found, pod, table)}"
-            return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
-        plan = eviction_plan(self.profile, pod, table, found.candidates[found.nominated_node])
-        return Unfit(message, rejection, plan, plan.node_name)
+        preemption = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
+        if preemption.nominated_node is None:
+            message = f"{message} {preemption_message(fit, preemption, pod, table)}"
+            is_final = preemption.reason == NOT_HELPFUL
+            return Failure(message, rejection, nominated_node=Nominating.CLEAR if is_final else Nominating.KEEP)
+        plan = eviction_plan(self.profile, pod, table, preemption.candidates[preemption.nominated_node])
+        return Failure(message, rejection, plan, plan.node_name)
 
 
 def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candidate) -> EvictionPlan:
-    """Returns what is to be done to have the pod fit the candidate's node."""
+    """Returns the evictions and ended nominations that make the pod fit on the candidate's node."""
     nominated = table.nominated.get(candidate.node, {}).values()
-    outranked = [each for each in nominated if each.priority < pod.priority and profile.awaits(pod, each)]
+    outranked = [info for info in nominated if info.priority < pod.priority and profile.awaits(pod, info)]
     return EvictionPlan(candidate.node, candidate.victims, outranked)
 
 
-def _statuses(decided: Chosen | Unfit) -> tuple[str, str]:
-    """Returns the status of the last point that filtered or scored, and that of PostFilter."""
+def rejection_of(fit: Fit, profile: Profile) -> Rejection:
+    """Returns the plugins that rejected the pod, for the queue.
+
+    A node that no plugin is named for counts for the plugins that limited the pod to other nodes.
+    """
+    codes: dict[str, set[Code]] = {}
+    for refusal, rows in zip(fit.refusals, rows_per_refusal(fit), strict=True):
+        for plugin in [refusal.plugin] if refusal.plugin else fit.narrowed_by or _names(profile):
+            if rows:
+                codes.setdefault(plugin, set()).add(refusal.code)
+    final = {plugin for plugin, plugin_codes in codes.items() if plugin_codes == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
+    # An extender or a users' rule may reject a pod for any reason, so every event is worth a retry (kubernetes#122019).
+    # A pod that must be near its own kind may be the first of them once the others are gone.
+    final -= {EXTENDER, INTER_POD_AFFINITY, *(rule.name for rule in users_rules(profile))}
+    return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
+
+
+def rejection_by_all(profile: Profile) -> Rejection:
+    """Returns the rejection of a pod in a cluster without nodes: any node that fits wakes it.
+
+    Upstream names no plugin here, so that such pods are retried again and again.
+    """
+    return Rejection(unschedulable=frozenset(_names(profile)))
+
+
+def _names(profile: Profile) -> list[str]:
+    return [predicate.name for predicate in profile.predicates]
+
+
+def _plugin_error(fit: Fit) -> str:
+    """Returns the message of a plugin that ended in an error, "" if there is no such plugin."""
+    errors = (refusal for refusal in fit.refusals if refusal.code is Code.ERROR)
+    return next((f"running {refusal.plugin}: {', '.join(refusal.reasons)}" for refusal in errors), "")
+
+
+def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:
+    """Returns the status of the last extension point that filtered or scored, and that of PostFilter."""
     if isinstance(decided, Chosen):
-        return SUCCESS, SUCCESS
-    made_room = SUCCESS if decided.preemption else UNSCHEDULABLE
-    return (UNSCHEDULABLE if decided.rejection.rules else ERROR_STATUS), made_room
+        return PointStatus.SUCCESS, PointStatus.SUCCESS
+    post_filter = PointStatus.SUCCESS if decided.preemption else PointStatus.UNSCHEDULABLE
+    return (PointStatus.UNSCHEDULABLE if decided.rejection.rules else PointStatus.ERROR), post_filter
 
 
 def timeouts_of(profile: Profile) -> Timeouts:

@@ -20,7 +20,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.scheduler.binding.claims import DeviceClaims
-from extender.scheduler.nominations import Nominations
+from extender.scheduler.preemption import Nominations
 from extender.table import PodInfo
 
 

@@ -1,11 +1,14 @@
-"""Times the plugins of every hundredth pod, in its decision and after it (upstream: of every tenth,
-pluginMetricsSamplePercent)."""
+"""Times the plugins of every hundredth pod, in its decision and its binding.
+
+Upstream times every tenth (pluginMetricsSamplePercent); here a timed decision costs twice as much as another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import count
 from typing import Protocol, TypeVar
 
@@ -18,68 +21,86 @@ from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import IntColumn, Rows
 
 T = TypeVar("T")
-EVERY = 100  # a timed decision costs twice as much as another
-SUCCESS, SKIP, UNSCHEDULABLE, ERROR = "Success", "Skip", "Unschedulable", "Error"
-PRE_FILTER, FILTER, POST_FILTER = "PreFilter", "Filter", "PostFilter"
-PRE_SCORE, SCORE = "PreScore", "Score"
-RESERVE, PERMIT, PRE_BIND, BIND = "Reserve", "Permit", "PreBind", "Bind"
+EVERY = 100
+PRE_FILTER = "PreFilter"
+FILTER = "Filter"
+POST_FILTER = "PostFilter"
+PRE_SCORE = "PreScore"
+SCORE = "Score"
+RESERVE = "Reserve"
+PERMIT = "Permit"
+PRE_BIND = "PreBind"
+BIND = "Bind"
 DEFAULT_BINDER = "DefaultBinder"
 _NOTHING = nullcontext()
 
 
+class PointStatus(StrEnum):
+    """The status of an extension point in metrics (upstream framework.Code)."""
+
+    SUCCESS = "Success"
+    SKIP = "Skip"
+    UNSCHEDULABLE = "Unschedulable"
+    ERROR = "Error"
+
+
 class PluginTelemetry(Protocol):
-    """The metrics of plugins; points and statuses are upstream's names."""
+    """The metrics of plugins, with upstream's names for extension points and statuses."""
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """Observes the time that an extension point took with all of its plugins."""
+        """Observes the time of an extension point with all its plugins."""
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """Observes the time that a plugin took at an extension point, for all nodes."""
+        """Observes the time of a plugin at an extension point, for all nodes together."""
 
 
 def sample() -> Iterator[bool]:
-    """Tells of each of many whether it is to be timed: the first, and then every hundredth; for one thread."""
+    """Yields True for the first and then for every hundredth; for use in one thread."""
     return (number % EVERY == 0 for number in count())
 
 
 class PodTimer:
-    """Times what a pod passes once a node is chosen; of most pods, as here, nothing."""
+    """Times the extension points of a pod after a node is chosen. This class, for most pods, times nothing."""
 
     def plugin(self, _point: str, _plugin: str) -> AbstractContextManager[None]:
-        """Times what a plugin does at a point; an error in the block says how that ends."""
+        """Times a plugin at a point; an exception in the block gives its status."""
         return _NOTHING
 
     def passed(self, *points: str) -> None:
-        """Counts the points as passed, also where no plugin has anything to do there."""
+        """Counts the points as passed, even if no plugin has work there."""
 
     def tell(self) -> None:
-        """Tells the time of each point since the last call."""
+        """Reports the time of each point since the last call."""
 
 
 UNTIMED = PodTimer()
 
 
 class SampledPodTimer(PodTimer):
-    """Times a pod, which one thread at a time is busy with."""
+    """Times one pod; used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
-        self._clock, self._telemetry, self._profile = clock, telemetry, profile
+        self._clock = clock
+        self._telemetry = telemetry
+        self._profile = profile
         self._spent: dict[str, float] = {}
         self._statuses: dict[str, str] = {}
 
     @contextmanager
     def plugin(self, point: str, plugin: str) -> Iterator[None]:
-        status, began_at = SUCCESS, self._clock.monotonic()
+        status = PointStatus.SUCCESS
+        began_at = self._clock.monotonic()
         try:
             yield
         except Exception as error:
             refused = isinstance(error, Outdated) or (isinstance(error, BindingFailed) and error.plugin)
-            status = UNSCHEDULABLE if refused else ERROR
+            status = PointStatus.UNSCHEDULABLE if refused else PointStatus.ERROR
             raise
         finally:
             seconds = self._clock.monotonic() - began_at
             self._telemetry.plugin_executed(plugin, point, status, seconds)
-            self._spent[point], self._statuses[point] = self._spent.get(point, 0.0) + seconds, status
+            self._spent[point] = self._spent.get(point, 0.0) + seconds
+            self._statuses[point] = status
 
     def passed(self, *points: str) -> None:
         for point in points:
@@ -87,56 +108,63 @@ class SampledPodTimer(PodTimer):
 
     def tell(self) -> None:
         for point, seconds in self._spent.items():
-            self._telemetry.extension_point(point, self._statuses.get(point, SUCCESS), self._profile, seconds)
+            self._telemetry.extension_point(
+                point, self._statuses.get(point, PointStatus.SUCCESS), self._profile, seconds
+            )
         self._spent.clear()
 
 
 class ProfileTimer:
-    """Times decisions, for one thread at a time."""
+    """Times a sample of the decisions; used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
-        self._clock, self._telemetry = clock, telemetry
-        self._sample, self._sampled = sample(), False
+        self._clock = clock
+        self._telemetry = telemetry
+        self._sample = sample()
+        self._sampled = False
         self._spent: dict[str, float] = {}
         self._name = ""
 
     def begin(self, profile: Profile) -> Profile:
-        """Returns the profile to decide by: the same rules, timed if it is their turn."""
+        """Returns the profile for the next decision; its rules are timed if the decision is in the sample."""
         self._spent = {}
-        self._name, self._sampled = profile.name, next(self._sample)
+        self._name = profile.name
+        self._sampled = next(self._sample)
         if not self._sampled:
             return profile
         return replace(
             profile,
-            predicates=[_TimedPredicate(each, self) for each in profile.predicates],
-            priorities=[replace(each, priority=_TimedPriority(each.priority, self)) for each in profile.priorities],
+            predicates=[_TimedPredicate(rule, self) for rule in profile.predicates],
+            priorities=[
+                replace(weighted, priority=_TimedPriority(weighted.priority, self)) for weighted in profile.priorities
+            ],
         )
 
     def end(self, status: str, post_filter_status: str) -> None:
-        """Ends the decision; `status` is that of the last point that filters or scores, those before it succeeded."""
+        """Ends the decision. `status` belongs to the last point that filtered or scored; earlier points succeeded."""
         if not self._spent:
             return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
         statuses = {last: status, POST_FILTER: post_filter_status}
         for point, seconds in self._spent.items():
-            self._telemetry.extension_point(point, statuses.get(point, SUCCESS), self._name, seconds)
+            self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> T:
-        """Returns what `work` does, and times it as the whole of a point if it is this decision's turn."""
+        """Calls `work`, and times it as a whole extension point if the decision is in the sample."""
         return self._spend(point, work)[0] if self._sampled else work()
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
-        """Returns what `work` does, and tells its time and status."""
-        made, seconds = self._spend(point, work)
-        self._telemetry.plugin_executed(plugin, point, status_of(made), seconds)
-        return made
+        """Calls `work`, and reports its time and status."""
+        result, seconds = self._spend(point, work)
+        self._telemetry.plugin_executed(plugin, point, status_of(result), seconds)
+        return result
 
     def _spend(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
         began_at = self._clock.monotonic()
-        made = work()
+        result = work()
         seconds = self._clock.monotonic() - began_at
         self._spent[point] = self._spent.get(point, 0.0) + seconds
-        return made, seconds
+        return result, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +177,19 @@ class _TimedPredicate:
         return self.inner.name
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
-        made = self.timer.time_plugin(self.name, PRE_FILTER, lambda: self.inner.prepare(pod, table), _prepared)
-        return _TimedCheck(self.name, made, self.timer) if isinstance(made, Check) else made
+        prepared = self.timer.time_plugin(self.name, PRE_FILTER, lambda: self.inner.prepare(pod, table), _status_of)
+        return _TimedCheck(self.name, prepared, self.timer) if isinstance(prepared, Check) else prepared
 
 
 class _TimedCheck(Check):
     def __init__(self, name: str, inner: Check, timer: ProfileTimer) -> None:
-        self._name, self._inner, self._timer = name, inner, timer
-        self.only, self.sees_pods = inner.only, inner.sees_pods
-        self.sees_own_pods_only, self.sees_resources_only = inner.sees_own_pods_only, inner.sees_resources_only
+        self._name = name
+        self._inner = inner
+        self._timer = timer
+        self.only = inner.only
+        self.sees_pods = inner.sees_pods
+        self.sees_own_pods_only = inner.sees_own_pods_only
+        self.sees_resources_only = inner.sees_resources_only
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._timed(lambda: self._inner.refuse(rows), rows)
@@ -169,12 +201,11 @@ class _TimedCheck(Check):
         return self._inner.filter_with_pods_removed(rows, gone)
 
     def _timed(self, refuse: Callable[[], Verdict], rows: Rows) -> Verdict:
-        return self._timer.time_plugin(
-            self._name,
-            FILTER,
-            refuse,
-            lambda verdict: UNSCHEDULABLE if sum(int(mask.sum()) for mask, _ in verdict) == len(rows) else SUCCESS,
-        )
+        def status_of(verdict: Verdict) -> PointStatus:
+            refused = sum(int(mask.sum()) for mask, _ in verdict)
+            return PointStatus.UNSCHEDULABLE if refused == len(rows) else PointStatus.SUCCESS
+
+        return self._timer.time_plugin(self._name, FILTER, refuse, status_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,22 +218,27 @@ class _TimedPriority:
         return self.inner.name
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        made = self.timer.time_plugin(self.name, PRE_SCORE, lambda: self.inner.prepare(pod, table, rows), _prepared)
-        return None if made is None else _TimedScorer(self.name, made, self.timer)
+        scorer = self.timer.time_plugin(self.name, PRE_SCORE, lambda: self.inner.prepare(pod, table, rows), _status_of)
+        return None if scorer is None else _TimedScorer(self.name, scorer, self.timer)
 
 
 class _TimedScorer(Scorer):
     def __init__(self, name: str, inner: Scorer, timer: ProfileTimer) -> None:
-        self._name, self._inner, self._timer = name, inner, timer
-        self.sees_pods, self.sees_resources_only = inner.sees_pods, inner.sees_resources_only
+        self._name = name
+        self._inner = inner
+        self._timer = timer
+        self.sees_pods = inner.sees_pods
+        self.sees_resources_only = inner.sees_resources_only
         self.normalises = inner.normalises
 
     def map(self, rows: Rows) -> Scores:
-        return self._timer.time_plugin(self._name, SCORE, lambda: self._inner.map(rows), lambda _: SUCCESS)
+        return self._timer.time_plugin(self._name, SCORE, lambda: self._inner.map(rows), lambda _: PointStatus.SUCCESS)
 
     def reduce(self, raw: Scores) -> Scores:
         return self._inner.reduce(raw)
 
 
-def _prepared(made: object) -> str:
-    return SKIP if made is None else UNSCHEDULABLE if isinstance(made, Refusal) else SUCCESS
+def _status_of(prepared: object) -> PointStatus:
+    if prepared is None:
+        return PointStatus.SKIP
+    return PointStatus.UNSCHEDULABLE if isinstance(prepared, Refusal) else PointStatus.SUCCESS

@@ -13,7 +13,7 @@ from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import BACKLOG, PriorityQueue
-from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
+from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import PreEnqueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -46,7 +46,7 @@ class Rig:
         assert pod is not None
         return pod
 
-    def fail(self, pod: QueuedPod, rejection: Rejection = ERROR) -> Tier | None:
+    def fail(self, pod: QueuedPod, rejection: Rejection = NO_REJECTION) -> Tier | None:
         return self.queue.add_unschedulable(pod, rejection)
 
     def refuse(self, *rules: str, unresolvable: str = "", pending: str = "", after_seconds: float = 10.0) -> QueuedPod:
@@ -130,7 +130,7 @@ def test_a_pod_backs_off_for_its_whole_time_after_an_error() -> None:
         pytest.param(refused("MyRule"), [A_POD_LEFT], Tier.BACKOFF, id="an unknown rule"),
         pytest.param(refused(pending=FIT), [A_POD_LEFT], Tier.ACTIVE, id="the event that a rule was waiting for"),
         pytest.param(refused(PORTS, pending=FIT), [A_NODE_CAME, A_POD_LEFT], Tier.ACTIVE, id="the best of several"),
-        pytest.param(ERROR, [], Tier.BACKOFF, id="an error"),
+        pytest.param(NO_REJECTION, [], Tier.BACKOFF, id="an error"),
     ],
 )
 def test_a_pod_that_was_not_scheduled_enters_the_right_tier(
@@ -161,7 +161,7 @@ def test_an_event_before_the_pop_does_not_count() -> None:
 def test_rejections_and_errors_are_counted_apart() -> None:
     rig = Rig("p")
     counts = []
-    for rejection in (refused(FIT), ERROR, ERROR, refused(FIT)):
+    for rejection in (refused(FIT), NO_REJECTION, NO_REJECTION, refused(FIT)):
         pod = rig.pop()
         rig.fail(pod, rejection)
         counts.append((pod.attempts, pod.unschedulable_count, pod.consecutive_errors))
@@ -331,7 +331,7 @@ def test_a_pre_enqueue_rule_gates_pods_that_are_requeued(backing_off: bool) -> N
     ("rejection", "before"),
     [
         pytest.param(refused("NodeAffinity"), Tier.UNSCHEDULABLE, id="unschedulable"),
-        pytest.param(ERROR, Tier.BACKOFF, id="backing off"),
+        pytest.param(NO_REJECTION, Tier.BACKOFF, id="backing off"),
     ],
 )
 def test_activate_makes_a_pod_ready_without_backoff(rejection: Rejection, before: Tier) -> None:
@@ -444,7 +444,7 @@ def test_an_update_of_an_unknown_pod_adds_it_and_an_addition_of_a_known_one_upda
 def test_a_pod_is_deleted_from_any_tier(tier: Tier) -> None:
     rig = Rig(make_pod("p").gate("g") if tier is Tier.GATED else "p")
     if tier in (Tier.BACKOFF, Tier.UNSCHEDULABLE):
-        rig.fail(rig.pop(), ERROR if tier is Tier.BACKOFF else refused(FIT))
+        rig.fail(rig.pop(), NO_REJECTION if tier is Tier.BACKOFF else refused(FIT))
     assert rig.tiers() == {tier.value: ["p"]}
     assert rig.queue.pending() == {each.value: int(each is tier) for each in Tier}
     rig.queue.delete(info("p").uid)

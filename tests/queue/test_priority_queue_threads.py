@@ -12,7 +12,7 @@ from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PART, PriorityQueue
-from extender.queue.queued_pod import ERROR, Tier
+from extender.queue.queued_pod import NO_REJECTION, Tier
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info, refused
@@ -61,7 +61,7 @@ def test_pop_returns_a_pod_when_its_backoff_ends(
     queue.add(info("p"))
     pod = queue.pop()
     assert pod is not None
-    assert queue.add_unschedulable(pod, ERROR) is Tier.BACKOFF
+    assert queue.add_unschedulable(pod, NO_REJECTION) is Tier.BACKOFF
     popped = pool.submit(queue.pop, WAIT_SECONDS)
     clock.advance(2.0)
     queue.flush_backoff()

@@ -13,7 +13,7 @@ from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.policy.policy import provider
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table
 from tests.builders import (
     HOSTNAME,
@@ -58,7 +58,7 @@ class Compared(SchedulingCycle):
         self.differing: list[str] = []
         self.ranked = 0
 
-    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
+    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         """See SchedulingCycle."""
         decided = super().schedule_pod(pod, table)
         alone = SchedulingCycle(self.profile, self._alone).schedule_pod(PodInfo(pod.pod), self._fresh(table))
@@ -169,7 +169,7 @@ class Backlog:
         return pods
 
 
-def _told(decided: Chosen | Unfit) -> str:
+def _told(decided: Chosen | Failure) -> str:
     return decided.node_name if isinstance(decided, Chosen) else decided.message
 
 

@@ -18,9 +18,9 @@ from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, Nominating
 from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import Table
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
@@ -50,7 +50,7 @@ class Started:
         self.fakes.append(fake)
         return fake
 
-    def decide(self, pod: PodBuilder, table: Table) -> Chosen | Unfit:
+    def decide(self, pod: PodBuilder, table: Table) -> Chosen | Failure:
         return SchedulingCycle(PROFILE, Random(0), Extenders(self.configured)).schedule_pod(pod_info(pod.obj()), table)
 
 
@@ -64,13 +64,13 @@ def nodes(*names: str) -> list[Any]:
     return [make_node(name).capacity(cpu="1", pods="10").obj() for name in names]
 
 
-def node_of(decided: Chosen | Unfit) -> str:
+def node_of(decided: Chosen | Failure) -> str:
     assert isinstance(decided, Chosen), decided
     return decided.node_name
 
 
-def unfit(decided: Chosen | Unfit) -> Unfit:
-    assert isinstance(decided, Unfit), decided
+def unfit(decided: Chosen | Failure) -> Failure:
+    assert isinstance(decided, Failure), decided
     return decided
 
 
@@ -304,7 +304,7 @@ def test_what_is_made_of_candidates(started: Started, answers: list[Any], node: 
         started.add({"preempt": answer})
     decided = unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes()))
     assert decided.preemption is None if node is None else decided.preemption is not None
-    assert decided.nominated_node == node
+    assert decided.nominated_node == (Nominating.KEEP if node is None else node)
     assert message in decided.message
 
 
@@ -328,11 +328,11 @@ def test_after_an_empty_answer_nobody_is_asked(started: Started) -> None:
 
 
 def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Started) -> None:
-    """Nobody's going would make the difference that the plugins see (upstream before kubernetes#135486)."""
+    """No eviction changes what the plugins see (upstream before kubernetes#135486)."""
     started.add({"filter": passing(a="busy", b="busy"), "preempt": meta(a=[VA])})
     table = table_of(*nodes("a", "b"), make_pod("va").req(cpu="500m").priority(1).node("a").obj())
     decided = unfit(started.decide(make_pod("p").req(cpu="500m").priority(10), table))
-    assert (decided.preemption, decided.nominated_node) == (None, "")
+    assert (decided.preemption, decided.nominated_node) == (None, Nominating.CLEAR)
     assert [verb for verb, _ in started.fakes[0].asked] == ["filter"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
 from extender.queue.queued_pod import Tier
-from extender.scheduler.scheduling_cycle import Unfit
+from extender.scheduler.scheduling_cycle import Failure
 from tests.builders import make_claim, make_device_class, make_request, make_resource_slice
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import NAME, World
@@ -244,7 +244,7 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     world.watch()
     with world.cache.snapshot("test") as table:
         unfit = world.scheduler.cycles[NAME].schedule_pod(popped.info, table)
-    assert isinstance(unfit, Unfit)
+    assert isinstance(unfit, Failure)
     world.scheduler.failures.handle(popped, unfit, 0.0)
     world.settle()
     assert evicted(world) == []

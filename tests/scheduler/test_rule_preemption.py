@@ -17,7 +17,8 @@ from extender.plugins.users import RaisedFailures
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.scheduler.preemption import RulePreemption, VictimEvictor
+from extender.scheduler.preemption import VictimEvictor
+from extender.scheduler.rule_preemption import RulePreemption
 from extender.verbs.filter import Filter
 from extender.verbs.refused_pods import RefusedPods
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod

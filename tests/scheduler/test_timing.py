@@ -11,7 +11,7 @@ import pytest
 from extender import Node, Pod, permit, reserve
 from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import EVERY, ProfileTimer
 from tests.builders import PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
@@ -43,13 +43,13 @@ class Told:
 )
 def test_a_decision_tells_its_points_in_order(cpu: str, points: list[tuple[str, str]]) -> None:
     told, (decided,) = decide(cpu)
-    assert isinstance(decided, Chosen if cpu == "1" else Unfit)
+    assert isinstance(decided, Chosen if cpu == "1" else Failure)
     assert told.points == points
     assert ("NodeResourcesFit", "Filter", points[1][1]) in told.plugins
     assert ("VolumeBinding", "PreFilter", "Skip") in told.plugins
 
 
-def decide(*requests: str) -> tuple[Told, list[Chosen | Unfit]]:
+def decide(*requests: str) -> tuple[Told, list[Chosen | Failure]]:
     """Decides about pods that request so much CPU; what is asked twice would be answered from a ranking."""
     told, profile = Told(), provider("DefaultProvider")
     cycle = SchedulingCycle(profile, Random(0), timer=ProfileTimer(ManualClock(), told))

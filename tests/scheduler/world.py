@@ -23,7 +23,7 @@ from extender.model.pod import Pod
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, NominatedNode, Nominating
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
@@ -195,10 +195,12 @@ class World:
             raise Conflict(f"pod {binding.name} is already assigned", 409)
         self.put_object(pod.placed_on(binding.node))
 
-    def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        self.conditions.append((pod.name, reason, message, nominated_node))
-        if nominated_node is not None:
-            self.nominate(pod, nominated_node)
+    def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
+        node_name = "" if nominated_node is Nominating.CLEAR else nominated_node
+        kept = isinstance(node_name, Nominating)
+        self.conditions.append((pod.name, reason, message, None if kept else node_name))
+        if not kept:
+            self.nominate(pod, node_name)
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         known = self.objects.get(("Pod", pod.key))

@@ -22,7 +22,7 @@ from extender.extender_v1.types import (
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.ports import EventType
-from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.verbs.verb import FAILED, PASSED
 from extender.web.answers import Answer, error_answer
@@ -91,7 +91,7 @@ class PastDecisions:
         else:
             self._add(key, _decided(at, verb, request, result))
 
-    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:  # noqa: ARG002  an observer's
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:  # noqa: ARG002  an observer's
         at = self._clock.now()
         if isinstance(decided, Chosen):
             self._add(info.pod.key, PastDecision(at, "attempt", f"chose {decided.node_name}", decided.node_name))
@@ -101,7 +101,7 @@ class PastDecisions:
         nominated = f" nominated to {plan.node_name}" if plan else ""
         self._add(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
 
-    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
+    def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
         """Takes an event of the loop, unless it repeats a failed attempt."""
         if reason != "FailedScheduling" or not note.startswith("0/"):
             self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))

@@ -51,7 +51,7 @@ class ObservedEvents:
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
     ) -> None:
         for observer in self._observers:
-            observer.told(pod, kind, reason, note)
+            observer.event_recorded(pod, kind, reason, note)
         self._events.record(pod, kind, reason, action, note, related)
 
 

@@ -19,6 +19,7 @@ from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.runtime.clock import Clock
+from extender.runtime.ports import NominatedNode, Nominating
 
 MERGE, STRATEGIC_MERGE = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _ENCODE = msgspec.json.Encoder().encode
@@ -55,8 +56,11 @@ class ApiStatuses:
         self.stop = self._outbox.stop
         self.waiting = self._outbox.waiting
 
-    def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))
+    def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
+        node_name = "" if nominated_node is Nominating.CLEAR else nominated_node
+        self._outbox.put(
+            pod.uid, _Status(pod, reason, message, None if isinstance(node_name, Nominating) else node_name)
+        )
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         self._outbox.put(pod.uid, _Status(pod, nominated_node=nominated_node))

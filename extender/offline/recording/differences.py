@@ -10,7 +10,7 @@ from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, from_digits, from_ranges
 from extender.offline.recording.worlds import World
-from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.verbs.bind import UNFIT
 
 PASSES = "passes"
@@ -135,7 +135,7 @@ def _choice_of(line: AttemptLine) -> str:
     return _in_words(line.message, line.nominated_node, line.victims)
 
 
-def _choice(decided: Chosen | Unfit) -> str:
+def _choice(decided: Chosen | Failure) -> str:
     if isinstance(decided, Chosen):
         return decided.node_name
     plan = decided.preemption

@@ -29,7 +29,7 @@ from extender.offline.recording.lines import (
     as_digits,
     as_ranges,
 )
-from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -155,7 +155,7 @@ class LineEncoder:
         info: PodInfo,
         order: Sequence[str] | None,
         draws: list[tuple[int, int]],
-        decided: Chosen | Unfit,
+        decided: Chosen | Failure,
     ) -> Iterator[Line]:
         """Yields an attempt of the loop. `order`: the names of the nodes in the table's order; None: as before."""
         line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)

@@ -11,7 +11,7 @@ from extender.model.pod import Pod
 from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.ports import EventType
-from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -81,7 +81,7 @@ class RecordingObserver:
             at, lambda encoder: encoder.call(at, moment, verb, outcome, request, result, error), _size_bytes(request)
         )
 
-    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         rows, order = table.nodes.rows, None
         if rows is not self._rows:  # a new node, or one that was deleted, makes a new column
             order = table.nodes.names_of(rows)
@@ -93,7 +93,7 @@ class RecordingObserver:
         )
         self._rows = rows if was_put else None
 
-    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+    def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
         self._recorder.put(line.at, lambda _: iter((line,)), len(note) + _NAME_BYTES)
 

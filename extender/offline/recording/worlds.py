@@ -28,7 +28,7 @@ from extender.policy.loading import load
 from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
@@ -163,7 +163,7 @@ class World:
             refusal = find_fit(self._at_bind.of(present.pod), present, table, _row(table, node)).refusal(0)
         return ", ".join(refusal.reasons) or refusal.plugin if refusal else ""
 
-    def attempt(self, line: AttemptLine) -> Chosen | Unfit:
+    def attempt(self, line: AttemptLine) -> Chosen | Failure:
         """Tries the pod again, with the recorded random numbers."""
         info = PodInfo(line.decoded_pod())
         if line.order:

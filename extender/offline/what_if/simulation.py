@@ -23,9 +23,9 @@ from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Nominating, Telemetry
 from extender.scheduler.event_router import free_on
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
 from extender.table.podinfo import Group
 from extender.table.pods.templates import twin
@@ -167,7 +167,7 @@ class Simulation:
         for change in changes:
             self._queue.move(change)
 
-    def _decide(self, info: PodInfo) -> Chosen | Unfit:
+    def _decide(self, info: PodInfo) -> Chosen | Failure:
         table = self.state.table
         try:
             with self.state.engine.limit.begin(table):
@@ -196,15 +196,16 @@ class Simulation:
         if self._progress:
             self._progress(len(self.log.placements), self._to_place)
 
-    def _refuse(self, queued: QueuedPod, unfit: Unfit) -> None:
+    def _refuse(self, queued: QueuedPod, unfit: Failure) -> None:
         pod, plan = queued.info.pod, unfit.preemption
         missing = missing_templates(pod, self.state.objects)
         self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
         if not unfit.rejection.rules:  # an error, which another attempt would only repeat
             self._queue.done(pod.uid)
             return
-        if unfit.nominated_node is not None and unfit.nominated_node != pod.status.nominated_node_name:
-            info = PodInfo(pod.nominated_to(unfit.nominated_node))
+        node_name = unfit.node_to_nominate
+        if unfit.nominated_node is not Nominating.KEEP and node_name != pod.status.nominated_node_name:
+            info = PodInfo(pod.nominated_to(node_name))
             self.state.add_info(info)
             self._queue.add(info)
         self._queue.add_unschedulable(queued, unfit.rejection)

@@ -17,6 +17,7 @@ from extender.cluster.writers.statuses import ApiActivator, ApiEvictor, ApiStatu
 from extender.errors import Refused
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
+from extender.runtime.ports import Nominating
 from tests.builders import PodBuilder, make_pod
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
@@ -80,7 +81,7 @@ def test_other_conditions_stay(control_plane: ControlPlane, statuses: ApiStatuse
     pod = created(control_plane, make_pod("p"))
     mine = {"type": "example.com/Mine", "status": "True"}
     control_plane.client.patch("Pod", "p", {"status": {"conditions": [mine]}}, subresource="status")
-    statuses.failed(pod, "Unschedulable", "full", None)
+    statuses.failed(pod, "Unschedulable", "full", Nominating.KEEP)
     assert wait_until(lambda: len(conditions(control_plane, "p")) == 2)
 
 
@@ -90,18 +91,18 @@ def test_a_pod_made_anew_under_the_name_is_left_alone(control_plane: ControlPlan
     created(control_plane, make_pod("p"))
     last = created(control_plane, make_pod("last"))
     for pod in (old, last):
-        statuses.failed(pod, "Unschedulable", "full", None)
+        statuses.failed(pod, "Unschedulable", "full", Nominating.KEEP)
     assert wait_until(lambda: conditions(control_plane, "last"))
     assert conditions(control_plane, "p") == {}
 
 
 def test_what_is_written_already_is_not_written_again(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
     pod = created(control_plane, make_pod("p"))
-    statuses.failed(pod, "Unschedulable", "full", "")
+    statuses.failed(pod, "Unschedulable", "full", Nominating.CLEAR)
     assert wait_until(lambda: conditions(control_plane, "p"))
     version = control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"]
-    statuses.failed(pod, "Unschedulable", "full", "")
-    statuses.failed(created(control_plane, make_pod("last")), "Unschedulable", "full", "")
+    statuses.failed(pod, "Unschedulable", "full", Nominating.CLEAR)
+    statuses.failed(created(control_plane, make_pod("last")), "Unschedulable", "full", Nominating.CLEAR)
     assert wait_until(lambda: conditions(control_plane, "last"))
     assert control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"] == version
 
@@ -196,7 +197,7 @@ def test_activation_changes_the_time_of_probing_alone(
     control_plane: ControlPlane, statuses: ApiStatuses, activator: ApiActivator
 ) -> None:
     pod = created(control_plane, make_pod("p"))
-    statuses.failed(pod, "Unschedulable", "0/1 nodes are available", None)
+    statuses.failed(pod, "Unschedulable", "0/1 nodes are available", Nominating.KEEP)
     before = wait_until(lambda: conditions(control_plane, "p").get("PodScheduled"))
     activator.activate(known(control_plane))
     after = conditions(control_plane, "p")["PodScheduled"]

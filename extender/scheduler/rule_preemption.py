@@ -1,0 +1,126 @@
+"""Preemption beside kube-scheduler, for pods that only users' rules reject.
+
+kube-scheduler's own preemption looks only at in-tree plugins: if these accept a pod, it evicts no pods
+(kubernetes#139270). Pods that it can help are left to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import numpy as np
+
+from extender.cache.cache import Cache
+from extender.errors import ClusterError, DeadlineExceeded
+from extender.framework.find_fit import Fit, find_fit
+from extender.framework.profile import Profile, Profiles
+from extender.framework.status import Code
+from extender.plugins.users.predicate import CustomPredicate
+from extender.preemption import preempt
+from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.scheduler.ports import Statuses
+from extender.scheduler.preemption import Nominations, VictimEvictor, staying
+from extender.scheduler.scheduling_cycle import EvictionPlan, eviction_plan
+from extender.table import PodInfo
+from extender.table.labels import Rows
+
+_log = logging.getLogger(__name__)
+
+
+class RulePreemption:
+    """Evicts pods for those that only users' rules reject on every node. One thread at a time calls `run`."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        statuses: Statuses,
+        evictor: VictimEvictor,
+        preempted: Callable[[int], object],
+        limit: TimeLimit = NO_LIMIT,
+    ) -> None:
+        """
+        Args:
+            preempted: called with the number of victims evicted for a pod.
+            limit: the time limit of the decision about one pod.
+        """
+        self._cache = cache
+        self._profiles = profiles
+        self._statuses = statuses
+        self._evictor = evictor
+        self._preempted = preempted
+        self._limit = limit
+        self._nominations = Nominations(cache, statuses)
+        self._victims: dict[str, Sequence[PodInfo]] = {}
+
+    def rules(self) -> frozenset[str]:
+        """Returns the users' rules whose answer evictions may change (sees_pods)."""
+        return frozenset().union(*map(_rules_of, self._profiles.all))
+
+    def run(self, pods: Iterable[tuple[str, str]]) -> list[str]:
+        """Evicts pods for the given ones (UID, namespace/name), in the order of their priority.
+
+        Returns the UIDs of the pods to try again, because the API server did not accept every eviction.
+        """
+        self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
+        preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) and self._may_preempt(info)]
+        failed = []
+        for info in sorted(preemptors, key=lambda info: -info.priority):
+            try:
+                if (plan := self._plan(info)) is not None:
+                    self._carry_out(info, plan)
+            except DeadlineExceeded as error:  # the next filter call for the pod brings it back
+                _log.warning('preemption failed pod=%s reason="%s"', info.pod.key, error)
+            except ClusterError as error:
+                _log.warning('preemption failed pod=%s reason="%s"', info.pod.key, error)
+                failed.append(info.uid)
+        return failed
+
+    def _may_preempt(self, info: PodInfo) -> bool:
+        """Returns False for a pod that has a node, or whose victims are still leaving."""
+        return not (info.uid in self._victims or info.pod.terminating or self._cache.placement(info.uid))
+
+    def _leaving(self, victims: Iterable[PodInfo]) -> list[PodInfo]:
+        cached = [self._cache.find_pod(victim.uid, victim.pod.key) for victim in victims]
+        return [victim for victim in cached if victim is not None and victim.pod.terminating]
+
+    def _plan(self, info: PodInfo) -> EvictionPlan | None:
+        """Returns the evictions; None if the pod fits, if kube-scheduler can preempt for it, or if none help."""
+        profile = self._profiles.of(info.pod)
+        with self._cache.snapshot("preemption", self._limit.begin()) as table:
+            fit = find_fit(profile, info, table, table.nodes.rows)
+            rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
+            limits = profile.preemption
+            if limits is None or len(fit.feasible) or not len(rows):
+                return None
+            if len(other_rows) and preempt(profile, info, table, fit, limits, rows=other_rows).candidates:
+                return None
+            preemption = preempt(profile, info, table, fit, limits, rows=rows)
+            best = preemption.nominated_node
+            return None if best is None else eviction_plan(profile, info, table, preemption.candidates[best])
+
+    def _carry_out(self, info: PodInfo, plan: EvictionPlan) -> None:
+        self._victims[info.uid] = plan.victims
+        self._nominations.nominate(info, plan.node_name)
+        self._statuses.nominate(info.pod, plan.node_name)
+        self._nominations.withdraw(plan.outranked)
+        victims = staying(plan)
+        for victim in victims:
+            self._evictor.evict(info, victim, plan.node_name)
+        self._preempted(len(victims))
+        names = ", ".join(victim.pod.key for victim in victims)
+        _log.info("preempted for a users' rule pod=%s node=%s victims=%s", info.pod.key, plan.node_name, names)
+
+
+def _rules_of(profile: Profile) -> frozenset[str]:
+    rules = (rule for rule in profile.predicates if isinstance(rule, CustomPredicate))
+    return frozenset(rule.name for rule in rules if rule.code is Code.UNSCHEDULABLE)
+
+
+def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
+    """Returns the rows that evictions may help: those that only the rules rejected, and the others."""
+    of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
+    rows = fit.with_code(Code.UNSCHEDULABLE)
+    by_rules = fit.rows[np.isin(fit.cause, of_rules)]
+    return np.intersect1d(rows, by_rules), np.setdiff1d(rows, by_rules)

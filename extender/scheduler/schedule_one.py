@@ -1,0 +1,411 @@
+"""The way of one pod through the loop, from the queue to its node. Source: upstream schedule_one.go.
+
+    schedule_one
+      1. take the next pod from the queue
+      2. scheduling cycle: choose a node (scheduling_cycle.py), assume the pod there, reserve its volumes and devices,
+         run users' rules of Reserve and Permit
+      3. binding cycle: wait at Permit, write what is reserved, wait until it is ready, bind
+      4. if 2 or 3 fails: undo everything, preempt, give the pod back to the queue, and say why
+
+One thread runs steps 1 and 2. Binding cycles run in `Workers`, many at once; no thread waits with a pod:
+
+    run ---- nothing reserved, no Permit rules ------------------------------> bind --> finish
+     '-- wait at Permit --> pre-bind: write --> volumes and devices ready -----^ |
+               |                        |                                        '--> refused
+               '------------------------'--> failed --> undo, unreserve, forget <-------'
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from extender.cache.cache import Cache
+from extender.errors import (
+    BindingFailed,
+    ClusterError,
+    DeadlineExceeded,
+    ExtenderError,
+    IllegalTransition,
+    OutcomeUnknown,
+    Outdated,
+)
+from extender.framework.permit import Permit, Permits, ReserveRule
+from extender.model.devices.claims import ResourceClaim
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.runtime.ports import Binder, Binding, Nominating
+from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, undo
+from extender.scheduler.binding.waiting import WaitingPods
+from extender.scheduler.ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
+from extender.scheduler.preemption import Nominations, PreemptionExecutor
+from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
+from extender.scheduler.timing import (
+    BIND,
+    DEFAULT_BINDER,
+    PERMIT,
+    PRE_BIND,
+    RESERVE,
+    UNTIMED,
+    PodTimer,
+    SampledPodTimer,
+    sample,
+)
+from extender.table import PodInfo
+
+_NOTE_BYTES = 1024  # the API server's limit for an event's note
+_ELLIPSIS = " ..."
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssumedPod:
+    """A pod between the scheduling cycle and its Binding.
+
+    Attributes:
+        began_at: the start of the attempt, in monotonic seconds.
+        reservations: what is reserved for the pod on the node, in the order in which it was taken.
+        permit: the answers of users' Reserve and Permit rules; None without such rules.
+    """
+
+    pod: QueuedPod
+    node_name: str
+    began_at: float
+    reservations: Sequence[Reservation] = ()
+    permit: Permit | None = None
+    timer: PodTimer = UNTIMED
+
+    @property
+    def needs_only_binding(self) -> bool:
+        return not self.reservations and self.permit is None
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Takes pods from the queue one by one, assumes each on its node, and hands it to a binding cycle.
+
+    Only one thread at a time may call `schedule_one`, because each decision depends on the pods assumed before.
+
+    Attributes:
+        cycles: the scheduling cycles by schedulerName.
+        reservers: reserve what pods need besides resources: volumes and devices.
+        permits: users' Reserve and Permit rules, which run after the reservers.
+        binders: run the binding cycles of pods that need only their Binding.
+        pre_binders: threads for all other binding cycles, which may wait for users' rules.
+        limit: the time limit of an attempt, from refreshing its table to the choice of a node or of victims.
+    """
+
+    cycles: Mapping[str, SchedulingCycle]
+    cache: Cache
+    queue: PriorityQueue
+    reservers: Sequence[Reserver]
+    permits: Permits
+    binding: BindingCycle
+    binders: Workers
+    pre_binders: Workers
+    failures: FailureHandler
+    events: Events
+    telemetry: SchedulerTelemetry
+    clock: Clock
+    limit: TimeLimit = NO_LIMIT
+    sample: Iterator[bool] = field(default_factory=sample)
+
+    def schedule_one(self, timeout_seconds: float | None = None) -> bool:
+        """Tries one pod; returns False if none came within the timeout, or the queue was closed."""
+        pod = self.queue.pop(timeout_seconds)
+        if pod is None:
+            return False
+        if self._skips(pod):
+            self.queue.done(pod.uid)
+            return True
+        began_at = self.clock.monotonic()
+        outcome = self._scheduling_cycle(pod, began_at)
+        if isinstance(outcome, Failure):
+            self.failures.handle(pod, outcome, began_at)
+        else:
+            workers = self.binders if outcome.needs_only_binding else self.pre_binders
+            workers.submit(lambda: self.binding.run(outcome))
+        return True
+
+    def _skips(self, pod: QueuedPod) -> bool:
+        """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
+        described = pod.info.pod
+        if described.terminating:
+            note = f"skip schedule deleting pod: {described.key}"
+            self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
+            return True
+        return self.cache.placement(pod.uid) is not None
+
+    def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
+        try:
+            cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # a reload may replace it during the attempt
+            decision = self._choose_node(pod.info, cycle)
+        except DeadlineExceeded as error:
+            return Failure(str(error))
+        except Exception as error:  # nothing has changed yet, and one pod must not hold up the others
+            _log.exception("scheduling failed pod=%s", pod.info.pod.key)
+            return Failure(f"{type(error).__name__}: {error}")
+        outcome: AssumedPod | Failure
+        if isinstance(decision, Chosen):
+            outcome = self._assume_and_reserve(pod, decision, cycle.profile.permit, began_at)
+        else:
+            outcome = decision
+        self.telemetry.decided(self.clock.monotonic() - began_at)
+        return outcome
+
+    def _choose_node(self, info: PodInfo, cycle: SchedulingCycle) -> Chosen | Failure:
+        """Decides about the pod with its current nomination, which its status may not show yet."""
+        nominated_node = self.cache.nominated_node(info.uid)
+        if nominated_node != info.pod.status.nominated_node_name:
+            info = PodInfo(info.pod.nominated_to(nominated_node))
+        with self.cache.snapshot("schedule", self.limit.begin()) as table:
+            return cycle.schedule_pod(info, table)
+
+    def _assume_and_reserve(
+        self, pod: QueuedPod, chosen: Chosen, rules: Sequence[ReserveRule], began_at: float
+    ) -> AssumedPod | Failure:
+        """Assumes the pod and reserves what it needs; undoes both if anything fails.
+
+        An error while undoing is raised. It ends the process, because nothing else would give the place back.
+        """
+        try:
+            self.cache.assume(pod.info, chosen.node_name)
+        except ExtenderError as error:  # the node or the pod was deleted at this moment
+            return Failure(f"assume: {error}")
+        reservations: list[Reservation] = []
+        profile = pod.info.pod.spec.scheduler_name
+        timer = SampledPodTimer(self.clock, self.telemetry, profile) if next(self.sample) else UNTIMED
+        try:
+            for reserver in self.reservers:
+                if (reservation := reserver.reserve(pod.info, chosen)) is not None:
+                    reservations.append(reservation)
+                    with timer.plugin(RESERVE, reservation.plugin):
+                        reservation.take()
+            permit = self.permits.run(rules, pod.info.pod, chosen.node_name, timer.plugin)
+            timer.passed(RESERVE, PERMIT)
+            if permit is not None:
+                self._reject_if_outdated(permit)
+        except Exception as error:  # after any error, nothing may stay reserved or assumed
+            if not isinstance(error, (Outdated, BindingFailed)):
+                _log.exception("reserving failed pod=%s node=%s", pod.info.pod.key, chosen.node_name)
+            self.queue.stop_recording_events(pod.uid)  # what it releases itself does not help this pod
+            self.permits.unreserve(pod.uid)
+            undo(reservations)
+            with suppress(IllegalTransition):  # the pod was deleted at this moment
+                self.cache.forget(pod.uid)
+            return failure_of(error)
+        finally:
+            timer.tell()
+        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, timer)
+
+    def _reject_if_outdated(self, permit: Permit) -> None:
+        """Rejects a pod that would wait for a rule which was removed after its attempt began.
+
+        Pods that were already waiting were rejected when the new policy was adopted.
+        """
+        if waits_for := tuple(permit.pending):
+            in_force = {rule.name for cycle in self.cycles.values() for rule in cycle.profile.permit}
+            for rule in waits_for:
+                if rule not in in_force:
+                    permit.reject(rule, f"{rule} is no longer in force")
+
+
+@dataclass(frozen=True, slots=True)
+class BindingCycle:
+    """Binds assumed pods; every path ends in `finish_binding` or `forget`. Source: upstream bindingCycle.
+
+    Attributes:
+        handle_failure: called with a pod whose place was given back.
+        waiting: the pods that wait or can be cancelled.
+        permits: users' Reserve and Permit rules.
+    """
+
+    cache: Cache
+    queue: PriorityQueue
+    binder: Binder
+    events: Events
+    statuses: Statuses
+    telemetry: SchedulerTelemetry
+    clock: Clock
+    handle_failure: Callable[[QueuedPod, Failure, float], object]
+    waiting: WaitingPods
+    permits: Permits
+
+    def run(self, assumed: AssumedPod) -> None:
+        """Binds the pod now; or later and in another thread, if it has to wait at Permit, for volumes or devices."""
+        if assumed.needs_only_binding:
+            self._bind(assumed)
+            return
+        self.waiting.enter(assumed.pod.info)
+        if assumed.permit is None:
+            self._pre_bind(assumed)
+        else:  # events are still recorded, because a pod rejected here may have missed the event that helps it
+            self._wait(assumed, (assumed.permit,), self._pre_bind)
+
+    def _pre_bind(self, assumed: AssumedPod) -> None:
+        """Writes what is reserved for the pod, and binds it when controllers and drivers have done their part."""
+        self.queue.stop_recording_events(assumed.pod.uid)  # a failure after this is not a rejection by a plugin
+        try:
+            for reservation in assumed.reservations:
+                with assumed.timer.plugin(PRE_BIND, reservation.plugin):
+                    reservation.write()
+        except Exception as error:  # after any error, nothing may stay reserved
+            self._fail(assumed, error)
+        else:
+            self._wait(assumed, assumed.reservations, self._leave)
+
+    def _wait(self, assumed: AssumedPod, awaited: Sequence[Awaited], resume: Callable[[AssumedPod], object]) -> None:
+        info = assumed.pod.info
+
+        def on_begin() -> None:  # tells others, such as the cluster autoscaler, where the pod goes (KEP-5278)
+            self.statuses.nominate(info.pod, assumed.node_name)
+
+        def on_end(error: Exception | None) -> None:
+            if error is None:
+                resume(assumed)
+            else:
+                self._fail(assumed, error)
+
+        try:
+            is_ready = self.waiting.wait(info, awaited, on_begin, on_end)
+        except Exception as error:
+            self._fail(assumed, error)
+            return
+        if is_ready:
+            resume(assumed)
+
+    def _leave(self, assumed: AssumedPod) -> None:
+        try:
+            self.waiting.leave(assumed.pod.info)
+        except BindingFailed as cancelled:
+            self._fail(assumed, cancelled)
+        else:
+            self._bind(assumed)
+
+    def _bind(self, assumed: AssumedPod) -> None:
+        pod = assumed.pod.info.pod
+        node_name = assumed.node_name
+        assumed.timer.passed(PRE_BIND)
+        try:
+            self.statuses.withdraw(pod)  # a pending "unschedulable" must not be written after the bind
+            with assumed.timer.plugin(BIND, DEFAULT_BINDER):
+                self.binder.bind(Binding(pod.namespace, pod.name, pod.uid, node_name))
+        except OutcomeUnknown as error:
+            _log.warning('bind got no answer pod=%s node=%s reason="%s"', pod.key, node_name, error)
+            self._leave_to_watch(assumed, error)
+        except ExtenderError as error:
+            self._fail(assumed, error, "binding rejected: ")
+        except Exception as error:  # a defect: the call may have reached the API server
+            _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
+            self._leave_to_watch(assumed, error)
+        else:
+            self._finish(assumed.pod, certain=True)
+            note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
+            self.events.record(pod, "Normal", "Scheduled", "Binding", note)
+            self._count(assumed, "bound", AttemptResult.SCHEDULED)
+
+    def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
+        """Keeps the pod assumed. The watch confirms it, or it expires if no event shows it."""
+        self._finish(assumed.pod, certain=False)
+        self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
+
+    def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
+        with suppress(IllegalTransition):  # the pod was deleted in the meantime
+            self.cache.finish_binding(pod.uid, certain=certain)
+        self.permits.finish(pod.uid, certain=certain)
+        self.queue.done(pod.uid)
+
+    def _fail(self, assumed: AssumedPod, error: Exception, prefix: str = "") -> None:
+        """Undoes everything that was done for the pod, in reverse order, and gives it back to the queue."""
+        pod = assumed.pod
+        if not isinstance(error, (ClusterError, BindingFailed)):
+            _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
+        self.queue.stop_recording_events(pod.uid)  # what it releases itself does not help this pod
+        with suppress(BindingFailed):  # it fails in any case
+            self.waiting.leave(pod.info)
+        self.permits.unreserve(pod.uid)
+        undo(assumed.reservations)
+        with suppress(IllegalTransition):  # the watch has shown the pod on a node, or its deletion
+            self.cache.forget(pod.uid)
+        self.handle_failure(pod, failure_of(error, prefix), assumed.began_at)
+        self.telemetry.bound("refused")
+        assumed.timer.tell()
+
+    def _count(self, assumed: AssumedPod, bind_result: str, result: AttemptResult, message: str = "") -> None:
+        pod = assumed.pod
+        now = self.clock.monotonic()
+        self.telemetry.bound(bind_result)
+        assumed.timer.tell()
+        seconds = now - assumed.began_at
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
+        if result is AttemptResult.SCHEDULED and pod.first_attempt_at is not None:
+            self.telemetry.scheduled(pod.attempts, now - pod.first_attempt_at)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHandler:
+    """Ends a failed attempt, of either cycle. Source: upstream handleSchedulingFailure.
+
+    Attributes:
+        deallocate: frees the devices of a claim that no pod uses; called by `workers`.
+    """
+
+    queue: PriorityQueue
+    nominations: Nominations
+    preemption: PreemptionExecutor
+    statuses: Statuses
+    events: Events
+    telemetry: SchedulerTelemetry
+    clock: Clock
+    workers: Workers
+    deallocate: Callable[[ResourceClaim], object]
+
+    def handle(self, pod: QueuedPod, failure: Failure, began_at: float) -> None:
+        """Gives the pod back to the queue, starts its preemption, and writes event and condition.
+
+        If the pod was deleted, or bound by another scheduler, in the meantime, it only counts the attempt.
+        """
+        if failure.preemption is not None and self.preemption.has_to_wait(pod.info):
+            failure = replace(failure, preemption=None, nominated_node=Nominating.KEEP)
+        if failure.preemption is not None:
+            self.preemption.begin(pod.info, failure.preemption)
+        if self.queue.add_unschedulable(pod, failure.rejection) is not None:
+            self._report(pod, failure)
+            self._make_room(pod, failure)
+        elif failure.preemption is not None:
+            self.preemption.cancel(pod.info)
+        result = AttemptResult.UNSCHEDULABLE if failure.rejection.rules else AttemptResult.ERROR
+        seconds = self.clock.monotonic() - began_at
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, message=failure.message))
+
+    def _report(self, pod: QueuedPod, failure: Failure) -> None:
+        described = pod.info.pod
+        if failure.nominated_node is not Nominating.KEEP:
+            self.nominations.nominate(pod.info, failure.node_to_nominate)
+        self.events.record(described, "Warning", "FailedScheduling", "Scheduling", shortened(failure.message))
+        self.statuses.failed(described, failure.reason, failure.message, failure.nominated_node)
+
+    def _make_room(self, pod: QueuedPod, failure: Failure) -> None:
+        if failure.preemption is not None:
+            self.preemption.carry_out(pod.info, failure.preemption)
+        if (claim := failure.idle_claim) is not None:
+            self.workers.submit(lambda: self.deallocate(claim))
+
+
+def failure_of(error: Exception, prefix: str = "") -> Failure:
+    """Returns the failure that an error means: a rejection by a plugin, or a retry after the backoff."""
+    plugin = error.plugin if isinstance(error, BindingFailed) else ""
+    if not plugin:
+        return Failure(f"{prefix}{error}")
+    return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((plugin,))))
+
+
+def shortened(text: str) -> str:
+    """Cuts the text to the size of an event's note."""
+    data = text.encode()
+    if len(data) <= _NOTE_BYTES:
+        return text
+    return data[: _NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
