@@ -70,7 +70,7 @@ class Story:
             yield PodInfo(structs.replace(template, metadata=metadata, spec=spec).nominated_to(""))
 
     def place(self, replica: PodInfo) -> None:
-        profile = self.state.profile(replica.pod)
+        profile = self.state.profiles.of(replica.pod)
         expected = from_scratch(profile, replica, self.state)
         found = self._rankings[profile.name].best(replica, self.state.table)
         if found is not None:
