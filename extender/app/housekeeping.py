@@ -14,7 +14,7 @@ from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.model.meta import Object
-from extender.runtime import memory
+from extender.runtime import process_memory
 from extender.runtime.ports import Lister
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
@@ -34,17 +34,17 @@ _log = logging.getLogger(__name__)
 def limit_process() -> None:
     """Sets how garbage is collected, how much memory the C library keeps, and how soon threads get their turn."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*memory.GC_THRESHOLDS)
-    memory.PAUSES.start()
-    memory.limit()
+    gc.set_threshold(*process_memory.GC_THRESHOLDS)
+    process_memory.PAUSES.start()
+    process_memory.limit()
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
     """Makes the tables that the first readers would have to wait for, and room for the arrays of their decisions."""
-    memory.limit(cache.size().nodes)
+    process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
-    memory.use_huge_pages()
+    process_memory.use_huge_pages()
 
 
 def time_to_live(settings: Settings) -> float:

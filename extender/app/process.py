@@ -20,7 +20,7 @@ from extender.cache.debugger import Comparer, dump
 from extender.config.settings import Settings
 from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
-from extender.runtime import memory
+from extender.runtime import process_memory
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import Ticker
 from extender.web.access import CONFIGZ, SIMULATE
@@ -79,8 +79,8 @@ class CacheProcess:
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, self._if_ready(lambda: compare(comparer)))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
-        self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
-        self._collecting = Ticker("collector", memory.COLLECT_SECONDS, memory.collect_young)
+        self._giving_back = Ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back)
+        self._collecting = Ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young)
         self._repairing = Ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister))
         self._following = (self._comparing, self._reloading, self._giving_back, self._collecting, self._repairing)
 

@@ -23,7 +23,7 @@ from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
-from extender.runtime.memory import GC_THRESHOLDS
+from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.text import printable
 
 USAGE_ERROR = 2

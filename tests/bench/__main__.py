@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from extender.runtime.memory import GC_THRESHOLDS
+from extender.runtime.process_memory import GC_THRESHOLDS
 from tests.bench import answers, decisions, loop, scale, tenants, verbs, waiting
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build

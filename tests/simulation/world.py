@@ -141,7 +141,7 @@ class World:
             "extender.app.serve.Cache": WitnessedCache,
             "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
-            "extender.runtime.memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
+            "extender.runtime.process_memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.loop.PriorityQueue": WitnessedQueue,

@@ -23,8 +23,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
-from extender.runtime.memory import PAUSES
 from extender.runtime.ports import LONG_AGO, Telemetry
+from extender.runtime.process_memory import PAUSES
 from extender.web.telemetry.series import SERIES, Series
 
 _log = logging.getLogger(__name__)

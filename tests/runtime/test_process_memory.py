@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from extender.runtime import memory
+from extender.runtime import process_memory
 
-_LIMIT = "from extender.runtime import memory as malloc; assert malloc.limit()"
+_LIMIT = "from extender.runtime import process_memory as malloc; assert malloc.limit()"
 # Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
 _CHURN = """
 kept = []
@@ -30,7 +30,7 @@ def printed(*steps: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_large_blocks_do_not_stay_resident() -> None:
-    assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import memory as malloc", _CHURN) - 16
+    assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import process_memory as malloc", _CHURN) - 16
 
 
 # Small blocks that stay, as what is kept of requests does, each between large ones that are freed again.
@@ -60,7 +60,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_arrays_of_large_clusters_reuse_pages() -> None:
-    limited = "from extender.runtime import memory; assert memory.limit({nodes})"
+    limited = "from extender.runtime import process_memory; assert process_memory.limit({nodes})"
     pages = {nodes: printed(limited.format(nodes=nodes), _ARRAYS) for nodes in (0, 50_000)}
     assert pages[50_000] < pages[0] / 10
 
@@ -76,14 +76,14 @@ kept = [{} for _ in range(1_500_000)]
 def huge():
     return int(re.search(r"AnonHugePages: +(\\d+)", open("/proc/self/smaps_rollup").read())[1])
 before = huge()
-memory.use_huge_pages()
+process_memory.use_huge_pages()
 print(-1 if made else huge() - before)
 """
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="other kernels have no such pages")
 def test_memory_in_use_moves_to_huge_pages() -> None:
-    moved = printed("from extender.runtime import memory", _OBJECTS)
+    moved = printed("from extender.runtime import process_memory", _OBJECTS)
     if moved < 0:
         pytest.skip("this kernel makes no huge pages when it is asked to")
     assert moved > 32 * 1024
@@ -92,8 +92,8 @@ def test_memory_in_use_moves_to_huge_pages() -> None:
 # New versions take the place of old ones, as in a cache: how many objects the next collection has to visit.
 _VERSIONS = """
 import gc
-from extender.runtime import memory
-gc.set_threshold(*memory.GC_THRESHOLDS)
+from extender.runtime import process_memory
+gc.set_threshold(*process_memory.GC_THRESHOLDS)
 versions = [[[number]] for number in range(100_000)]
 gc.freeze()
 for number in range(100_000):
@@ -104,12 +104,12 @@ print(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
 
 
 def test_replaced_versions_do_not_accumulate_among_young_objects() -> None:
-    left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "memory.collect_young()"))
+    left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "process_memory.collect_young()"))
     assert collected < 1_000 < 100_000 < left
 
 
 def test_the_longest_collection_is_recorded() -> None:
-    pauses = memory.CollectionPauses()
+    pauses = process_memory.CollectionPauses()
     pauses.start()
     pauses.start()
     try:
