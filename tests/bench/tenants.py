@@ -24,8 +24,8 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.policy.policy import DEFAULT_PROVIDER, provider
 from extender.runtime.clock import SystemClock, TimeLimit
-from extender.runtime.memory import give_back, limit
 from extender.runtime.ports import Telemetry
+from extender.runtime.process_memory import give_back, limit
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table import PodInfo
 from tests.bench.workloads import VARIED, large_cluster, node_name, pods_to_decide
