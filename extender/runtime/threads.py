@@ -39,9 +39,8 @@ class TaskFailures:
     def report(self, task: str, error: BaseException) -> None:
         """Logs the error; from now on `check` raises. See OnError."""
         _log.critical("background task failed, ending the process task=%s", task, exc_info=error)
-        failed = TaskFailed(f"background task {task} failed: {type(error).__name__}: {error}")
-        failed.__cause__ = error
-        self._failed = self._failed or failed
+        if self._failed is None:
+            self._failed = TaskFailed(f"background task {task} failed: {type(error).__name__}: {error}")
 
     def check(self) -> None:
         """Raises TaskFailed if a task has failed."""
