@@ -46,7 +46,7 @@ explore: $(READY) ## have the property tests look for cases that nobody has seen
 backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; stock judges the placements of 100
 	BACKLOGS=1000 $(VENV)/bin/pytest -n 2 tests/scheduler/test_backlogs.py
 
-test-injection: $(READY) ## raise an error at calls of every function of the loop, one a run; about ten minutes on two cores
+test-injection: $(READY) ## raise an error at calls of every function of the loop, one in each run; about four minutes
 	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py
 
 mutate: $(READY) ## change the code in 2,000 places, one at a time, and report where no test notices; takes up to three hours

@@ -115,7 +115,7 @@ class Cache:
             raise
 
     def _in_batches(self, kind: str, items: Iterable[T], store: Callable[[T], object]) -> None:
-        """Stores a list in batches, also in idle tables, so that no decision waits long for either."""
+        """Stores a list in batches, so that no decision waits long for the lock or for a table."""
         remaining = iter(items)
         while batch := tuple(islice(remaining, _BATCH)):
             with self._changing("watch", kind):

@@ -19,7 +19,7 @@ Filed = tuple[ClassIndex, EquivalenceClass]
 
 
 class UnschedulablePods(Heap):
-    """Pods by the length of their wait, and under the rules that rejected them.
+    """Pods sorted by the length of their wait, and filed under the rules that rejected them.
 
     Pods that a rule rejected as unresolvable are filed apart, because no pod that leaves a node can help them.
     """
