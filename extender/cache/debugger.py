@@ -1,20 +1,19 @@
-"""Looks at the cache from outside (upstream backend/cache/debugger).
+"""Comparison and dump of the cache (upstream backend/cache/debugger).
 
-`Comparer` holds the cache against a fresh list and every table against one made anew, and puts right what differs;
-`dump` writes down all that the cache counts.
+`Comparer` compares the cache with a fresh list of every kind, and each table with a new one, and corrects what differs.
+`dump` returns all nodes and pods of the cache. Upstream's comparer looks at the names of nodes and pods only.
 
-kube-scheduler has such a comparer for nodes and pods; this one looks at every kind and at every number.
+A change that is on its way is not a difference. Resource versions of a kind can be compared (KEP-5504), and a watch
+delivers changes in their order. An object that differs from the list counts as a difference only
 
-What is merely under way is no difference. Resource versions of a kind are comparable (KEP-5504) and a watch tells of
-changes in their order. So an object that the cache has otherwise than the list counts only
-- once the watch has told of something as new as the listed object, for then it should have told of that too, and
-- if the cache has not been told of the object since the comparison began.
-A list does not say when an object was deleted. One that is held but not listed counts once the watch is as far as the
-list itself; as a quiet kind gets there by bookmarks alone, which come once a minute or more rarely, it counts too when
-the watch has not told of it within 20 s. An object that is listed and that the watch has not delivered by then is
-undecided: the watch is distrusted, and the kind is listed again.
-A pod whose bind is under way (ASSUMED) is not looked at, and one whose bind has ended (FINISHED) may still be listed
-without a node.
+- after the watch has delivered something as new as the listed object, because it should have delivered that too, and
+- if the API server has not reported the object since the comparison began.
+
+A list does not show when an object was deleted. An object that is cached but not listed counts once the watch has
+reached the version of the list. Watches of a quiet kind reach it by bookmarks, which may take minutes, so it counts too
+if the watch has not reported it within 20 s. An object that is listed and not delivered by then is undecided: the watch
+is distrusted, and the kind is listed again. A pod that is being bound (ASSUMED) is not compared, and one whose bind has
+finished (FINISHED) may still be listed without a node.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _MOST_PER_TABLE = 100
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """A difference that was found, and is put right. `kind` Table: a count in a table, which is no longer used."""
+    """A difference, which is corrected. A table that differs has the kind Table, and is discarded."""
 
     kind: str
     key: str
@@ -55,9 +54,9 @@ class Report:
     """The result of one comparison.
 
     Attributes:
-        compared: how many objects of each kind are listed; under Table: how many tables.
+        compared: the number of listed objects by kind, and of tables under Table.
         undecided: listed objects that the watch had not delivered after 20 s; their kind is listed again.
-        unlisted: why a kind could not be listed, by kind.
+        unlisted: the reason why a kind could not be listed, by kind.
     """
 
     compared: dict[str, int] = field(default_factory=dict)
@@ -68,7 +67,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """An object that is not as listed, unless something is under way. `version`: where the watch must be to tell."""
+    """An object that differs from the list, unless a change of it is on its way.
+
+    Attributes:
+        version: the version that the watch has to reach to decide that.
+    """
 
     reference: Reference
     key: str
@@ -82,27 +85,30 @@ class _Suspect:
 
 
 class Comparer:
-    """Compares, and puts right; one comparison at a time.
+    """Compares the cache and corrects it, one comparison at a time.
 
     Args:
-        pause: sleeps for so many seconds; returns True, perhaps sooner, when the process is to end.
+        pause: sleeps for a number of seconds; returns True, perhaps earlier, if the process is ending.
     """
 
     def __init__(
         self, cache: Cache, lister: Lister[Object], telemetry: Telemetry, pause: Callable[[float], object]
     ) -> None:
-        self._cache, self._lister, self._telemetry, self._pause = cache, lister, telemetry, pause
+        self._cache = cache
+        self._lister = lister
+        self._telemetry = telemetry
+        self._pause = pause
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
-        """Compares everything. Never raises what a list or a broken table may raise."""
+        """Compares everything. Errors of a list or of a broken table go into the report."""
         report = Report()
         with self._one_at_a_time:
             for kind in self._lister.kinds():
                 self._compare_kind(kind, report)
             self._compare_tables(report)
-        for found in report.differences:
-            self._telemetry.cache_differed(found.kind, found.key, found.how)
+        for difference in report.differences:
+            self._telemetry.cache_differed(difference.kind, difference.key, difference.how)
         return report
 
     # ---- objects
@@ -116,10 +122,10 @@ class Comparer:
             return
         report.compared[kind] = len(objects)
         decided, undecided = self._decided(list(self._suspects(kind, version, objects)), begin)
-        found = [suspect.difference for suspect in decided if self._put_right(suspect, begin)]
-        if wrong := len(found) + len(undecided):
-            self._lister.relist(kind, f"a list shows {wrong} objects otherwise than the cache has them")
-        report.differences += found
+        corrected = [suspect.difference for suspect in decided if self._correct(suspect, begin)]
+        if number := len(corrected) + len(undecided):
+            self._lister.relist(kind, f"the cache differs from a list in {number} objects")
+        report.differences += corrected
         report.undecided += [suspect.difference for suspect in undecided]
 
     def _suspects(self, kind: str, version: str, objects: Sequence[Object]) -> Iterator[_Suspect]:
@@ -128,88 +134,89 @@ class Comparer:
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Returns the suspects that the watch should have told of, and those that are undecided."""
+        """Returns the suspects that are differences, and those that are undecided."""
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
-            # The watch first: what it tells between the two questions is known to the cache then.
-            told = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
-            decided += compress(suspects, told)
-            suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
-            suspects = [one for one in suspects if not self._cache.reported_since(begin, one.reference)]
+            # Ask the watch first: what it delivers between the two questions is in the cache at the second.
+            delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
+            decided += compress(suspects, delivered)
+            suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]
+            suspects = [suspect for suspect in suspects if not self._cache.reported_since(begin, suspect.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
-                return decided, []  # nothing is left, or the process is about to end
+                return decided, []  # all are decided, or the process is ending
         gone = [suspect for suspect in suspects if suspect.listed is None]
         return decided + gone, [suspect for suspect in suspects if suspect.listed is not None]
 
-    def _put_right(self, suspect: _Suspect, begin: int) -> bool:
+    def _correct(self, suspect: _Suspect, begin: int) -> bool:
         try:
             listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
             return self._cache.correct(suspect.reference, listed, begin)
         except MalformedInput:
-            return False  # The watch has told of it, and the cache does without it, on purpose.
+            return False  # the watch has delivered it, and the cache leaves it out on purpose
 
     # ---- tables
 
     def _compare_tables(self, report: Report) -> None:
-        def is_right(held: Table, fresh: Table) -> bool:
-            found = list(_table_differences(held, fresh))
-            report.differences += found
-            return not found
+        def is_right(table: Table, fresh: Table) -> bool:
+            table_differences = list(_table_differences(table, fresh))
+            report.differences += table_differences
+            return not table_differences
 
         report.compared[TABLE] = self._cache.check_tables(is_right, lambda: self._pause(_BREATH_SECONDS))
 
 
 def _suspect_objects(
-    kind: str, held: Mapping[str, Object], version: str, objects: Sequence[Object]
+    kind: str, cached: Mapping[str, Object], version: str, objects: Sequence[Object]
 ) -> Iterator[_Suspect]:
     listed = {obj.key: obj for obj in objects}
-    for key in held.keys() - listed.keys():
-        yield _Suspect((kind, key), key, None, version, "is held, but not listed")
+    for key in cached.keys() - listed.keys():
+        yield _Suspect((kind, key), key, None, version, "is cached, but not listed")
     for key, obj in listed.items():
-        if held.get(key) != obj:
-            yield _Suspect((kind, key), key, obj, obj.metadata.resource_version, _how(held.get(key), obj))
+        if cached.get(key) != obj:
+            yield _Suspect((kind, key), key, obj, obj.metadata.resource_version, _difference(cached.get(key), obj))
 
 
-def _suspect_pods(held: Mapping[str, CachedPod], version: str, pods: Sequence[Pod]) -> Iterator[_Suspect]:
+def _suspect_pods(cached: Mapping[str, CachedPod], version: str, pods: Sequence[Pod]) -> Iterator[_Suspect]:
     listed = {pod.uid: pod for pod in pods if not pod.finished}
-    for uid, has in held.items():
-        if uid not in listed and has.state is not PodState.ASSUMED:
-            yield _Suspect((POD, uid), has.pod.key if has.pod else uid, None, version, "is held, but not listed")
+    for uid, entry in cached.items():
+        if uid not in listed and entry.state is not PodState.ASSUMED:
+            yield _Suspect((POD, uid), entry.pod.key if entry.pod else uid, None, version, "is cached, but not listed")
     for uid, pod in listed.items():
-        how = _pod_differs(held.get(uid), pod)
-        if how:
+        how = _pod_difference(cached.get(uid), pod)
+        if how is not None:
             yield _Suspect((POD, uid), pod.key, pod, pod.metadata.resource_version, how)
 
 
-def _pod_differs(has: CachedPod | None, pod: Pod) -> str:
-    """Returns the difference between the held pod and the listed one; "" for none, or while nobody can tell."""
-    if has is not None and has.state is PodState.ASSUMED:
-        return ""
-    if has is None or has.pod != pod:
-        return _how(has.pod if has else None, pod)
-    if not has.findable:
-        return "is held, but not found by its name"
-    if has.node_name != pod.node_name and (pod.node_name or has.state is PodState.ADDED):
-        return f"counts on node {has.node_name or '(none)'}, but is listed on {pod.node_name or '(none)'}"
-    return ""
+def _pod_difference(entry: CachedPod | None, pod: Pod) -> str | None:
+    """Returns how the cached pod differs from the listed one; None if it does not, or is being bound."""
+    if entry is not None and entry.state is PodState.ASSUMED:
+        return None
+    if entry is None or entry.pod != pod:
+        return _difference(entry.pod if entry else None, pod)
+    if not entry.findable:
+        return "is cached, but not found by its name"
+    if entry.node_name != pod.node_name and (pod.node_name or entry.state is PodState.ADDED):
+        return f"is placed on node {entry.node_name or '(none)'}, but listed on {pod.node_name or '(none)'}"
+    return None
 
 
-def _how(held: Object | None, listed: Object) -> str:
-    if held is None:
-        return "is listed, but not held"
-    if held.uid != listed.uid:
-        return f"is held with UID {held.uid}, but listed with {listed.uid}"
-    mine, other = held.metadata.resource_version, listed.metadata.resource_version
-    if mine == other:
-        return f"is held with other contents than listed at version {other}"
-    return f"is held at version {mine}, but listed at {other}"
+def _difference(cached: Object | None, listed: Object) -> str:
+    if cached is None:
+        return "is listed, but not cached"
+    if cached.uid != listed.uid:
+        return f"is cached with UID {cached.uid}, but listed with {listed.uid}"
+    cached_version, listed_version = cached.metadata.resource_version, listed.metadata.resource_version
+    if cached_version == listed_version:
+        return f"is cached and listed at version {listed_version}, with different contents"
+    return f"is cached at version {cached_version}, but listed at {listed_version}"
 
 
-def _table_differences(held: Table, fresh: Table) -> Iterator[CacheDifference]:
+def _table_differences(table: Table, fresh: Table) -> Iterator[CacheDifference]:
     try:
-        for found in islice(differences(held, fresh), _MOST_PER_TABLE):
-            yield CacheDifference(TABLE, found.where, f"{found.what} is {found.actual}, not {found.expected}")
-    except Exception as error:  # whatever a table raises whose parts do not fit together
+        for difference in islice(differences(table, fresh), _MOST_PER_TABLE):
+            how = f"{difference.what} is {difference.actual}, expected {difference.expected}"
+            yield CacheDifference(TABLE, difference.where, how)
+    except Exception as error:  # reading a table whose parts do not fit together may raise anything
         yield CacheDifference(TABLE, "", f"cannot be read: {error!r}")
 
 
@@ -218,7 +225,7 @@ class DumpedNode:
     """A node as a table has it: cpu in milli, memory and storage in bytes, everything else in units.
 
     Attributes:
-        known: False where only pods on it are.
+        known: False if the cache has pods on it, but not the node.
     """
 
     name: str
@@ -229,7 +236,7 @@ class DumpedNode:
 
 @dataclass(frozen=True, slots=True)
 class DumpedPod:
-    """A pod: where it counts ("" nowhere), and how sure that is; nothing of what it contains."""
+    """A pod, its node ("" for none) and the state of its place, without its contents."""
 
     key: str
     uid: str
@@ -239,7 +246,7 @@ class DumpedPod:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The cache at one moment, save that pods may be a moment newer than nodes."""
+    """The cache at one moment, except that pods may be a moment newer than nodes."""
 
     nodes: list[DumpedNode]
     pods: list[DumpedPod]
@@ -247,13 +254,13 @@ class Dump:
 
 
 def dump(cache: Cache) -> Dump:
-    """The nodes with their sums, the pods with their places, the nominated pods by node."""
+    """Returns the nodes with their sums, the pods with their places, and the nominated pods by node."""
     with cache.snapshot("dump") as table:
         nodes = [_node(table, name) for name in sorted(table.nodes.row_of)]
         nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}
     pods = [
-        DumpedPod(held.pod.key if held.pod else "", uid, held.node_name, _state(held.state))
-        for uid, held in cache.pods().items()
+        DumpedPod(entry.pod.key if entry.pod else "", uid, entry.node_name, _state(entry.state))
+        for uid, entry in cache.pods().items()
     ]
     return Dump(nodes, sorted(pods, key=lambda pod: (pod.key, pod.uid)), nominated)
 

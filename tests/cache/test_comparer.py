@@ -1,4 +1,4 @@
-"""The comparer finds what is wrong with the cache and puts it right, and takes nothing for wrong that is under way."""
+"""The comparer finds and corrects what is wrong in the cache; a change on its way is not wrong."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(cluster: WatchedCluster) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(randoms)
-def test_nothing_is_found_while_binds_and_events_go_on(random: Random) -> None:
+def test_changes_on_their_way_are_no_differences(random: Random) -> None:
     cluster = WatchedCluster(random)
     for _ in range(4):
         cluster.live(random.randrange(40))
@@ -144,7 +144,7 @@ WRONG_OBJECTS = [
 @pytest.mark.parametrize(("damage", "kind", "key"), WRONG_OBJECTS)
 @settings(max_examples=15, deadline=None)
 @given(random=randoms)
-def test_a_wrong_object_is_found_and_put_right(
+def test_a_wrong_object_is_found_and_corrected(
     damage: Callable[[Cache], None], kind: str, key: str, random: Random
 ) -> None:
     cluster = WatchedCluster(random)
@@ -279,15 +279,15 @@ WRONG_TABLES = [
     pytest.param(miscount_a_port, "port is", id="ports"),
     pytest.param(move_a_node_to_another_zone, "label topology.kubernetes.io/zone is nowhere", id="domains"),
     pytest.param(lose_taints, "taints is", id="taints"),
-    pytest.param(hide_a_node, "presence is False, not True", id="presence"),
+    pytest.param(hide_a_node, "presence is False, expected True", id="presence"),
     pytest.param(miscount_an_answer, "pods found by", id="a standing answer"),
     pytest.param(miscount_a_total, "total is", id="its total"),
     pytest.param(miscount_terms, "Effect", id="a standing answer about terms"),
-    pytest.param(move_a_pod, "node is n1, not n0", id="the node of a pod"),
-    pytest.param(change_a_priority, "priority is 1, not 0", id="the priority of a pod"),
+    pytest.param(move_a_pod, "node is n1, expected n0", id="the node of a pod"),
+    pytest.param(change_a_priority, "priority is 1, expected 0", id="the priority of a pod"),
     pytest.param(forget_a_nomination, "nominated pods is", id="a nomination"),
     pytest.param(forget_an_object, "object is None", id="an object of another kind"),
-    pytest.param(forget_a_pod, "pod is None, not there", id="a pod"),
+    pytest.param(forget_a_pod, "pod is None, expected there", id="a pod"),
     pytest.param(tear_it_apart, "cannot be read: IndexError", id="parts that do not fit together"),
 ]
 
@@ -295,7 +295,7 @@ WRONG_TABLES = [
 @pytest.mark.parametrize(("damage", "how"), WRONG_TABLES)
 @settings(max_examples=10, deadline=None)
 @given(random=randoms)
-def test_a_wrong_table_is_found_and_used_no_more(damage: Callable[[Table], None], how: str, random: Random) -> None:
+def test_a_wrong_table_is_found_and_discarded(damage: Callable[[Table], None], how: str, random: Random) -> None:
     cluster = WatchedCluster(random)
     cluster.live(random.randrange(30))
     cluster.deliver_all()
@@ -312,7 +312,7 @@ def test_a_wrong_table_is_found_and_used_no_more(damage: Callable[[Table], None]
     assert compare(cluster).differences == []
 
 
-def test_a_table_that_cannot_take_the_next_event_is_found_too() -> None:
+def test_a_table_that_cannot_take_in_the_next_event_is_discarded() -> None:
     cluster = WatchedCluster(Random(1))
     ask(cluster)
     with cluster.cache.snapshot("damage") as damaged:
@@ -326,12 +326,12 @@ def test_a_table_that_cannot_take_the_next_event_is_found_too() -> None:
 # ---- what can be said, and what not
 
 
-def test_a_watch_that_is_behind_is_distrusted_and_not_blamed_on_the_cache() -> None:
+def test_a_watch_that_is_behind_is_distrusted_without_a_difference() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.put("Node", make_node("new").obj())
     report = compare_in_peace(cluster)
     assert report.differences == []
-    assert report.undecided == [CacheDifference("Node", "new", "is listed, but not held")]
+    assert report.undecided == [CacheDifference("Node", "new", "is listed, but not cached")]
     assert cluster.relisted == ["Node"]
 
 
@@ -342,7 +342,7 @@ def test_a_watch_that_catches_up_with_the_list_is_trusted() -> None:
     assert (report.differences, report.undecided, cluster.relisted) == ([], [], [])
 
 
-def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:
+def test_a_pod_that_is_being_bound_is_not_compared() -> None:
     cluster = WatchedCluster(Random(1))
     waits = cluster.objects["Pod", "default/waits"]
     info = cluster.cache.find_pod(waits.uid, waits.key)
@@ -356,7 +356,7 @@ def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:
     assert placement.node_name == "n2"
 
 
-def test_the_end_of_the_process_ends_the_waiting_and_decides_nothing() -> None:
+def test_a_comparison_ends_without_a_decision_when_the_process_ends() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.remove("Pod", "default/fixed")
     pauses: list[float] = []
@@ -370,7 +370,7 @@ def test_the_end_of_the_process_ends_the_waiting_and_decides_nothing() -> None:
     assert cluster.relisted == []
 
 
-def test_a_kind_that_cannot_be_listed_is_told_of_and_the_others_are_compared() -> None:
+def test_a_kind_that_cannot_be_listed_is_reported_and_the_others_are_compared() -> None:
     cluster = WatchedCluster(Random(1))
 
     class Partly(Still):
@@ -385,14 +385,14 @@ def test_a_kind_that_cannot_be_listed_is_told_of_and_the_others_are_compared() -
     assert report.differences == []
 
 
-def test_an_object_that_makes_no_sense_is_missing_on_purpose() -> None:
+def test_an_object_that_cannot_be_read_is_not_a_difference() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.put("Pod", make_pod("bad").req(cpu="1Gx").node("n0").obj())
     cluster.deliver_all()
     assert compare(cluster).differences == []
 
 
-def test_comparing_again_and_again_makes_no_more_tables() -> None:
+def test_repeated_comparisons_do_not_add_tables() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.cache.refresh(3)
     for _ in range(5):
@@ -400,7 +400,7 @@ def test_comparing_again_and_again_makes_no_more_tables() -> None:
     assert len(cluster.cache._tables) == 3
 
 
-def test_a_check_that_fails_keeps_neither_the_table_it_was_at_nor_its_own() -> None:
+def test_a_comparison_that_raises_discards_both_of_its_tables() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.cache.refresh(3)
 
@@ -413,7 +413,7 @@ def test_a_check_that_fails_keeps_neither_the_table_it_was_at_nor_its_own() -> N
     assert cluster.cache.check_tables(lambda _table, _fresh: True, lambda: None) == 2
 
 
-def test_a_check_that_ends_while_its_table_is_filled_keeps_the_others() -> None:
+def test_a_comparison_that_raises_while_it_fills_its_table_keeps_the_others() -> None:
     cluster = WatchedCluster(Random(1))
     for number in range(100):
         cluster.put("Node", make_node(f"more-{number}").obj())
@@ -429,8 +429,8 @@ def test_a_check_that_ends_while_its_table_is_filled_keeps_the_others() -> None:
     assert cluster.cache.check_tables(lambda _table, _fresh: True, lambda: None) == 3
 
 
-def test_a_table_that_makes_way_is_gone_at_once() -> None:
-    """Full collections of garbage are as good as never made, so what stands in a circle would stay."""
+def test_a_replaced_table_is_freed_at_once() -> None:
+    """Full garbage collections rarely run, so a table in a reference cycle would stay."""
     cluster = WatchedCluster(Random(1))
     with cluster.cache.snapshot("test") as table:
         table.reader(Devices)  # refers to the table

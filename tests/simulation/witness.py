@@ -103,7 +103,7 @@ class Alarm:
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         """An object that is gone, and the watch does not say so for ten seconds, the comparer may well take away."""
-        if self.judge.lenient or self.judge.silent or (how == "is held, but not listed" and not self.judge.at_peace):
+        if self.judge.lenient or self.judge.silent or (how == "is cached, but not listed" and not self.judge.at_peace):
             return
         self.simulation.fail(f"the cache differs: {kind} {key} {how}")
 

@@ -102,7 +102,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.watch_event("pods", "ADDED")
     metrics.relisted("pods")
     metrics.unreadable("Pod", "default/p", "'1Gx' is not a quantity")
-    metrics.cache_differed("Pod", "default/p", "is listed, but not held")
+    metrics.cache_differed("Pod", "default/p", "is listed, but not cached")
     metrics.rule_failed("rules:on_ssd")
     metrics.policy_reloaded(succeeded=False)
     metrics.write_dropped("events")

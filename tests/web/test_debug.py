@@ -36,7 +36,7 @@ class Asked:
 
     def compare(self) -> Report:
         self.done.append("compare")
-        return Report({"Pod": 3, "Table": 2}, [CacheDifference("Pod", "default/p", "is listed, but not held")])
+        return Report({"Pod": 3, "Table": 2}, [CacheDifference("Pod", "default/p", "is listed, but not cached")])
 
     def dump(self) -> dict[str, list[str]]:
         self.done.append("dump")
@@ -72,7 +72,7 @@ def test_a_comparison_is_answered_with_what_it_found() -> None:
     assert answer.content_type == "application/json"
     assert answer.json == {
         "compared": {"Pod": 3, "Table": 2},
-        "differences": [{"kind": "Pod", "key": "default/p", "how": "is listed, but not held"}],
+        "differences": [{"kind": "Pod", "key": "default/p", "how": "is listed, but not cached"}],
         "undecided": [],
         "unlisted": {},
     }
