@@ -164,12 +164,12 @@ def test_a_wrong_object_is_found_and_corrected(
 @pytest.mark.parametrize(
     ("damage", "how"),
     [
-        pytest.param(mistake_a_place, "counts on node n2, but is listed on n0", id="another node"),
-        pytest.param(lose_a_place, "counts on node (none), but is listed on n0", id="no node"),
-        pytest.param(place_a_pod_that_waits, "counts on node n1, but is listed on (none)", id="a node too many"),
+        pytest.param(mistake_a_place, "is placed on node n2, but listed on n0", id="another node"),
+        pytest.param(lose_a_place, "is placed on node (none), but listed on n0", id="no node"),
+        pytest.param(place_a_pod_that_waits, "is placed on node n1, but listed on (none)", id="a node too many"),
     ],
 )
-def test_a_difference_names_the_node_that_counts_and_the_one_that_is_listed(
+def test_a_difference_names_the_node_in_the_cache_and_the_one_in_the_list(
     damage: Callable[[Cache], None], how: str
 ) -> None:
     cluster = WatchedCluster(Random(1))

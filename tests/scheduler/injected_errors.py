@@ -386,4 +386,4 @@ def _table_faults(world: Process) -> Iterator[str]:
         for difference in differences(held, expected):
             if difference.what == "object" and difference.where.startswith("pod "):
                 continue  # a PodInfo equals only itself, and pods are compared above
-            yield f"{difference.what} of {difference.where} is {difference.held}, expected {difference.fresh}"
+            yield f"{difference.what} of {difference.where} is {difference.actual}, expected {difference.expected}"
