@@ -266,9 +266,7 @@ class SchedulingCycle:
         return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)
 
     def _failure(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
-        failure = self._preempt(pod, table, fit)
-        idle = idle_claim(pod, table, fit)
-        return failure if idle is None else replace(failure, idle_claim=idle)
+        return replace(self._preempt(pod, table, fit), idle_claim=idle_claim(pod, table, fit))
 
     def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
         message = fit_message(fit)

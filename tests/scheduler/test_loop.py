@@ -169,6 +169,7 @@ def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_tells() -> No
     world.faults = [OutcomeUnknown("no answer")]
     world.settle()
     assert [placed.node_name for placed in world.cache.overview().assumed] == ["n1"]
+    assert (world.telemetry.binds, world.telemetry.results) == (["unknown"], ["error"])
     world.put(pod("p").node("n1"))
     world.settle()
     assert world.cache.overview().assumed == []

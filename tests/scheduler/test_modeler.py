@@ -36,6 +36,7 @@ def only(world: World, section: str) -> PodView:
 def test_a_pod_on_its_way_from_the_queue_to_its_node() -> None:
     world = World(node("n", cpu="1"), pod("p").priority(7))
     assert sections(world) == {"active": ["p"]}
+    assert (only(world, "active").node, only(world, "active").nominated_node) == ("", "")
     world.clock.advance(3)
     assert (only(world, "active").since_seconds, only(world, "active").priority) == (3.0, 7)
     world.attempt()

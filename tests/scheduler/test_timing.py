@@ -58,6 +58,15 @@ def decide(*requests: str) -> tuple[Told, list[Chosen | Failure]]:
     return told, [cycle.schedule_pod(pod, table) for pod in pods]
 
 
+def test_a_timed_decision_leaves_room_for_a_nominated_pod() -> None:
+    nominated = make_pod("nominated").req(cpu="4").priority(9).nominated("n1").obj()
+    nodes = [make_node(name).allocatable(cpu="4", memory="8Gi", pods="10").obj() for name in ("n1", "n2")]
+    cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), timer=ProfileTimer(ManualClock(), Told()))
+    decided = cycle.schedule_pod(pod_info(make_pod("p").req(cpu="1").obj()), table_of(*nodes, nominated))
+    assert isinstance(decided, Chosen)
+    assert decided.node_name == "n2"
+
+
 def test_one_of_a_hundred_is_timed() -> None:
     told, _ = decide(*(f"{1000 + i}m" for i in range(2 * EVERY + 1)))
     assert told.points.count(("Filter", "Success")) == 3

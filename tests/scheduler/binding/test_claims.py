@@ -423,6 +423,18 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     assert world.conditions[-1][2] == "device binding failed: claim=c"
 
 
+def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_its_own() -> None:
+    world = world_of(wanted("c"), pod("p", "c"), devices=(ATTACHED,))
+    world.settle()
+    own = claim(world)
+    world.put_object(replace(own, metadata=replace(own.metadata, uid="another")))
+    world.watch()
+    world.waiting.poll()
+    world.binders.work()
+    assert world.cache.overview().assumed == []
+    assert world.conditions[-1][2] == "claim c does not exist any more"
+
+
 @pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
 @pytest.mark.parametrize(
     ("claims", "waiting", "device"),
