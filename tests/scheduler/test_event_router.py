@@ -7,19 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from extender import Node, Pod, predicate
 from extender.framework.events.cluster_events import Change
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
-from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.users import PredicateFunction, RaisedFailures
 from extender.policy.policy import provider
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
-from extender.scheduler.event_router import free_on
+from extender.scheduler.event_router import EventRouter, free_on
 from extender.table import PodInfo, Table
 from tests.builders import ZONE, Builder, make_device_class, make_node, make_resource_slice
 from tests.builders.storage import make_pv
@@ -68,6 +69,23 @@ def test_changes_and_their_events(
     world.put(after)
     world.watch()
     assert moved == events
+
+
+def test_an_object_that_is_delivered_again_is_no_event_unless_its_contents_differ(moved: list[str]) -> None:
+    world = World()
+    router = EventRouter(world.cache, world.queue, [NAME])
+    known = KINDS["PersistentVolume"].type(metadata=ObjectMeta(name="v", uid="v", resource_version="7"))
+    router.changed("PersistentVolume", known, structs.replace(known))
+    assert moved == []
+    router.changed(
+        "PersistentVolume", known, structs.replace(known, metadata=structs.replace(known.metadata, labels={"a": "b"}))
+    )
+    router.changed(
+        "PersistentVolume",
+        known,
+        structs.replace(known, metadata=structs.replace(known.metadata, resource_version="8")),
+    )
+    assert moved == ["PersistentVolumeUpdate"] * 2
 
 
 def test_a_pod_leaves_its_node(moved: list[str]) -> None:

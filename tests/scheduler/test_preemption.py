@@ -12,7 +12,9 @@ import pytest
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
 from extender.queue.queued_pod import Tier
+from extender.scheduler.preemption import EvictionsInProgress
 from extender.scheduler.scheduling_cycle import Failure
+from extender.table import PodInfo
 from tests.builders import make_claim, make_device_class, make_request, make_resource_slice
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import NAME, World
@@ -62,6 +64,22 @@ def test_the_preemptor_is_not_tried_before_its_victims_are_evicted(world: World)
     world.delete("Pod", "default/victim")
     world.pass_time(3)
     assert world.node_of("p") == "n1"
+
+
+def test_a_preemptor_is_admitted_once_its_last_victim_leaves() -> None:
+    victim = pod("victim").node("n1")
+    world = World(node("n1"), victim, pod("p").priority(10))
+    preemptor, evicted_last = PodInfo(world.pod("p")), PodInfo(world.pod("victim"))
+    evictions = EvictionsInProgress(world.cache)
+    evictions.begin(preemptor, "n1")
+    evictions.begin_last(preemptor, evicted_last)
+    assert not evictions.admits(preemptor)
+    world.put(victim.deleted())
+    world.watch()
+    assert evictions.admits(preemptor)
+    world.delete("Pod", "default/victim")
+    world.watch()
+    assert evictions.admits(preemptor)
 
 
 def test_a_victim_that_is_gone_before_it_is_evicted_has_left_in_silence(world: World) -> None:
