@@ -82,6 +82,16 @@ def test_a_preemptor_is_admitted_once_its_last_victim_leaves() -> None:
     assert evictions.admits(preemptor)
 
 
+def test_pods_that_wait_for_evictions_are_tried_though_the_preemptor_begins_again_meanwhile() -> None:
+    world = World(node("n1"), pod("p").priority(10), pod("other").priority(10))
+    preemptor, other = PodInfo(world.pod("p")), PodInfo(world.pod("other"))
+    evictions = EvictionsInProgress(world.cache)
+    evictions.begin(preemptor, "n1")
+    assert evictions.hold_back(other, "n1")
+    evictions.begin(preemptor, "n1")
+    assert evictions.end(preemptor) == {other.uid}
+
+
 def test_a_victim_that_is_gone_before_it_is_evicted_has_left_in_silence(world: World) -> None:
     world.attempt()
     world.delete("Pod", "default/victim")

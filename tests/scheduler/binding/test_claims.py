@@ -286,6 +286,18 @@ def test_a_binding_that_expires_keeps_no_claim_of_a_pod_that_waits() -> None:
     assert standing(world) == ([], [])
 
 
+def test_a_claim_that_a_template_made_for_a_waiting_pod_is_released_and_not_deleted() -> None:
+    kept = allocated("c", "gpu-0", "n1", "p")
+    controller = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}
+    kept["metadata"]["ownerReferences"] = [controller]
+    world = world_of(kept, pod("p", "c"))
+    world.put(CORDONED)
+    world.watch()
+    world.leftovers.release_kept()
+    world.leftovers.release_kept()
+    assert standing(world) == ([], [])
+
+
 def test_a_failing_binding_releases_what_an_attempt_before_has_left() -> None:
     world = world_of(allocated("c", "gpu-0", "n1", "p"), pod("p", "c"))
     world.faults = [Refused("no", 403)]
