@@ -67,14 +67,14 @@ class PluginScore:
 class Decision:
     """The engine's decision about one pod over all nodes of a cluster.
 
-    It holds the engine's arrays; names and dictionaries are built when they are first read. A decision over thousands
-    of nodes therefore costs no more than the engine's own work.
+    It holds the engine's arrays; names and dictionaries are built when they are first read. So a decision over
+    thousands of nodes costs only the engine's own work.
 
     Attributes:
         pod: the pod, as if it were on no node yet.
         preemption: if no node is feasible, what preemption would do: `candidates` (node -> victims, the most important
-            first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason` why there
-            is none. None if a node is feasible.
+            first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason`. None
+            if a node is feasible.
         message: the verdict as the scheduler writes it into the pod's condition.
     """
 
@@ -192,7 +192,7 @@ class Engine:
     A pod that is on a node is judged as if it were not. Every method that decides raises:
         MalformedCluster: the pod has a malformed quantity.
         RuleFailed: a user's rule raised.
-        DeadlineExceeded: the limit is over.
+        DeadlineExceeded: the limit has passed.
     """
 
     def __init__(self, table: Table, profiles: Profiles, limit: DecisionLimit | None = None) -> None:
@@ -252,7 +252,7 @@ class Engine:
         return [predicate.name for predicate in self.profiles.of(self._waiting(pod).pod).predicates]
 
     def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
-        """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if there are none."""
+        """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if the plugin has none."""
         info = self._waiting(pod)
         with self._deciding(info):
             return details.detail(plugin, reason, info, self.table, self._rows(nodes))

@@ -227,7 +227,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns a thread that logs the start, because the API server may take a while to tell its version."""
+    """Returns a thread that logs the start, because the API server may take a while to answer."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))

@@ -1,4 +1,7 @@
-"""The pages of a running process: a copy of its cache that follows it, and is asked in its stead."""
+"""Pages and simulations about a running process, answered from a copy of its cache.
+
+`CacheFollower` keeps the copy up to date. The other functions make the pages of `extender view`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def live_pages(
 ) -> Mapping[str, Page]:
     """Returns the pages about the cache, judged by `profiles`.
 
-    `waiting_for`: what must be there before, None if it is; `limit`: of each decision about a pod.
+    Args:
+        waiting_for: returns what the process is still waiting for; None if it is ready.
+        limit: of each decision about a pod.
     """
     follower = CacheFollower(cache, profiles, limit)
 
@@ -69,17 +74,18 @@ def live_pages(
 def simulation_handler(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Handler:
-    """Returns what answers POST /simulate from a copy of the cache; one question at a time."""
-    follower, asked = CacheFollower(cache, profiles, limit), threading.Lock()
+    """Returns the handler of POST /simulate, which answers one request at a time from a copy of the cache."""
+    follower = CacheFollower(cache, profiles, limit)
+    turn = threading.Lock()
 
     def answer(body: bytes) -> Answer:
         missing = waiting_for()
         if missing is not None:
             return error_answer(503, f"not ready: {missing}")
-        if not asked.acquire(blocking=False):
-            return error_answer(503, "another simulation is under way: ask again")
+        if not turn.acquire(blocking=False):
+            return error_answer(503, "another simulation is running; try again later")
         try:
-            found = answer_simulation(follower.look().state, body)
+            document = answer_simulation(follower.look().state, body)
         except (MalformedInput, ConfigurationError, UnknownNode) as error:
             return error_answer(400, str(error))
         except RuleFailed as error:
@@ -87,58 +93,61 @@ def simulation_handler(
         except DeadlineExceeded as error:
             return error_answer(503, str(error))
         finally:
-            asked.release()
-        return Answer(200, msgspec.json.encode(found) + b"\n")
+            turn.release()
+        return Answer(200, msgspec.json.encode(document) + b"\n")
 
     return answer
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
-    """Returns the configurations that every site can compare with."""
+    """Returns the configurations that every site offers for comparison."""
     return {name: Profiles([provider()], features) for name, provider in PROVIDERS.items()}
 
 
 class CacheFollower:
-    """A ClusterState that is brought up to date with a cache when it is asked for; for one thread at a time.
+    """A copy of a cache as a ClusterState, updated whenever it is read. One thread at a time may use it.
 
-    The cache's lock is held while the changes are read, never for an answer; and the table is this one's own, so that
-    nothing that a page supposes can reach a decision.
+    The cache's lock is held only while changes are read, not while a page is made. The copy has a separate table, so
+    nothing that a page supposes can affect the process's own decisions.
     """
 
     def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
-        self._cache, self._profiles, self._limit = cache, profiles, DecisionLimit(limit)
+        self._cache = cache
+        self._profiles = profiles
+        self._limit = DecisionLimit(limit)
         self._begin()
 
     def _begin(self) -> None:
-        self._cursor, self._late = BEGINNING, self._limit.unanswered
+        self._cursor = BEGINNING
+        self._unanswered = self._limit.unanswered
         self._state = ClusterState((), self._profiles, self._limit)
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
         """Returns the cluster as it is now."""
-        if self._limit.unanswered is not self._late:
-            self._begin()  # a rule may look at the table still
+        if self._limit.unanswered is not self._unanswered:
+            self._begin()  # a rule that was given up on may still be reading the old table
         updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()
         self._cursor = cursor
         for update in updates:
-            self._take_in(update)
+            self._apply(update)
         return Look(self._state, self._cursor, "live", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
 
-    def _take_in(self, update: Update) -> None:
+    def _apply(self, update: Update) -> None:
         kind, key, present = update
         if kind == POD:
-            self._take_in_pod(key, present)
+            self._apply_pod(key, present)
         elif isinstance(present, Object):
             self._state.add(present)
         else:
             self._state.remove(kind, key)
 
-    def _take_in_pod(self, uid: str, present: object) -> None:
-        before = self._infos.pop(uid, None)
-        if before is not None:
-            self._state.remove_pod(before)
+    def _apply_pod(self, uid: str, present: object) -> None:
+        previous = self._infos.pop(uid, None)
+        if previous is not None:
+            self._state.remove_pod(previous)
         if isinstance(present, PodPlacement):
             info, node = present.info, present.node_name
             present = info if info.pod.node_name == node else PodInfo(info.pod.placed_on(node))
@@ -148,34 +157,35 @@ class CacheFollower:
 
 
 def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
-    """Returns what shows the cluster; `source`: where it comes from, `unread`: what could not be read of it."""
+    """Returns a function that gives pages this cluster. `source` and `unread` are notes for people."""
     look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look
 
 
 def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
-    """Returns what shows the cluster before the step that is asked for, or after the last.
+    """Returns a function that gives pages the recorded cluster: before the requested step, or after the last.
 
     Args:
-        profiles: to judge by; None: those of the recording.
+        profiles: the rules to judge by; None for those of the recording.
 
     Raises:
-        MalformedCluster, OSError: it cannot be read.
+        MalformedCluster, OSError: the recording cannot be read.
         ConfigurationError: the recording names a rule that no installed package offers: give its policy.
     """
     recording = Recording.load(path)
     judged_by = profiles or Rules.of_recording(recording.header.settings).profiles
 
     @lru_cache(maxsize=_STEPS_KEPT)
-    def at(step: int) -> Look:
+    def look_before(step: int) -> Look:
         timeline = Timeline(recording, step)
         state = ClusterState(recording.objects(step), judged_by)
         moment = _time(recording.steps[min(step, timeline.steps - 1)].at) if timeline.steps else ""
         return Look(state, step, path.name, moment, (), timeline)
 
     def look(arguments: Arguments) -> Look:
-        last, given = len(recording.steps), arguments.get("step")
-        return at(last if given is None else position("step", given, last))
+        last = len(recording.steps)
+        argument = arguments.get("step")
+        return look_before(last if argument is None else position("step", argument, last))
 
     return look
 
@@ -184,11 +194,11 @@ def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], No
     """Serves the pages until the process is interrupted.
 
     Args:
-        choices: without others to compare with, those that every site has.
-        announce: told the address once somebody listens there.
+        choices: if they have no configurations to compare with, those that every site offers are added.
+        announce: called with the address once the server listens.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     site = Site(look, choices if choices.others else replace(choices, others=providers()))
     server = PageServer(LOOPBACK, port, site.pages())

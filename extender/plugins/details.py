@@ -35,7 +35,7 @@ _MOST_LISTED = 4
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Returns the numbers behind a plugin's `reason` on the nodes at `rows`, as one line; empty if it has none."""
+    """Returns the numbers behind a plugin's `reason` on these rows, as one line; empty if the plugin has none."""
     describe = _DETAILS.get(plugin)
     return describe(pod, table, rows, reason) if describe and len(rows) else ""
 

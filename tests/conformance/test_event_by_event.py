@@ -86,9 +86,9 @@ def read(case: Object) -> tuple[list[Known], Profiles | None]:
 
 def decide(state: ClusterState, table: Table, pod: Pod) -> object:
     """Returns what is decided, by the names of nodes and pods; an error as its text."""
-    state.table = table
+    state.engine.table = table
     try:
-        return told(state.decide(pod))
+        return told(state.engine.decide(pod))
     except ExtenderError as error:
         return str(error)
 

@@ -91,7 +91,7 @@ def _served(client: KubeClient) -> Iterator[Finding]:
         yield warn(
             "served-apis",
             f"the API server does not serve {', '.join(missing)}",
-            "the extender assumes that there are none; if pods need them, enable them (--runtime-config)",
+            "the extender assumes that no such objects exist; if pods need them, enable them (--runtime-config)",
         )
     else:
         yield ok("served-apis", f"the API server serves all {len(KINDS)} kinds that scheduling reads")

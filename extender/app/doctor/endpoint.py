@@ -39,11 +39,11 @@ class ExtenderCaller:
         self.close = self._pool.close
 
     def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if there is none."""
+        """Returns the status and the body of the answer. Raises ClusterError if none arrives."""
         return self.exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
 
     def exchange(self, request: Request) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if there is none."""
+        """Returns the status and the body of the answer. Raises ClusterError if none arrives."""
         with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
             body = response.read()
         return response.status, body

@@ -1,4 +1,4 @@
-"""What the answering commands share: where the cluster comes from, how answers are printed, and the exit statuses."""
+"""Shared by the answering commands: where the cluster comes from, how answers are printed, the exit statuses."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Source:
         return namespace_of(self.kubeconfig_file(), self.context) or "default"
 
     def kubeconfig_file(self) -> Path:
-        """Returns the kubeconfig of --kubeconfig, or kubectl's. Raises ConfigurationError: there is none."""
+        """Returns the kubeconfig of --kubeconfig, or kubectl's. Raises ConfigurationError: no such file exists."""
         path = kubeconfig_of(self.kubeconfig)
         if path is None:
             missing = os.environ.get("KUBECONFIG") or "~/.kube/config"

@@ -1,4 +1,4 @@
-"""The command `extender view`: pages about a snapshot, a live cluster or a recording, for a browser on this machine."""
+"""The command `extender view`: shows a snapshot, a live cluster or a recording in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     A file or directory; the live cluster of a context:
       extender view --cluster cluster.json.gz
       extender view --context production
-    Two policies side by side, for the pods that are pending:
+    Two policies side by side:
       extender view --cluster cluster.json.gz --policy now.yaml --with next.yaml
     A recording, with a slider through its steps:
       extender view --recording recording.jsonl.gz

@@ -56,7 +56,7 @@ class Store:
         self._renew = timedelta(days=renew_days)
 
     def authority(self, name: str, *, rotate: bool) -> list[Row]:
-        """Creates the authority if there is none. A rotation first publishes the next one, and then signs with it.
+        """Creates the authority if it does not exist. A rotation first publishes the next one, and then signs with it.
 
         NAME.crt holds all authorities that peers must trust, the signing one first.
         """
@@ -191,7 +191,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Returns the DNS names; the common name if there are none."""
+    """Returns the DNS names; the common name if the certificate has no DNS names."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         return tuple(extension.value.get_values_for_type(x509.DNSName))

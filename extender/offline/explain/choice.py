@@ -31,7 +31,7 @@ class Waterfall:
 
     Attributes:
         ties: the number of nodes with the highest total. The scheduler picks one of them at random.
-        runner_up: the best node with a lower total; empty if there is none.
+        runner_up: the best node with a lower total; empty if all have the same.
     """
 
     winner: str

@@ -65,7 +65,7 @@ class Explanation:
         pod: the pod as it was judged.
         decision: the engine's decision.
         notes: what to know first: gates, another scheduler, a nomination, defaults that were filled in.
-        is_excluded: True if no scheduler tries the pod at all, whatever the nodes; a note says why.
+        is_excluded: True if no scheduler tries the pod at all; a note says why.
         is_known: False if the nodes could not be read and nothing about the pod itself gives a verdict.
     """
 
@@ -107,7 +107,7 @@ class Explanation:
 
     @cached_property
     def preemption_decided_by(self) -> str:
-        """Why preemption chose its node over the others; empty if there was no choice."""
+        """The reason why preemption chose its node over the others; empty if there was no choice."""
         return decided_by(self.decision.preemption) if self.decision.preemption else ""
 
     def on_node(self, name: str) -> list[FilterVerdict]:
@@ -231,7 +231,7 @@ def totals(decision: Decision) -> dict[str, int]:
 
 
 def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
-    """Returns the candidates with their victims, the chosen node and why, or the reason why there is none."""
+    """Returns the candidates with their victims, the chosen node and why it was chosen, or why no node was."""
     result = decision.preemption
     candidates = result.candidates if result else {}
     return {

@@ -1,4 +1,4 @@
-"""Renders the templates: for a server, for a file, for a notebook."""
+"""Renders the templates as pages of a server, as files, and as parts of notebooks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SiteLinks(Links):
 
 
 def part(template: str, document: Mapping[str, Any], **context: Any) -> str:
-    """Returns the content of a page without style and links, for a notebook."""
+    """Returns the content of a page without style and links, as notebooks need it."""
     return _render("part.html", template, Links(), document, context)
 
 

@@ -28,7 +28,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Values of these fields are the API's words, product names, or numbers; all other text may name somebody.
+# Values of these fields are the API's words, product names, or numbers; all other text may be confidential.
 _KEPT_FIELDS = _words("""
     apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
     nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
@@ -130,7 +130,7 @@ class Redaction:
         return "__".join(part if _KEPT_VALUES.fullmatch(part) else self._hash(part) for part in parts)
 
     def _image(self, image: str) -> str:
-        """Returns the image's hash with its tag, for an image without one has the tag `latest`."""
+        """Returns the image's hash with its tag, because an image without a tag has the tag `latest`."""
         name, colon, tag = image.rpartition(":")
         return self._hash(image) if not colon or "/" in tag or "@" in name else f"{self._hash(name)}:{tag}"
 

@@ -1,4 +1,4 @@
-"""How many more pods of some templates fit, where, and what runs out first."""
+"""Counts how many more pods of some templates fit, where, and what runs out first."""
 
 from __future__ import annotations
 

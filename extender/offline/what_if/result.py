@@ -114,7 +114,7 @@ class SimulationResult:
         kept: pods that stay on a drained node because no PodDisruptionBudget allows their eviction -> the node.
         notes: what was filled in.
         before, after: the balance of the cluster.
-        zones: node -> zone, for the nodes in `placements`.
+        zones: node -> zone, of the nodes in `placements`.
     """
 
     placements: Sequence[Placement]

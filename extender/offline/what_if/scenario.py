@@ -176,7 +176,7 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
 
 
 def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
-    """Returns the pods of a workload, or one pod. Raises UnknownPod if there are none."""
+    """Returns the pods of a workload, or one pod. Raises UnknownPod if it has no pods."""
     namespace, *kind, name = target.split("/")
     if not kind:
         return [state.info(target)]

@@ -65,7 +65,7 @@ class Eviction:
 
 @dataclass(slots=True)
 class Log:
-    """What has happened so far.
+    """The events so far.
 
     Attributes:
         placements: by the pod's key, in order.

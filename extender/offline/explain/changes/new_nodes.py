@@ -55,8 +55,8 @@ def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Obj
 def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
     """Returns one pod of each DaemonSet that would run on this node, which is of a new type.
 
-    The scheduler's rules decide which these are: the DaemonSet controller goes by the same labels and taints. A pod for
-    which the node has no room is left out.
+    The scheduler's rules decide which these are, because the DaemonSet controller uses the same labels and taints. Pods
+    for which the node has no room are left out.
     """
     daemons: list[Pod] = []
     with ExitStack() as supposed:

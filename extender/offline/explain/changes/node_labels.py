@@ -163,7 +163,7 @@ def _without_demands(pod: Pod, drop: Unmet) -> Pod:
 
 
 def _selecting(pod: Pod, selector: dict[str, str], required: NodeSelector | None) -> Pod:
-    """Returns the pod with this nodeSelector and this required node affinity in place of its own."""
+    """Replaces the nodeSelector and the required node affinity of the pod."""
     affinity = pod.spec.affinity
     if required is not None or (affinity and affinity.node_affinity):
         affinity = affinity or Affinity()

@@ -1,4 +1,4 @@
-"""What a suggested change is, and the steps from which the search makes it."""
+"""A suggested change, and the steps from which the search makes it."""
 
 from __future__ import annotations
 
