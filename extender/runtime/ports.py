@@ -68,14 +68,14 @@ class Binding(NamedTuple):
 
 
 class Nominating(Enum):
-    """What happens to a pod's nomination, if it is not set to another node (upstream framework.NominatingInfo)."""
+    """A change of a nomination that names no node (upstream framework.NominatingInfo)."""
 
     KEEP = auto()
     CLEAR = auto()
 
 
 NominatedNode = str | Nominating
-"""The node to nominate a pod to, or what happens to its present nomination."""
+"""The node to nominate a pod to, or the change of its present nomination."""
 
 
 class Binder(Protocol):

@@ -200,7 +200,7 @@ class UnsettledWrites:
 
 
 class Evidence(Protocol):
-    """What the cache shows about the outcome of writes."""
+    """The evidence in the cache of the outcome of writes."""
 
     def nothing_waits(self) -> bool:
         """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""

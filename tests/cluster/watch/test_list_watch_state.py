@@ -83,7 +83,7 @@ def test_a_watch_that_ends_at_once_is_followed_by_a_pause() -> None:
             [ListWatchFailure.MALFORMED] * 2, List, id="a stream that breaks twice in one place is listed over"
         ),
         pytest.param([ListWatchFailure.EXPIRED], List, id="an expired version is listed over"),
-        pytest.param([ListWatchFailure.SINK], List, id="a sink that failed is told everything"),
+        pytest.param([ListWatchFailure.SINK], List, id="a sink that failed gets everything again"),
     ],
 )
 def test_a_failed_watch_is_followed_by_the_right_step(failures: list[ListWatchFailure], expected: type) -> None:

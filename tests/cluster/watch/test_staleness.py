@@ -1,4 +1,4 @@
-"""What shows that the cache is up to date with a kind, and as of when."""
+"""The signs that the cache is up to date with a kind, and as of when."""
 
 from __future__ import annotations
 
