@@ -37,7 +37,7 @@ def told(decisions: list[PastDecision]) -> list[tuple[str, str]]:
     return [(each.what, each.outcome) for each in decisions]
 
 
-def test_a_pods_decisions_are_told_in_their_order(tmp_path: Path) -> None:
+def test_a_pods_decisions_are_returned_in_their_order(tmp_path: Path) -> None:
     past = remembered(tmp_path / "recording", 1000)
     decisions = past.of("default/tolerates")
     assert [each.what for each in decisions] == ["filter", "prioritize", "bind"]
@@ -48,7 +48,7 @@ def test_a_pods_decisions_are_told_in_their_order(tmp_path: Path) -> None:
     assert any(each.what == "preempt" and each.victims for each in preempted)
 
 
-def test_of_a_filter_that_answers_one_node_it_is_told_which() -> None:
+def test_a_filter_that_answers_one_node_is_remembered_with_it() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 3600.0)
     request = decode_args(args(make_pod("web").obj(), names=["n1", "n2", "n3"]))
     past.called("filter", "decided", request, ExtenderFilterResult(failed_nodes={"n1": "full"}, best="n2"))
@@ -56,7 +56,7 @@ def test_of_a_filter_that_answers_one_node_it_is_told_which() -> None:
     assert (decision.outcome, decision.node) == ("2 of 3 nodes remain, n2 is best", "n2")
 
 
-def test_the_loops_attempts_are_told_failures_too() -> None:
+def test_attempts_of_the_loop_are_remembered_failed_ones_too() -> None:
     world = World(make_node("n1").allocatable({"cpu": "1", "memory": "1Gi", "pods": "9"}))
     past = PastDecisions(world.clock, 1 << 20, 3600.0)
     world.observed.observers.append(past)
@@ -78,7 +78,7 @@ def test_the_page_answers_json(error: str, outcome: str) -> None:
     assert past.page({"pod": ["shop/web-1"]}, "").status == 404
 
 
-def test_what_is_old_is_forgotten() -> None:
+def test_old_decisions_are_dropped() -> None:
     clock = ManualClock()
     past = PastDecisions(clock, 1 << 20, 60.0)
     bind(past, "web-0")
@@ -89,7 +89,7 @@ def test_what_is_old_is_forgotten() -> None:
     assert list(past.last()) == ["shop/web-1"]
 
 
-def test_the_pods_that_were_touched_longest_ago_make_way() -> None:
+def test_the_pods_decided_on_longest_ago_are_dropped_first() -> None:
     past = PastDecisions(ManualClock(), 20_000, 60.0)
     for number in range(1000):
         bind(past, f"web-{number}")
@@ -99,14 +99,14 @@ def test_the_pods_that_were_touched_longest_ago_make_way() -> None:
     assert kept == [f"shop/web-{1000 - len(kept) + i}" for i in range(len(kept))]
 
 
-def test_one_pod_keeps_a_few_decisions() -> None:
+def test_a_pod_keeps_its_last_32_decisions() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 60.0)
     for _ in range(1000):
         bind(past, "web-0")
     assert 10 < len(past.of("shop/web-0")) < 100
 
 
-def test_of_long_texts_little_is_kept() -> None:
+def test_long_outcomes_are_cut() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 60.0)
     bind(past, "x" * 400)
     bind(past, "web-0", "because " * 1000)

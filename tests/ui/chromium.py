@@ -47,9 +47,9 @@ class Chromium:
 
 
 def chromium() -> Chromium:
-    """Returns what is on the PATH, or in the cache, where it is put first.
+    """Returns the browser on the PATH, or the one in the cache, which is filled first.
 
-    Raises ChromiumMissingError, which says what to do: to leave tests out must be somebody's word, not a silent skip.
+    Raises ChromiumMissingError, which says what to do: tests are left out by an explicit choice alone.
     """
     browser = next(filter(None, map(shutil.which, _NAMES)), None)
     driver = shutil.which("chromedriver")

@@ -57,7 +57,7 @@ class Browser:
         self.driver.execute_cdp_cmd(name, arguments)
 
     def complaints(self) -> list[str]:
-        """What the console has had: faults of the script, and of the Content-Security-Policy."""
+        """Returns the console's messages: errors of the script and violations of the Content-Security-Policy."""
         return [line["message"] for line in self.driver.get_log("browser")]
 
 

@@ -55,7 +55,7 @@ def test_a_pod_that_fits_shows_its_scores_and_leads_to_a_node(browser: Browser) 
     assert browser.texts("tr.refused") == []
 
 
-def test_the_map_tells_of_the_node_under_the_pointer_and_the_arrow_keys(browser: Browser) -> None:
+def test_the_map_describes_the_node_under_the_pointer_and_the_arrow_keys(browser: Browser) -> None:
     browser.open("/nodes")
     (cells, *_) = browser.driver.find_elements("css selector", "svg.cells")
     told = browser.one("figure.map .told")

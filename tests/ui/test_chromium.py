@@ -9,7 +9,7 @@ import pytest
 from tests.ui.chromium import ChromiumMissingError, chromium
 
 
-def test_a_missing_browser_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_browser_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ChromiumMissingError, match=r"put both on the PATH .*-m 'not browser'.*apt-get"):
@@ -17,7 +17,7 @@ def test_a_missing_browser_is_told_with_what_to_do(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "extender-chromium/root").exists()
 
 
-def test_what_is_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_on_the_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("chromium", "chromedriver"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -97,7 +97,7 @@ def test_every_link_leads_somewhere(example: Mapping[str, Page], page: str) -> N
         assert address.startswith("#") or get(example, address).status == 200, address
 
 
-def test_a_recording_is_looked_at_step_by_step(recording: Mapping[str, Page]) -> None:
+def test_a_recording_is_shown_step_by_step(recording: Mapping[str, Page]) -> None:
     steps = json.loads(get(recording, "steps.json").body)["steps"]
     begin, end = (len(json.loads(get(recording, f"nodes.json?step={at}").body)["nodes"]) for at in (0, len(steps)))
     assert begin == 0 < end
@@ -118,7 +118,9 @@ def test_a_recording_is_looked_at_step_by_step(recording: Mapping[str, Page]) ->
         pytest.param("steps", 400, "this is not a recording", id="no recording"),
     ],
 )
-def test_what_is_not_there_is_said(example: Mapping[str, Page], address: str, status: int, told: str) -> None:
+def test_a_missing_object_is_an_error_page_that_names_it(
+    example: Mapping[str, Page], address: str, status: int, told: str
+) -> None:
     page = get(example, address)
     assert (page.status, told in page.body.decode()) == (status, True)
     name, _, query = address.partition("?")
@@ -138,7 +140,7 @@ def test_all_nodes_are_listed_some_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("position", ["-1", "100000", "x", "\u00b2", "\u0663", "1e3", "9" * 5000])
-def test_a_position_that_is_not_there_is_said(
+def test_a_position_outside_the_list_is_a_400(
     example: Mapping[str, Page], recording: Mapping[str, Page], position: str
 ) -> None:
     for site, address in (
@@ -152,7 +154,7 @@ _NOWHERE = ("/pending/99", "/nothing", "/pending/x", "/pending/0/name/deeper", "
 
 
 @pytest.mark.parametrize("at", _NOWHERE)
-def test_a_pointer_to_nothing(example: Mapping[str, Page], at: str) -> None:
+def test_a_pointer_to_a_missing_value_is_a_400(example: Mapping[str, Page], at: str) -> None:
     assert get(example, f"pending.json?at={at}").status == 400
 
 
@@ -171,7 +173,7 @@ def test_the_first_page_is_that_of_pending_pods(example: Mapping[str, Page]) -> 
     assert found == {UI: "ui/pending", f"{UI}/": "pending"}
 
 
-def test_what_has_not_changed_is_not_worked_out_again() -> None:
+def test_a_page_of_an_unchanged_cluster_is_not_computed_again() -> None:
     done: list[int] = []
     look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ())
     site = Site(look, Choices(progress=lambda at, _: done.append(at))).pages()

@@ -150,7 +150,7 @@ class Fixture:
 
 
 made: list[ExtenderApp] = []
-"""What `make_app` has made; a fixture stops them after each test, for a started one goes on writing its log."""
+"""The applications of `make_app`. A fixture stops them after each test, because a started one goes on logging."""
 
 
 def make_app(running: Running | None = None, **settings: Any) -> Fixture:

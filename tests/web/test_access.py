@@ -1,4 +1,4 @@
-"""Who may send a request: by certificate, by address, and by the headers that a web page cannot change."""
+"""Callers are admitted by certificate, by address, and by the headers that a web page cannot change."""
 
 from __future__ import annotations
 

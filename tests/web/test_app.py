@@ -135,13 +135,13 @@ def test_sizes_and_staleness_are_read_at_the_scrape() -> None:
     assert metrics.registry.get_sample_value("extender_watch_staleness_seconds", {"kind": "pods"}) == 7
 
 
-def test_open_metrics_for_those_who_ask() -> None:
+def test_metrics_are_in_the_openmetrics_format_if_accepted() -> None:
     response = Client(make_app().app).get("/metrics", headers={"Accept": "application/openmetrics-text"})
     assert response.content_type.startswith("application/openmetrics-text")
     assert response.data.endswith(b"# EOF\n")
 
 
-def test_the_policy_in_force_is_as_old_as_when_it_was_last_read_with_success() -> None:
+def test_a_failed_reload_leaves_the_time_of_the_last_success() -> None:
     clock = ManualClock()
     metrics = Metrics(clock, "1")
 

@@ -98,21 +98,21 @@ def test_before_the_sync_verbs_fail(call: Call, verb: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(("missing", "closes"), [(None, False), ("waiting for the lease", True)])
-def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another(
+def test_an_unready_server_ends_the_connection(
     post: Callable[[Fixture, str, bytes], Answer], missing: str | None, closes: bool
 ) -> None:
     assert (CLOSE in post(make_app(Running(missing=missing)), "/scheduler/filter", b"{}").headers) == closes
 
 
-def test_before_the_sync_verbs_pass_if_told_to(call: Call) -> None:
+def test_before_the_sync_verbs_pass_if_the_settings_say_so(call: Call) -> None:
     fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
     assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]
     assert not fixture.verbs["filter"].decided
 
 
 @pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), (None, "kube-system/dns")])
-def test_bind_passes_by_its_own_deed(call: Call, missing: str | None, pod: str) -> None:
-    """An answer made up here would be taken for done though nobody bound the pod."""
+def test_an_unjudged_bind_still_binds(call: Call, missing: str | None, pod: str) -> None:
+    """The scheduler would take a mere answer for done, and the pod would stay unbound."""
     fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
     assert call(fixture, "bind", pod=pod)[0] == 200
     bind = fixture.verbs["bind"]
@@ -125,7 +125,7 @@ OWN = {"own_namespace": "extender", "own_name": "extender-0", "own_labels": ("ap
 @pytest.mark.parametrize(
     ("settings", "pod", "labels", "passes"),
     [
-        pytest.param({}, "kube-system/dns", {}, False, id="nothing is exempt by itself"),
+        pytest.param({}, "kube-system/dns", {}, False, id="nothing is exempt by default"),
         pytest.param({"exempt_namespaces": ("kube-system",)}, "kube-system/dns", {}, True, id="an exempt namespace"),
         pytest.param({"exempt_namespaces": ("kube-system",)}, "kube/dns", {}, False, id="another namespace"),
         pytest.param(OWN, "extender/extender-0", {}, True, id="the own pod by name"),
@@ -193,14 +193,14 @@ def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptur
         pytest.param(None, b"{", "not JSON", id="malformed"),
     ],
 )
-def test_the_line_says_what_the_scheduler_is_told(
+def test_the_log_line_has_the_error_that_the_scheduler_gets(
     post: Callable[[Fixture, str, bytes], Answer],
     missing: str | None,
     body: bytes,
     error: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """kube-scheduler drops the body of an answer that is no 200: nobody else sees it."""
+    """kube-scheduler drops the body of an answer other than 200, so the log is the only place for it."""
     fixture = make_app(Running(missing=missing))
     with caplog.at_level(logging.INFO):
         post(fixture, "/scheduler/filter", body)

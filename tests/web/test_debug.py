@@ -80,7 +80,7 @@ def test_a_comparison_is_answered_with_what_it_found() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
-def test_what_changes_something_is_posted(method: str) -> None:
+def test_an_action_needs_a_post(method: str) -> None:
     asked = Asked()
     assert client(asked).open("/debug/cache/compare", method=method).status_code == 405
     assert asked.done == []
@@ -99,7 +99,7 @@ def test_what_changes_something_is_posted(method: str) -> None:
         pytest.param("", 403, id="an empty one"),
     ],
 )
-def test_a_page_in_a_browser_here_is_not_this_machine(host: str, status: int) -> None:
+def test_the_cache_is_shown_only_under_a_host_of_this_machine(host: str, status: int) -> None:
     asked = Asked()
     assert client(asked).get("/debug/cache/dump", headers={"Host": host}).status_code == status
     assert bool(asked.done) == (status == 200)
@@ -201,6 +201,6 @@ def test_the_settings_in_force_are_shown_to_this_machine() -> None:
     assert client(Asked(), "10.0.0.7").get("/configz").status_code == 403
 
 
-def test_what_else_is_set_is_shown_beside_the_settings() -> None:
+def test_configz_shows_options_beside_the_settings() -> None:
     page = configz(Settings.model_validate({"tls_key": "/etc/tls/tls.key"}), seed=7)({}, "")
     assert json.loads(page.body)["extender/v1"].items() >= {"tlsKey": "/etc/tls/tls.key", "seed": 7}.items()

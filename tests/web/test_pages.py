@@ -67,7 +67,7 @@ def connect(server: PageServer) -> Wire:
     return Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))
 
 
-def test_what_changes_something_is_posted_to(served: PageServer) -> None:
+def test_an_action_of_the_loop_needs_a_post(served: PageServer) -> None:
     with (wire := connect(served)).socket:
         assert wire.send(post(b"{}", "/act")).reply().status == 200
         reply = wire.send(get("/act")).reply()
@@ -123,7 +123,7 @@ def test_another_site_may_not_post(served: PageServer, sent: bytes, status: int)
         assert wire.send(sent).reply().status == status
 
 
-def test_connections_that_ask_nothing_keep_nobody_out(served: PageServer) -> None:
+def test_silent_connections_do_not_keep_others_out(served: PageServer) -> None:
     silent = [connect(served) for _ in range(100)]
     with (wire := connect(served)).socket:
         assert wire.send(get("/echo")).reply().status == 200

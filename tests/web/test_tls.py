@@ -82,13 +82,15 @@ def test_a_common_name_counts_too(server: Server, ca: trustme.CA) -> None:
     [post(), get("/metrics"), get("/debug/cache/dump"), get("/nothing"), get("/scheduler/filter")],
     ids=["verb", "metrics", "debug", "404", "405"],
 )
-def test_others_get_nothing(server: Server, ca: trustme.CA, name: str | None, error: str, request_bytes: bytes) -> None:
+def test_clients_that_are_not_on_the_list_are_refused(
+    server: Server, ca: trustme.CA, name: str | None, error: str, request_bytes: bytes
+) -> None:
     reply = server.ask(request_bytes, _client(ca, ca.issue_cert(name) if name else None))
     assert (reply.status, reply.error) == (403, error)
 
 
-def test_strangers_cost_no_body(server: Server, ca: trustme.CA) -> None:
-    """They are turned away by their head: no more of the announced body is waited for, and none of it is charged."""
+def test_the_body_of_a_refused_client_is_not_read(server: Server, ca: trustme.CA) -> None:
+    """They are refused by their head: the announced body is neither awaited nor charged."""
     wires = [server.connect(_client(ca)) for _ in range(8)]
     for wire in wires:
         wire.send(post(b"{", Content_Length=str(60 * 1024 * 1024)))
@@ -198,10 +200,8 @@ def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
 
 
 @pytest.mark.parametrize("certified", [False, True])
-def test_probes_and_metrics_have_an_address_where_nobody_can_bind(
-    folder: Path, ca: trustme.CA, certified: bool
-) -> None:
-    """Without certificates, or with those of another CA, which let nobody bind."""
+def test_the_address_of_probes_and_metrics_serves_no_verb(folder: Path, ca: trustme.CA, certified: bool) -> None:
+    """Without certificates, or with those of another CA: neither may bind."""
     scrapers, port = trustme.CA(), free_port()
     scrapers.cert_pem.write_to_path(str(folder / "scrapers.pem"))
     flags = (*_tls_flags(folder), "--client-ca", str(folder / "ca.pem"), "--metrics-bind", f"127.0.0.1:{port}")

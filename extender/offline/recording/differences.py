@@ -78,7 +78,7 @@ def prioritize_differences(line: CallLine, first: World, second: World) -> Itera
 
 
 def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
-    """Yields the nodes with different victims, and those that only one of the answers holds."""
+    """Yields the nodes whose victims differ, and nodes that are a candidate in one answer only."""
     answer = second.preempt.decide(second.preemption_args(line)).node_name_to_meta_victims
     recorded = {node: [pod.uid for pod in victims.pods] for node, victims in line.kept_victims().items()}
     replayed = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}

@@ -182,7 +182,7 @@ class World:
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns plugin -> node -> points: the named nodes that exist, or by default all that fit."""
+        """Returns the points by plugin and node, of the named nodes that exist; by default of all nodes that fit."""
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:

@@ -4,7 +4,7 @@ llhttp, by httptools, knows the grammar; this module adds what a server decides 
 requests that two parsers could read in two ways are refused. Those that llhttp accepts are a repeated Host, transfer
 codings before `chunked`, `chunked` in HTTP/1.0 and spaces within the request line.
 
-A scheduler sends the same head again and again, so parsed heads are cached: 0.2 us in place of 14 us, of the 21 us that
+A scheduler sends the same head again and again, so parsed heads are cached: 0.2 us in place of 12 us, of the 21 us that
 a small call takes in all.
 """
 
@@ -110,7 +110,7 @@ class RequestParser:
 
     @property
     def wanted(self) -> int:
-        """The number of bytes to receive next: of a large body as many as are missing."""
+        """The number of bytes to receive next: those that a large body still lacks, else one piece."""
         return self._body.missing() if self._body is not None else _PIECE_BYTES
 
     def feed(self, data: bytes) -> None:

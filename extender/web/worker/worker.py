@@ -24,7 +24,7 @@ _QUIET_SECONDS = 1.0
 
 
 class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no type information
-    """The worker."""
+    """Runs the application of `wsgi.lifecycle` on gunicorn's listening sockets."""
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:

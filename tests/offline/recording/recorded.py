@@ -26,7 +26,7 @@ from tests.verbs.test_recordings import KIND_OF, in_order_of_cause
 
 
 class RecordedServer:
-    """The cache and verbs of a webhook, and its recorder, which writes when it is told to."""
+    """The cache and verbs of a webhook, and its recorder, which writes when a test calls it."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, file_bytes: int = 1 << 30) -> None:
         self.clock = ManualClock()

@@ -82,7 +82,7 @@ def test_a_line_that_makes_no_sense_is_refused_with_its_number(
         pytest.param({**CALL, "pod": 7}, "pod: Expected `object`", id="no pod"),
         pytest.param({key: CALL[key] for key in CALL if key != "pod"}, "pod: ", id="a filter without a pod"),
         pytest.param(
-            {**CALL, "pod": make_pod("p").req(cpu="1Gx").obj()}, "", id="a quantity that is none"
+            {**CALL, "pod": make_pod("p").req(cpu="1Gx").obj()}, "", id="a malformed quantity"
         ),
         pytest.param({**CALL, "verb": "bind"}, "request: ", id="a bind without a request"),
         pytest.param({**CALL, "verb": "bind", "request": [1]}, "request: ", id="a bind of a list"),
@@ -246,7 +246,7 @@ def test_a_recordings_rules_are_those_that_the_given_policy_names(
 
 
 @pytest.mark.parametrize("settings", [{"provider": "x"}, {"scoreScale": "x"}, {"mode": 7}, {"policy": 7}])
-def test_settings_that_make_no_sense_are_no_header(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_header_with_wrong_settings_is_not_a_recording(settings: dict[str, Any], tmp_path: Path) -> None:
     path = written(tmp_path / "r", header={**HEADER, "settings": {"mode": "serve", **settings}})
     with pytest.raises(MalformedCluster, match="this is not a recording"):
         replay(path)

@@ -1,4 +1,4 @@
-"""A recording read back: its steps, the cluster at each of them, and files that are none."""
+"""Reading a recording: its steps, the cluster at each of them, and files that are not recordings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_cluster_at_a_step_is_what_the_cache_held(path: Path, tmp_path: Path
     assert len(found) > 10
 
 
-def test_steps_tell_what_happened(path: Path) -> None:
+def test_steps_describe_what_happened(path: Path) -> None:
     steps = Recording.load(path).steps
     told = [(step.kind, step.subject, step.text) for step in steps]
     assert ("change", "Node node-5", "was created or changed") in told
@@ -97,7 +97,7 @@ def test_a_file_without_its_end_is_read_as_far_as_it_goes(path: Path, tmp_path: 
                      "line 2:", id="nonsense in the middle"),
     ],
 )  # fmt: skip
-def test_what_is_no_recording_is_told_with_the_place(text: str, told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_refused_with_its_name(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(MalformedCluster, match=told) as error:
         Recording.load(tmp_path / "file")
@@ -113,7 +113,7 @@ def test_a_recording_is_for_its_owner_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_file_that_comes_into_the_way_is_left_alone_and_nothing_of_the_recording_is_lost(tmp_path: Path) -> None:
+def test_another_file_is_not_overwritten_and_recording_goes_on_once_it_is_moved(tmp_path: Path) -> None:
     path, stranger = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.3"
     server = RecordedServer(path)
     entries = list(in_order_of_cause("names"))
@@ -134,7 +134,7 @@ def test_a_file_that_comes_into_the_way_is_left_alone_and_nothing_of_the_recordi
     assert Recording.load(path).header.settings.policy == "another policy"
 
 
-def test_another_policy_begins_another_file_with_all_that_is_there(tmp_path: Path) -> None:
+def test_another_policy_begins_another_file_with_the_whole_cluster(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     server = RecordedServer(path)
     entries = list(in_order_of_cause("names"))

@@ -1,4 +1,4 @@
-"""Replays: under the rules of a recording nothing differs, under others what differs is told with its cause."""
+"""Replays: nothing differs under the rules of the recording; under others each difference has its cause."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_differs_in_the_recording_that_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_file_of_a_recording_stands_for_itself(mode: Mode, tmp_path: Path) -> None:
+def test_each_file_of_a_recording_can_be_replayed_alone(mode: Mode, tmp_path: Path) -> None:
     record_timeline(tmp_path / "recording.jsonl", mode, write_every=20, file_bytes=4 * 80_000)
     results = [replay(path) for path in sorted(tmp_path.iterdir())]
     assert 1 < len(results) < 5
@@ -77,8 +77,8 @@ def test_a_score_that_another_policy_gives_is_the_cause(tmp_path: Path) -> None:
     assert {cause.split()[0] for _, _, cause in causes(result, "prioritize")} == {"NodeResourcesFit"}
 
 
-def test_changes_that_found_no_room_are_made_up_for(tmp_path: Path) -> None:
-    """What was decided on them is left out, and what comes later is decided as it was."""
+def test_decisions_on_dropped_changes_are_left_out_and_later_ones_are_not(tmp_path: Path) -> None:
+    """Decisions on the missing changes are left out; later ones come out as recorded."""
     server = RecordedServer(tmp_path / "recording.jsonl", limit_bytes=40_000)
     timeline = list(in_order_of_cause("names"))
     for number, entry in enumerate(timeline):
@@ -97,7 +97,7 @@ def test_changes_that_found_no_room_are_made_up_for(tmp_path: Path) -> None:
     assert any(dropped)
 
 
-def test_a_policy_with_a_fault_is_told(tmp_path: Path) -> None:
+def test_a_fault_of_the_policy_is_an_error(tmp_path: Path) -> None:
     record_timeline(tmp_path / "recording.jsonl", "names")
     with pytest.raises(ConfigurationError, match="NodeResourcesFut"):
         replay(

@@ -72,7 +72,7 @@ def test_volumes_and_devices_under_faults_are_decided_as_they_were(seed: int, tm
     assert result.decided["attempt"] > 10
 
 
-def test_every_attempt_is_there_failures_too_with_what_became_of_it(tmp_path: Path) -> None:
+def test_every_attempt_is_recorded_with_its_outcome(tmp_path: Path) -> None:
     churn(tmp_path / "recording.jsonl", 0)
     steps = Recording.load(tmp_path / "recording.jsonl").steps
     made = [step for step in steps if step.kind == "attempt"]

@@ -23,7 +23,7 @@ def attempts(level: str = "info") -> list[dict[str, object]]:
     return [line for line in lines if line["msg"] == "attempt"]
 
 
-def test_a_line_tells_where_a_pod_is_bound_or_why_not() -> None:
+def test_a_line_names_the_pods_node_or_the_reason_why_it_has_none() -> None:
     told = {str(line["pod"]): line for line in attempts()}
     bound, refused = told["default/fits"], told["default/large"]
     assert bound.items() >= {"result": "scheduled", "node": "n1", "attempt": 1, "uid": "fits", "profile": NAME}.items()
@@ -33,5 +33,5 @@ def test_a_line_tells_where_a_pod_is_bound_or_why_not() -> None:
     assert "1 Insufficient cpu" in str(refused["error"])
 
 
-def test_no_line_where_only_warnings_are_logged() -> None:
+def test_attempts_are_not_logged_at_level_warning() -> None:
     assert attempts("warning") == []

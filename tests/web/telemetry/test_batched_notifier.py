@@ -31,20 +31,20 @@ def eventually_told(count: int) -> list[int]:
     return TOLD
 
 
-def test_soon_in_order_again_and_again(telling: BatchedNotifier[int]) -> None:
+def test_items_are_passed_on_soon_and_in_order(telling: BatchedNotifier[int]) -> None:
     for begin in (0, 3):
         for item in range(begin, begin + 3):
             telling.note(item)
         assert eventually_told(begin + 3) == list(range(begin + 3))
 
 
-def test_who_asks_need_not_wait(telling: BatchedNotifier[int]) -> None:
+def test_noting_an_item_does_not_wait_for_the_notification(telling: BatchedNotifier[int]) -> None:
     telling.note(1)
     telling.catch_up()
     assert TOLD == [1]
 
 
-def test_each_once_whoever_notes_and_asks(telling: BatchedNotifier[int]) -> None:
+def test_each_item_is_passed_on_once_from_many_threads(telling: BatchedNotifier[int]) -> None:
     def work(own: range) -> None:
         for item in own:
             telling.note(item)
@@ -59,7 +59,7 @@ def test_each_once_whoever_notes_and_asks(telling: BatchedNotifier[int]) -> None
     assert sorted(eventually_told(4000)) == list(range(4000))
 
 
-def test_before_the_start_and_after_the_stop_at_once() -> None:
+def test_items_are_passed_on_at_once_before_start_and_after_stop() -> None:
     told: list[int] = []
     telling = BatchedNotifier[int](told.extend)
     telling.note(1)
@@ -72,7 +72,7 @@ def test_before_the_start_and_after_the_stop_at_once() -> None:
     assert told == [1, 2, 3]
 
 
-def test_what_cannot_be_told_does_not_silence_what_comes_after(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_notification_does_not_stop_later_ones(caplog: pytest.LogCaptureFixture) -> None:
     told: list[float] = []
     telling = BatchedNotifier[int](lambda items: told.extend(1 / item for item in items))
     telling.start()
@@ -84,7 +84,7 @@ def test_what_cannot_be_told_does_not_silence_what_comes_after(caplog: pytest.Lo
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_end_of_the_process_waits_for_it() -> None:
+def test_items_are_passed_on_before_the_process_ends() -> None:
     program = (
         "from extender.web.telemetry.batched_notifier import BatchedNotifier;"
         "t = BatchedNotifier(print); t.start(); t.note(1); t.note(2)"

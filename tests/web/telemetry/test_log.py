@@ -38,7 +38,7 @@ def test_json_has_the_fields() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inform_writes_the_same_line_as_the_logger(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1767225600.25)
     fields: dict[str, object] = {"verb": "filter", "nodes_in": 3, "ms": 0.5, "pod": "default/p\u00e9"}
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
@@ -50,7 +50,7 @@ def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch
     assert cheap == [slow, slow]
 
 
-def test_fields_heed_the_level_and_any_formatter() -> None:
+def test_inform_obeys_the_level_and_another_formatter() -> None:
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
     configure("text", "warning", stream)
     inform(logger, "call", [(0.0, {})])
@@ -62,7 +62,7 @@ def test_fields_heed_the_level_and_any_formatter() -> None:
     assert stream.getvalue() == "extender.test INFO call {'n': 1}\n"
 
 
-def test_a_closed_stream_is_no_reason_to_fail() -> None:
+def test_logging_to_a_closed_stream_raises_nothing() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     stream.close()
@@ -79,7 +79,7 @@ def test_json_stays_one_ascii_line() -> None:
     assert json.loads(text)["pod"] == EVIL
 
 
-def test_text_stays_one_line_and_steers_no_terminal() -> None:
+def test_text_is_one_line_without_control_characters() -> None:
     text = written("text", "pod %s", EVIL, fields={"pod": EVIL, "n": 3, "empty": "", "said": "a b"})
     assert text.splitlines() == [text.rstrip("\n")]
     assert text.rstrip("\n").isprintable()
@@ -94,7 +94,7 @@ def test_a_traceback_is_kept() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-def test_a_pipe_that_nobody_reads_holds_nobody_up_and_the_lines_lost_are_counted(log_format: LogFormat) -> None:
+def test_an_unread_pipe_delays_no_writer_for_long_and_lost_lines_are_counted(log_format: LogFormat) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as stream:
         configure(log_format, "info", stream)

@@ -1,4 +1,4 @@
-"""The loop's series: what is told is what stands at /metrics, under the stock scheduler's names."""
+"""The loop's series: each notification shows at /metrics, under kube-scheduler's names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def told() -> SchedulerMetrics:
     return metrics
 
 
-def test_what_is_told_is_counted() -> None:
+def test_each_notification_is_counted() -> None:
     found = samples(told())
     assert found["scheduler_pending_pods", "active"] == 3
     assert found["scheduler_unschedulable_pods", "NodeResourcesFit", "mine"] == 2
@@ -57,7 +57,7 @@ def test_what_is_told_is_counted() -> None:
     assert found["scheduler_preemption_victims_sum",] == 3
 
 
-def test_every_series_is_as_the_table_says() -> None:
+def test_every_series_has_the_labels_and_buckets_of_the_table() -> None:
     body, _ = told().render("text/plain")
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
     for series in SCHEDULER_SERIES.values():

@@ -54,7 +54,7 @@ def started(folder: Path, command: Command = "serve", **fields: object) -> dict[
     return dict(json.loads(stream.getvalue()))
 
 
-def test_it_tells_the_cluster_the_versions_and_the_rules(tmp_path: Path) -> None:
+def test_the_start_line_names_cluster_versions_and_rules(tmp_path: Path) -> None:
     line = started(tmp_path)
     assert (line["msg"], line["command"], line["cluster"]) == ("start", "serve", "https://api:6443")
     assert (line["kubernetes"], line["version"]) == ("v1.37.1", version("extender"))
@@ -74,20 +74,20 @@ def test_it_tells_the_cluster_the_versions_and_the_rules(tmp_path: Path) -> None
         ("schedule", {"bind": "127.0.0.1:8889"}, ["http://127.0.0.1:8889"]),
     ],
 )
-def test_it_tells_where_it_listens(
+def test_the_start_line_names_the_addresses(
     tmp_path: Path, command: Command, fields: dict[str, object], addresses: list[str]
 ) -> None:
     assert started(tmp_path, command, **fields)["addresses"] == addresses
 
 
-def test_it_tells_what_is_off(tmp_path: Path) -> None:
+def test_the_start_line_names_what_is_switched_off(tmp_path: Path) -> None:
     off = started(tmp_path, simulate=True, compare_seconds=0, client_ca="ca")["off"]
     assert {"leaderElect", "compareSeconds", "record", "tlsCert", "VolumeLimitScaling", "DefaultPreemption"} <= {*off}
     assert not {"simulate", "clientCa", "StorageCapacityScoring", "NodeResourcesFit", "maxStalenessSeconds"} & {*off}
     assert "clientCa" not in started(tmp_path, "schedule")["off"]
 
 
-def test_lists_read_well_in_text() -> None:
+def test_lists_are_joined_by_commas_in_text() -> None:
     stream = io.StringIO()
     log.configure("text", "info", stream)
     log_start("schedule", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))

@@ -101,7 +101,7 @@ def test_an_attempt_of_the_loop_is_a_span_whatever_is_logged(level: str) -> None
     assert ids == ([format_trace_id(span.context.trace_id)] if level == "info" else [])
 
 
-def test_without_spans_the_line_has_the_caller_s_trace_or_one_of_its_own(lines: io.StringIO) -> None:
+def test_without_spans_a_line_has_the_callers_trace_id_or_a_new_one(lines: io.StringIO) -> None:
     traces = Traces()
     for headers in ({"traceparent": TRACEPARENT}, {}, {"traceparent": "none"}, {"traceparent": f"00-{'0' * 32}-1-01"}):
         ask(traces, headers)
@@ -126,14 +126,14 @@ def test_the_environment_asks_for_spans(environ: dict[str, str], wanted: bool) -
     assert spans_wanted(environ) is wanted
 
 
-def test_nothing_is_imported_where_nobody_asks() -> None:
+def test_the_sdk_is_imported_only_if_spans_are_sent() -> None:
     code = "import sys, extender.app.serve, extender.app.schedule, extender.web.telemetry.tracing as t\n"
     code += "t.traces_of({}); print([name for name in sys.modules if name.startswith('opentelemetry')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-def test_an_exporter_that_is_not_installed_is_logged_and_done_without(lines: io.StringIO) -> None:
+def test_a_missing_exporter_is_logged_and_no_spans_are_sent(lines: io.StringIO) -> None:
     traces = traces_of({"OTEL_TRACES_EXPORTER": "carrier-pigeon"})
     assert not traces.sends_spans
     assert "no spans are sent: no exporter carrier-pigeon is installed" in lines.getvalue()

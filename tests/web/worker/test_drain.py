@@ -25,13 +25,13 @@ def test_readiness_goes_down_while_calls_are_still_answered() -> None:
         reply = _until_unready(server)
         assert b"[-]shutdown failed: shutting down\n" in reply
         assert server.ask(get("/livez")).status == 200
-        # The client is told to come back elsewhere, on a new connection.
+        # The client has to open a new connection, which leads elsewhere.
         answer = kept.send(post()).reply()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert server.exit_code() == 0
 
 
-def test_calls_in_flight_end_and_new_ones_find_no_door() -> None:
+def test_calls_in_flight_end_and_new_connections_are_refused() -> None:
     with extender() as server:
         idle, busy = server.connect(), server.connect()
         assert idle.send(get("/livez")).reply().status == 200
@@ -78,7 +78,7 @@ def test_the_application_starts_once_in_the_worker(worker: str, flags: tuple[str
     assert server.log.count("application started") == 1
 
 
-def test_our_worker_starts_the_application_before_anybody_asks() -> None:
+def test_our_worker_starts_the_application_before_the_first_request() -> None:
     with gunicorn(OURS) as server:
         server.until_logged("application started")
 
@@ -129,7 +129,7 @@ def test_a_second_worker_is_refused() -> None:
     assert "each worker would have a separate cache" in ended.stderr
 
 
-def test_a_log_that_nobody_reads_holds_up_neither_metrics_nor_the_end() -> None:
+def test_an_unread_log_delays_neither_metrics_nor_the_end() -> None:
     port = free_port()
     command = [sys.executable, "-m", "tests.web.served", "--bind", f"127.0.0.1:{port}", "--drain-seconds", "0"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -146,7 +146,7 @@ def test_a_log_that_nobody_reads_holds_up_neither_metrics_nor_the_end() -> None:
             process.kill()
 
 
-def test_out_of_file_descriptors_an_idle_connection_makes_way() -> None:
+def test_without_file_descriptors_an_idle_connection_is_closed() -> None:
     with extender() as server:
         idle: list[Wire] = []
         opened: set[int] = set()
@@ -161,7 +161,7 @@ def test_out_of_file_descriptors_an_idle_connection_makes_way() -> None:
     assert "cannot accept a connection" in server.log
 
 
-def test_a_thread_that_cannot_be_started_costs_a_connection_and_not_the_worker() -> None:
+def test_a_thread_that_cannot_start_ends_one_connection_only() -> None:
     with extender() as server:
         first = server.connect()  # everything has started once it is answered, and its thread stays with it
         assert first.send(get("/livez")).reply().status == 200

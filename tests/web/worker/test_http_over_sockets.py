@@ -50,7 +50,7 @@ def test_a_status_for_every_request(either: Server, request_bytes: bytes, status
     assert ("error" in reply.json) == (status != 200)
 
 
-def test_a_wrong_method_is_told_the_right_one(either: Server) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_one(either: Server) -> None:
     assert either.ask(get("/scheduler/filter")).headers["allow"] == "POST"
 
 
@@ -118,7 +118,7 @@ def test_a_client_may_close(either: Server, request_bytes: bytes) -> None:
         assert wire.ended()
 
 
-def test_close_may_stand_among_other_options(ours: Server) -> None:
+def test_close_counts_among_other_connection_options(ours: Server) -> None:
     with (wire := ours.connect()).socket:
         wire.send(b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: x, Close\r\n\r\n")
         assert wire.reply().headers["connection"] == "close"
@@ -140,7 +140,7 @@ def test_no_accept_header_is_a_defect(ours: Server, accept: str) -> None:
     assert ours.ask(request).status in (200, 406)
 
 
-def test_head_tells_the_length_and_sends_nothing(either: Server) -> None:
+def test_head_is_answered_with_the_length_and_no_body(either: Server) -> None:
     with (wire := either.connect()).socket:
         assert wire.send(get("/livez", "HEAD")).reply(head_only=True).headers["content-length"] == "2"
         assert wire.send(get("/livez")).reply().body == b"ok"
@@ -241,13 +241,13 @@ def test_malformed_requests(ours: Server, request_bytes: bytes, status: int) -> 
         assert wire.ended()
 
 
-def test_too_large_is_told_before_the_body_is_sent(ours: Server) -> None:
+def test_a_body_too_large_is_refused_before_it_is_sent(ours: Server) -> None:
     with (wire := ours.connect()).socket:
         assert wire.send(post(b"", Content_Length="100001", Expect="100-continue")).reply().status == 413
         assert wire.ended()
 
 
-def test_the_answer_to_a_large_body_arrives_though_nobody_reads_it(ours: Server) -> None:
+def test_the_answer_arrives_although_the_large_body_is_not_read(ours: Server) -> None:
     with (wire := ours.connect()).socket:
         assert wire.send(post(b"x" * 2_000_000)).reply().status == 413
 
@@ -260,7 +260,7 @@ def test_the_answer_to_a_large_body_arrives_though_nobody_reads_it(ours: Server)
         pytest.param(post(b"", Content_Length="", Transfer_Encoding="chunked") + b"5\r\nab", 408, id="half a chunk"),
     ],
 )
-def test_a_slow_client_is_told_and_dropped(ours: Server, beginning: bytes, status: int) -> None:
+def test_a_slow_client_gets_408_and_its_connection_ends(ours: Server, beginning: bytes, status: int) -> None:
     with (wire := ours.connect()).socket:
         assert wire.send(beginning).reply().status == status
         assert wire.ended()
@@ -334,7 +334,7 @@ def test_refusals_below_the_application_are_counted(ours: Server) -> None:
     assert _rejected(ours, "505") == before + 1
 
 
-def test_the_longest_idle_connection_makes_way() -> None:
+def test_the_longest_idle_connection_is_closed_for_a_new_one() -> None:
     with extender("--connections", "3") as server:
         wires = [server.connect() for _ in range(3)]
         for wire in wires:
@@ -351,7 +351,7 @@ def small() -> Iterator[Server]:
         yield server
 
 
-def test_half_a_head_makes_way_before_an_idle_client(small: Server) -> None:
+def test_a_connection_with_half_a_head_is_closed_before_an_idle_one(small: Server) -> None:
     idle = [small.connect() for _ in range(2)]
     for wire in idle:
         assert wire.send(get("/livez")).reply().status == 200
@@ -361,7 +361,7 @@ def test_half_a_head_makes_way_before_an_idle_client(small: Server) -> None:
     assert [wire.send(get("/livez")).reply().status for wire in idle] == [200, 200]
 
 
-def test_who_has_asked_nothing_makes_way_before_an_idle_client(small: Server) -> None:
+def test_a_connection_without_a_request_is_closed_before_an_idle_one(small: Server) -> None:
     idle = small.connect()
     assert idle.send(get("/livez")).reply().status == 200
     silent = [small.connect() for _ in range(5)]
@@ -370,7 +370,7 @@ def test_who_has_asked_nothing_makes_way_before_an_idle_client(small: Server) ->
     assert idle.send(get("/livez")).reply().status == 200
 
 
-def test_requests_that_are_worked_on_do_not_make_way_and_no_more_come_in(small: Server) -> None:
+def test_busy_connections_are_not_closed_and_new_ones_are_refused(small: Server) -> None:
     busy = [small.connect().send(post(b'{"do": "sleep:3", "nodes": ["a"]}')) for _ in range(6)]
     while small.log.count("sleeping") < 6:
         pass
@@ -378,7 +378,7 @@ def test_requests_that_are_worked_on_do_not_make_way_and_no_more_come_in(small: 
     assert [wire.reply().json["NodeNames"] for wire in busy] == [["a"]] * 6
 
 
-def test_answers_that_nobody_takes_count_and_make_way(small: Server) -> None:
+def test_connections_with_an_unread_answer_count_and_are_closed_for_new_ones(small: Server) -> None:
     """Each answer is larger than the buffers of both ends, so that it is being sent while others come."""
     nodes = json.dumps({"pod": "kube-system/p", "nodes": ["n" * 1000] * 20_000}).encode()
     with extender("--connections", "8", "--exempt-namespaces", "kube-system") as server:

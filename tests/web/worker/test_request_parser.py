@@ -49,14 +49,14 @@ def test_requests_do_not_depend_on_where_bytes_are_cut(sent: list[tuple[str, byt
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 30))
-def test_chunks_however_cut_are_the_body(body: bytes, chunk: int, cut: int) -> None:
+def test_chunks_make_the_body_wherever_they_are_cut(body: bytes, chunk: int, cut: int) -> None:
     stream = encoded("x", body, chunk)
     [(head, read)] = read_all([stream[at : at + cut] for at in range(0, len(stream), cut)])
     assert (read, head.keep_alive) == (body, True)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_anything_but_requests_or_a_refusal(garbage: bytes) -> None:
+def test_any_bytes_are_requests_or_refused(garbage: bytes) -> None:
     for stream in (garbage, b"POST / HTTP/1.1\r\nHost: t\r\n" + garbage + b"\r\n\r\n" + garbage):
         try:
             read_all([stream])
@@ -92,7 +92,7 @@ def test_sizes(stream: bytes, status: int) -> None:
         pytest.param(b"1388\r\n" + b"\r\n\r\n" * 1250 + b"\r\n", id="many empty lines in a chunk"),
     ],
 )
-def test_a_chunked_body_comes_in_so_many_pieces(body: bytes) -> None:
+def test_a_chunked_body_of_too_many_pieces_is_refused(body: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
     with pytest.raises(RequestRefused) as refused:
         read_all([head, *[body] * 15])
@@ -131,7 +131,7 @@ def test_a_request_after_a_chunked_one_is_another_request(cut: int) -> None:
         pytest.param(b"GET /\x00 HTTP/1.1", 400, id="a NUL in the target"),
     ],
 )
-def test_a_request_line_that_is_read_in_one_way_only(line: bytes, status: int) -> None:
+def test_an_ambiguous_request_line_is_refused(line: bytes, status: int) -> None:
     with pytest.raises(RequestRefused) as refused:
         parse_head(line + b"\r\nHost: t\r\n\r\n", 100)
     assert refused.value.status == status
@@ -158,6 +158,8 @@ def test_an_offer_to_upgrade_is_not_taken_up(field: bytes) -> None:
         (b"1.0", b"close", False),
     ],
 )
-def test_whether_the_connection_is_kept(version: bytes, connection: bytes, keep: bool) -> None:
+def test_the_version_and_connection_header_decide_whether_another_request_may_follow(
+    version: bytes, connection: bytes, keep: bool
+) -> None:
     field = b"Connection: " + connection + b"\r\n" if connection else b""
     assert parse_head(b"GET / HTTP/" + version + b"\r\nHost: t\r\n" + field + b"\r\n", 100).keep_alive is keep
