@@ -59,7 +59,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/plugins",
     "extender/preemption",
     "extender/runtime",
-    "extender/scheduler",
     "extender/table",
     "extender/volumes",
     "examples",

@@ -33,11 +33,11 @@ from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQue
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
-from extender.scheduler.binding.claims import DeviceClaims
-from extender.scheduler.binding.volumes import Volumes
+from extender.scheduler.binding.device_reservations import DeviceClaims
+from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
-from extender.scheduler.extenders import Extender, Extenders
+from extender.scheduler.other_extenders import Extender, Extenders
 from extender.scheduler.ports import ClaimWriter, Events, Evictor, SchedulerTelemetry, Statuses, VolumeWriter, Workers
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Scheduler
@@ -246,8 +246,8 @@ def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
     """Returns the extenders, each over HTTP. Raises ConfigurationError where certificates cannot be read."""
     extenders = [Extender(config, HttpExtender(config).post) for config in configs]
     asked = sum(bool(config.prioritize_verb) for config in configs)
-    side_by_side = ThreadPoolExecutor(asked, "prioritize").map if asked > 1 else map
-    return Extenders(extenders, side_by_side)
+    map_calls = ThreadPoolExecutor(asked, "prioritize").map if asked > 1 else map
+    return Extenders(extenders, map_calls)
 
 
 def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:

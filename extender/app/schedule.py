@@ -36,8 +36,8 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.threads import TaskFailures, Ticker
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
+from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
 from extender.web.answers import Answer, Page
 from extender.web.pages import PageServer, probe_pages
@@ -206,7 +206,7 @@ class SchedulerProcess(CacheProcess):
             ticker.start()
         if self._keep_to_one_cpu:
             self._cpu.settle()
-        self._loop.recovery.put_right()
+        self._loop.recovery.clean_up()
         _log.info("scheduling pods of %s", ", ".join(self._rules.cycles))
 
     def _stop(self) -> None:
@@ -229,7 +229,7 @@ class SchedulerProcess(CacheProcess):
             ("settling", HOUSEKEEPING_SECONDS, self._if_ready(self._feed.settle)),
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
-            ("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),
+            ("kept claims", REFRESH_SECONDS, loop.recovery.release_leaked),
             ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
             ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),

@@ -1,4 +1,4 @@
-"""The way from the cache's changes to the queue's events. Source: upstream eventhandlers.go."""
+"""Turns changes of the cache into events of the queue, and repairs the queue. Source: upstream eventhandlers.go."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ PODS = "pods"
 _log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
-_RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # one that is given up sets devices free
+_RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # a dropped allocation frees devices
 
 
 class EventRouter:
-    """A cache's Listener: the cache knows already of what the queue is told here.
+    """The cache's Listener: it passes changes to the queue after the cache has stored them.
 
     Args:
         scheduler_names: the schedulerNames of the pods that the loop places.
     """
 
     def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
-        self._cache, self._queue = cache, queue
+        self._cache = cache
+        self._queue = queue
         self._scheduler_names = frozenset(scheduler_names)
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
@@ -58,10 +59,10 @@ class EventRouter:
                 self._queue.move(Change(event, before, after))
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """See Listener. A pod that expires was perhaps never bound: it is tried again."""
+        """See Listener. An expired pod is added to the queue, because it was perhaps never bound."""
         info = placement.info
-        left = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
-        self._queue.move(Change(ASSIGNED_POD_DELETE, left, room=self._room(placement.node_name)))
+        placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
+        self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
         if event is PodEvent.EXPIRE:
             waiting = self._cache.find_pod(info.uid, info.pod.key)
             if waiting is not None and not waiting.pod.node_name:
@@ -101,7 +102,7 @@ class EventRouter:
         return pod.spec.scheduler_name in self._scheduler_names
 
     def _room(self, node_name: str) -> Room:
-        """Returns a function that works out the node's room when a hint asks; most events concern no waiting pod."""
+        """Returns a function that computes the node's free resources on demand, because few hints need them."""
 
         def free(priority: int) -> Mapping[str, int] | None:
             with self._cache.snapshot("queue") as table:
@@ -111,10 +112,10 @@ class EventRouter:
 
 
 class QueueSweep:
-    """Makes the queue hold the pods that wait according to the cache, in case an error has lost one on the way.
+    """Compares the queue with the cache now and then, in case an error has lost a pod between the two.
 
-    Call `run` now and then. It changes only what differed at the last call too, because the queue learns of each
-    change a moment after the cache.
+    `run` corrects only what differed at the previous call too, because the queue receives each change a moment after
+    the cache.
     """
 
     def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
@@ -125,13 +126,13 @@ class QueueSweep:
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Adds waiting pods that are in no tier and not in flight; deletes pods that are gone or bound."""
+        """Adds waiting pods that are in no tier and not in flight; deletes pods that were deleted or bound."""
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
         in_flight = {info.uid for info in self._queue.pods_in_flight()}
-        expected = {(uid, held.pod.key) for uid, held in pods.items() if held.pod and self._waits(held)}
-        missing = frozenset(each for each in expected if each[0] not in waiting and each[0] not in in_flight)
+        expected = {(uid, cached.pod.key) for uid, cached in pods.items() if cached.pod and self._waits(cached)}
+        missing = frozenset((uid, key) for uid, key in expected if uid not in waiting and uid not in in_flight)
         surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
         for uid, key in missing & self._missing:
             if (info := self._cache.find_pod(uid, key)) is not None:
@@ -140,23 +141,25 @@ class QueueSweep:
         for uid in surplus & self._surplus:
             _log.error("pod in the queue does not wait, deleted uid=%s", uid)
             self._queue.delete(uid)
-        self._missing, self._surplus = missing, surplus
+        self._missing = missing
+        self._surplus = surplus
 
-    def _waits(self, held: CachedPod) -> bool:
-        """Returns True if the loop has to place the pod; a terminating pod is not tried again."""
-        pod = held.pod
-        if pod is None or held.node_name or pod.node_name or pod.terminating:
+    def _waits(self, cached: CachedPod) -> bool:
+        """Returns True if the loop has to place the pod; a terminating pod is not retried."""
+        pod = cached.pod
+        if pod is None or cached.node_name or pod.node_name or pod.terminating:
             return False
         return pod.spec.scheduler_name in self._scheduler_names
 
 
-def _may_wait(held: CachedPod | None) -> bool:
-    return held is not None and held.pod is not None and not held.pod.node_name
+def _may_wait(cached: CachedPod | None) -> bool:
+    return cached is not None and cached.pod is not None and not cached.pod.node_name
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
-    """Returns the amounts that the node has free once its pods of a lower priority have left; see Room."""
-    nodes, row = table.nodes, table.nodes.row_of.get(node_name)
+    """Returns what the node has free without its pods of a lower priority; see Room."""
+    nodes = table.nodes
+    row = nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:
         return {PODS: 0}
     if node_name in table.nominated:
@@ -177,7 +180,7 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Returns whether it is told again; an API server restored from a copy gives a version to another content."""
+    """Returns True if nothing changed. A restored API server can give one version to different contents."""
     if isinstance(before, PodInfo):
         before, after = before.pod, after.pod
     version = before.metadata.resource_version

@@ -1,4 +1,4 @@
-"""Every pod that concerns the loop, and its place, at one moment (the idea of upstream's early SimpleModeler)."""
+"""A snapshot of all pods in the loop and where they are (the idea of upstream's early SimpleModeler)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One pod.
 
     Attributes:
-        refused_by: the plugins that refused it last time, or that do not let it be tried.
-        since_seconds: since it came to the queue or was last given back; None: the queue no longer knows it.
-        node: where it is assumed to run; empty: nowhere.
+        refused_by: the plugins that rejected it in the last attempt, or that keep it from being tried.
+        since_seconds: the time since it entered the queue or was put back; None if the queue no longer has it.
+        node: the node where it is assumed, "" if it is not.
     """
 
     namespace: str
@@ -37,11 +37,11 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Every pod in exactly one section; pods whose place the watch has confirmed are only counted.
+    """Every pod in exactly one section; bound pods that the watch has confirmed are only counted.
 
     Attributes:
-        arriving: pods that the cache knows, and the queue is about to.
-        leading: whether this process schedules; another may.
+        arriving: pods that the cache has and the queue is about to receive.
+        leading: this process schedules; otherwise another replica may.
     """
 
     active: list[PodView]
@@ -56,16 +56,19 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Modeler:
-    """Reads the queue and the cache; `scheduler_names` are those of the pods that the loop places."""
+    """Reads the queue and the cache for the pods with these schedulerNames."""
 
     def __init__(self, cache: Cache, queue: PriorityQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
-        self._cache, self._queue, self._clock = cache, queue, clock
+        self._cache = cache
+        self._queue = queue
+        self._clock = clock
         self._scheduler_names = frozenset(scheduler_names)
 
     def status(self, *, leading: bool) -> QueueStatus:
-        """Returns all pods as of now. Both locks are held for it, the queue's first, as in PreEnqueue rules."""
+        """Returns all pods at this moment. It takes the queue's lock first and then the cache's, as PreEnqueue does."""
         with self._queue.lock:
-            now, overview = self._clock.monotonic(), self._cache.overview()
+            now = self._clock.monotonic()
+            overview = self._cache.overview()
             nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
             views = {
                 pod.uid: (tier.value if tier else "in_flight", _queued(pod, now, nominations))
@@ -73,11 +76,11 @@ class Modeler:
             }
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
-                views[info.uid] = "arriving", _view(info, nominations)
-        for placement in overview.assumed:  # the queue may know them still, or know some of them again
-            known = views.get(placement.info.uid)
-            view = known[1] if known else _view(placement.info, nominations)
-            views[placement.info.uid] = "assumed", msgspec.structs.replace(view, node=placement.node_name)
+                views[info.uid] = ("arriving", _view(info, nominations))
+        for placement in overview.assumed:  # the queue may still have some of them, or have them again
+            queued = views.get(placement.info.uid)
+            view = queued[1] if queued else _view(placement.info, nominations)
+            views[placement.info.uid] = ("assumed", msgspec.structs.replace(view, node=placement.node_name))
         rows: dict[str, list[PodView]] = {name: [] for name in _SECTIONS}
         for section, view in views.values():
             rows[section].append(view)

@@ -40,8 +40,8 @@ from extender.preemption import (
 )
 from extender.queue.queued_pod import NO_REJECTION, Rejection
 from extender.runtime.ports import NominatedNode, Nominating
-from extender.scheduler.extenders import NAME as EXTENDER
-from extender.scheduler.extenders import Extenders
+from extender.scheduler.other_extenders import NAME as EXTENDER
+from extender.scheduler.other_extenders import Extenders
 from extender.scheduler.ports import EventType
 from extender.scheduler.timing import POST_FILTER, PointStatus, ProfileTimer
 from extender.table import PodInfo, Table
@@ -92,7 +92,7 @@ class EvictionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt to schedule or bind a pod failed, and what follows from it.
+    """The failure of an attempt to schedule or bind a pod, and what follows from it.
 
     Attributes:
         message: the message for users, in kube-scheduler's words.

@@ -17,7 +17,7 @@ from extender.policy.policy import Policy
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
-from extender.scheduler.extenders import Extenders
+from extender.scheduler.other_extenders import Extenders
 from tests.builders import make_node
 from tests.policy.configurations import profile
 from tests.queue.queueing import Told, info, refused

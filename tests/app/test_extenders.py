@@ -9,7 +9,7 @@ from extender.cache.cache import Cache
 from extender.model.extender_config import ExtenderConfig
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
-from extender.scheduler.extenders import ExtenderBinder, Extenders
+from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender

@@ -170,7 +170,7 @@ class Process(World):
             self.clock.advance(1)
             for kind in KINDS:
                 self._list(kind)
-            self.leftovers.put_right()
+            self.leftovers.clean_up()
 
     def watch(self) -> None:
         """Delivers what has happened; lists a kind again if an event of it raises, as a reflector does."""
@@ -184,7 +184,7 @@ class Process(World):
 
     def housekeeping(self) -> None:
         """Does what the process does twice a minute."""
-        self.leftovers.release_kept()
+        self.leftovers.release_leaked()
         self.sweep.run()
         for kind in self.cache.interrupted_kinds():
             self._list(kind)

@@ -19,7 +19,7 @@ from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.runtime.ports import Binding, Nominating
-from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
+from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import Table
 from tests.builders import PodBuilder, make_node, make_pod
@@ -124,7 +124,7 @@ def test_what_is_held_against_nodes(started: Started, answer: Any, message: str)
     ("answer", "message"),
     [
         pytest.param({"Error": "database down"}, "database down", id="an error"),
-        pytest.param(passing("c"), "filter lets c pass, which it was not asked about", id="a stranger"),
+        pytest.param(passing("c"), "filter lets c pass, which is not in the request", id="a stranger"),
         pytest.param(b"<html>", "the answer: JSON is malformed", id="no JSON"),
         pytest.param(b"", "the answer: Input data was truncated", id="nothing"),
     ],
@@ -293,7 +293,7 @@ def test_candidates_are_offered_and_what_is_left_is_chosen_from(started: Started
             "",
             id="its count of violations",
         ),
-        pytest.param([meta(c=[VA])], None, "preempt names node c, which there is not", id="no such node"),
+        pytest.param([meta(c=[VA])], None, "preempt names node c, which does not exist", id="no such node"),
         pytest.param([meta(a=[VB])], None, f"a victim of UID {VB!r}, which is not on node a", id="no such victim"),
         pytest.param([meta(a=[])], None, "preempt gives no victims for node a", id="no victims"),
         pytest.param([b"?"], None, "JSON is malformed", id="no JSON"),

@@ -42,7 +42,7 @@ def claim(*reserved: str, owner: str = "") -> Object:
 )
 def test_claims(claim: Object, pods: list[Any], left: tuple[bool, list[str]] | None) -> None:
     world = World(NODE, claim, *pods)
-    world.leftovers.put_right()
+    world.leftovers.clean_up()
     found = world.objects.get(("ResourceClaim", "default/c"))
     if left is None:
         assert found is None
@@ -55,7 +55,7 @@ def test_a_claim_that_cannot_be_put_right_does_not_keep_the_others() -> None:
     other = {**claim("p"), "metadata": {"name": "other", "namespace": "default", "uid": "other"}}
     world = World(NODE, claim("p"), other, pod("p"))
     world.claims.faults["release"] = OutcomeUnknown("silence")
-    world.leftovers.put_right()
+    world.leftovers.clean_up()
     assert [method for method, _ in world.claims.calls] == ["release"]
 
 
@@ -65,7 +65,7 @@ def test_a_claim_that_cannot_be_put_right_does_not_keep_the_others() -> None:
 )
 def test_nominations(nominated: str, left: str) -> None:
     world = World(NODE, pod("p").nominated(nominated), pod("q", "another").nominated("gone"))
-    world.leftovers.put_right()
+    world.leftovers.clean_up()
     world.watch()
     assert world.nominations() == ({"p": left} if left else {})
     assert (world.pod("p").status.nominated_node_name, world.pod("q").status.nominated_node_name) == (left, "gone")

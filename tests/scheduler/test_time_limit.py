@@ -22,7 +22,7 @@ from extender.plugins.users import RaisedFailures
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
-from extender.scheduler.extenders import Extenders
+from extender.scheduler.other_extenders import Extenders
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World

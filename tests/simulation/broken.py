@@ -14,8 +14,8 @@ from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.ports import LONG_AGO, Binder
-from extender.scheduler.binding.claims import ClaimReservation, DeviceClaims
-from extender.scheduler.binding.volumes import VolumeReservation, Volumes
+from extender.scheduler.binding.device_reservations import ClaimReservation, DeviceClaims
+from extender.scheduler.binding.volume_reservations import VolumeReservation, Volumes
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo
 from extender.verbs.bind import Bind

@@ -31,7 +31,7 @@ from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
-from extender.scheduler.binding.volumes import bound
+from extender.scheduler.binding.volume_reservations import bound
 from extender.table.objects import Objects
 from extender.volumes.node_volumes import node_term
 

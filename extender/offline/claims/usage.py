@@ -22,8 +22,8 @@ from extender.model.pod import Pod
 from extender.model.volumes.pod_volumes import claims_of
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline.state import ClusterState
-from extender.scheduler.binding.claims import pending_claim
-from extender.scheduler.binding.volumes import bound, selected
+from extender.scheduler.binding.device_reservations import pending_claim
+from extender.scheduler.binding.volume_reservations import bound, selected
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table.objects import Objects
 

@@ -1,6 +1,5 @@
-"""The binding cycle of an assumed pod: its volumes and claims are written and awaited, then the pod is bound.
+"""Volumes and devices of a pod before its Binding: they are reserved, written, and awaited.
 
-In come assumed pods with their reservations, from the scheduling cycle; out go writes to the API server, by the
-protocols of scheduler/ports.py, and pods that failed, to the failure handler. Begin with cycle.py; reservations.py has
-the interface that volumes.py and claims.py implement, waiting.py the pods that wait for volumes and devices.
+Start with `reservations`, the interface. `volume_reservations` and `device_reservations` implement it; `waiting` holds
+the pods that wait for them or at Permit.
 """

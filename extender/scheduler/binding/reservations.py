@@ -1,4 +1,4 @@
-"""Reservations of what a pod needs besides room: taken with the decision, written and awaited before the Binding.
+"""Reservations of what a pod needs besides node resources: taken with the decision, written and awaited later.
 
 Source: upstream extension points Reserve, PreBind, Unreserve.
 """
@@ -21,10 +21,10 @@ class Awaited(Protocol):
         """The longest time until it is ready."""
 
     def ready(self) -> bool:
-        """Returns whether the pod need not wait for it; asked now and then, by one thread at a time.
+        """Returns True if it is ready; called repeatedly, by one thread at a time.
 
         Raises:
-            BindingFailed: it never will be.
+            BindingFailed: it will never be ready.
         """
 
     def overdue(self) -> BindingFailed:
@@ -32,35 +32,35 @@ class Awaited(Protocol):
 
 
 class Reservation(Awaited, Protocol):
-    """Something that is reserved for one pod on one node, known to nobody else until it is written.
+    """Something reserved for one pod on one node; only this process knows it until it is written.
 
     Attributes:
-        plugin: the plugin whose part this is upstream.
+        plugin: the upstream plugin that does this.
     """
 
     plugin: str
 
     def take(self) -> None:
-        """Reserves it. Raises Outdated: it can be had no more; a part of it may be taken until `undo`."""
+        """Reserves it. Raises Outdated if it is no longer available; `undo` then releases what was already taken."""
 
     def write(self) -> None:
-        """Writes it to the API server. Raises ClusterError: it is not, or perhaps not, or partly written."""
+        """Writes it to the API server. Raises ClusterError; parts of it may be written then."""
 
     def undo(self) -> None:
-        """Gives it up, and takes back what was written as far as that may be. Raises nothing."""
+        """Releases it, and reverts what was written as far as possible. Raises nothing."""
 
 
 class Reserver(Protocol):
     """Reserves one kind of thing for pods."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """Returns what is to be reserved for the pod, not taken yet; None: it needs nothing of that kind."""
+        """Returns the reservation for the pod, not taken yet, None if it needs nothing of this kind."""
 
 
 def undo(reservations: Sequence[Reservation]) -> None:
-    """Undoes them all, the last first, even if one raises; then raises the first error.
+    """Undoes all reservations in reverse order, even if one raises; then raises the first error.
 
-    An error leaves something reserved that nothing else gives back, so the process has to end.
+    After an error something stays reserved that nothing else releases, so the process has to end.
     """
     errors: list[Exception] = []
     for reservation in reversed(reservations):

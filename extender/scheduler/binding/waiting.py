@@ -1,4 +1,4 @@
-"""The pods between decision and Binding: each may wait at Permit and for its reservations, and may be cancelled.
+"""The pods between their decision and their Binding: they can wait, at Permit or for reservations, and be cancelled.
 
 No thread waits with them. Source: upstream waitingPodsMap, podsInPreBindMap.
 """
@@ -16,12 +16,12 @@ from extender.scheduler.ports import Workers
 from extender.table import PodInfo
 
 OnEnd = Callable[[Exception | None], object]
-"""Called once: with None where the pod can be bound, else with the reason why it cannot."""
+"""Called once: with None if the pod can go on, otherwise with the reason why it cannot."""
 
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """One pod. `on_end` is None while a thread is busy with it: it does not wait."""
+    """One pod. `on_end` is None while it does not wait, because a thread is working on it."""
 
     pod: PodInfo
     since: float = 0.0
@@ -31,15 +31,17 @@ class _WaitingPod:
 
 
 class WaitingPods:
-    """Knows a pod from `enter` to `leave`.
+    """Holds each pod from `enter` to `leave`.
 
     Args:
-        exists: returns whether the pod is still there.
-        workers: threads in which pods go on that need not wait any more.
+        exists: returns True while the pod exists.
+        workers: run the pods whose wait has ended.
     """
 
     def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers) -> None:
-        self._clock, self._exists, self._workers = clock, exists, workers
+        self._clock = clock
+        self._exists = exists
+        self._workers = workers
         self._lock = threading.Lock()
         self._pods: dict[str, _WaitingPod] = {}
 
@@ -49,16 +51,17 @@ class WaitingPods:
             self._pods[pod.uid] = _WaitingPod(pod)
 
     def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_begin: Callable[[], object], on_end: OnEnd) -> bool:
-        """Returns whether all of it is ready; else `on_begin` is called, and `on_end` later, in another thread.
+        """Returns True if everything awaited is ready; otherwise calls `on_begin`, and `on_end` later, in a worker.
 
         Raises:
-            BindingFailed: it never will be, or the pod was cancelled.
+            BindingFailed: something will never be ready, or the pod was cancelled.
         """
         waiting = self._pods[pod.uid]
-        waiting.since, waiting.awaited = self._clock.monotonic(), awaited
+        waiting.since = self._clock.monotonic()
+        waiting.awaited = awaited
         if self._ready(waiting):
             return True
-        on_begin()  # first, for the wait may be over as soon as others know of it
+        on_begin()  # before `on_end` is set, because another thread may then end the wait at once
         with self._lock:
             if waiting.cancelled is not None:
                 raise waiting.cancelled
@@ -66,16 +69,16 @@ class WaitingPods:
         return False
 
     def leave(self, pod: PodInfo) -> None:
-        """Ends what `enter` began; unknown pods are ignored. Raises BindingFailed: the pod was cancelled."""
+        """Removes the pod; unknown pods are ignored. Raises BindingFailed if the pod was cancelled."""
         with self._lock:
             waiting = self._pods.pop(pod.uid, None)
         if waiting is not None and waiting.cancelled is not None:
             raise waiting.cancelled
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Has the pod tried again later instead of bound now; returns False where it is not known, or bound already.
+        """Makes the pod fail instead of being bound; returns False if the pod is unknown or already bound.
 
-        A pod that waits goes on, to its failure, in this very call.
+        If the pod is waiting, its failure is handled within this call.
         """
         error = BindingFailed(message)
         with self._lock:
@@ -83,23 +86,24 @@ class WaitingPods:
             if waiting is None:
                 return False
             waiting.cancelled = error
-            on_end, waiting.on_end = waiting.on_end, None
+            on_end = waiting.on_end
+            waiting.on_end = None
         if on_end is not None:
             on_end(error)
         return True
 
     def poll(self) -> None:
-        """Has every pod go on whose wait is over; to be called several times a second."""
+        """Resumes the pods whose wait has ended; call it several times a second."""
         with self._lock:
-            waiting = [each for each in self._pods.values() if each.on_end is not None]
-        for each in waiting:
+            pods = [waiting for waiting in self._pods.values() if waiting.on_end is not None]
+        for waiting in pods:
             try:
-                if not self._ready(each):
+                if not self._ready(waiting):
                     continue
                 error = None
             except Exception as failure:  # one pod's failure must not hold up the others
                 error = failure
-            self._end(each, error)
+            self._end(waiting, error)
 
     def uids(self) -> list[str]:
         with self._lock:
@@ -107,17 +111,18 @@ class WaitingPods:
 
     def _end(self, waiting: _WaitingPod, error: Exception | None) -> None:
         with self._lock:
-            on_end, waiting.on_end = waiting.on_end, None
-        if on_end is not None:  # else it was cancelled in this moment
+            on_end = waiting.on_end
+            waiting.on_end = None
+        if on_end is not None:  # otherwise it was cancelled at this moment
             self._workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:
         if not self._exists(waiting.pod):
-            raise BindingFailed(f"pod {waiting.pod.pod.key} does not exist any more")
-        if all([each.ready() for each in waiting.awaited]):  # noqa: C419  each is asked: a later one may raise
+            raise BindingFailed(f"pod {waiting.pod.pod.key} no longer exists")
+        if all([awaited.ready() for awaited in waiting.awaited]):  # noqa: C419  calls all of them: a later one may raise
             return True
         elapsed = self._clock.monotonic() - waiting.since
-        for each in waiting.awaited:
-            if elapsed >= each.timeout_seconds and not each.ready():
-                raise each.overdue()
+        for awaited in waiting.awaited:
+            if elapsed >= awaited.timeout_seconds and not awaited.ready():
+                raise awaited.overdue()
         return False

@@ -258,7 +258,7 @@ def test_a_claim_released_between_the_decision_and_the_reservation_is_not_taken_
     assume = world.cache.assume
 
     def assume_late(*arguments: Any) -> str:
-        world.leftovers.put_right()
+        world.leftovers.clean_up()
         return assume(*arguments)
 
     world.cache.assume = assume_late  # type: ignore[method-assign]  # for this world alone
@@ -275,14 +275,14 @@ def test_a_binding_that_expires_keeps_no_claim_of_a_pod_that_waits() -> None:
     world.faults = [OutcomeUnknown("silence")]
     world.settle()
     world.put(CORDONED)
-    world.leftovers.release_kept()
-    world.leftovers.release_kept()
+    world.leftovers.release_leaked()
+    world.leftovers.release_leaked()
     assert standing(world) == (["gpu-0"], ["p"])  # it may yet be bound
     world.pass_time(60)
     assert (world.node_of("p"), world.cache.overview().assumed) == ("", [])
-    world.leftovers.release_kept()
+    world.leftovers.release_leaked()
     assert standing(world) == (["gpu-0"], ["p"])  # its next attempt may go on with it
-    world.leftovers.release_kept()
+    world.leftovers.release_leaked()
     assert standing(world) == ([], [])
 
 
@@ -293,8 +293,8 @@ def test_a_claim_that_a_template_made_for_a_waiting_pod_is_released_and_not_dele
     world = world_of(kept, pod("p", "c"))
     world.put(CORDONED)
     world.watch()
-    world.leftovers.release_kept()
-    world.leftovers.release_kept()
+    world.leftovers.release_leaked()
+    world.leftovers.release_leaked()
     assert standing(world) == ([], [])
 
 
@@ -444,7 +444,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_it
     world.waiting.poll()
     world.binders.work()
     assert world.cache.overview().assumed == []
-    assert world.conditions[-1][2] == "claim c does not exist any more"
+    assert world.conditions[-1][2] == "claim c no longer exists"
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])

@@ -149,13 +149,13 @@ def elsewhere(world: World) -> None:
         pytest.param(
             static("p"),
             lambda world: world.delete("PersistentVolume", "v"),
-            'pv "v" does not exist any more',
+            'pv "v" no longer exists',
             id="the volume goes",
         ),
         pytest.param(
             static("p"),
             lambda world: world.delete("PersistentVolumeClaim", "default/claim-of-p"),
-            'persistentvolumeclaim "claim-of-p" does not exist any more',
+            'persistentvolumeclaim "claim-of-p" no longer exists',
             id="the claim goes",
         ),
         pytest.param(
@@ -164,7 +164,7 @@ def elsewhere(world: World) -> None:
         pytest.param(
             static("p"),
             lambda world: world.delete("Node", "n1"),
-            'node "n1" does not exist any more',
+            'node "n1" no longer exists',
             id="the node goes",
         ),
         pytest.param(
@@ -180,7 +180,10 @@ def elsewhere(world: World) -> None:
             id="the volume is made elsewhere",
         ),
         pytest.param(
-            static("p"), lambda world: world.clock.advance(600), "claim-of-p not bound in 600 s", id="it takes too long"
+            static("p"),
+            lambda world: world.clock.advance(600),
+            "claim-of-p not bound after 600 s",
+            id="it takes too long",
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""Other extenders, asked by the loop as the stock scheduler asks them.
+"""Calls the extenders that a policy names, as kube-scheduler calls them.
 
-Sources: upstream extender.go; schedule_one.go, findNodesThatPassExtenders, prioritizeNodes, extendersBinding;
-preemption.go, callExtenders. Otherwise than there, whole nodes that come back are read for their names only: in-tree
-scores of other nodes than those asked about would be wrong (kubernetes#141781).
+One deliberate difference: of whole nodes in an answer only the names are used, because in-tree scores of changed nodes
+would be wrong (kubernetes#141781). Source: upstream extender.go; schedule_one.go findNodesThatPassExtenders,
+prioritizeNodes, extendersBinding; preemption.go callExtenders.
 """
 
 from __future__ import annotations
@@ -32,29 +32,28 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 NAME = "Extender"
-"""The plugin name of all extenders: pods that one of them refused are tried again on any event."""
+"""The plugin name of all extenders; a pod rejected by one of them is retried after any event."""
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
-"""The factor by which an extender's score, 0..10, weighs as much as a plugin's of 0..100."""
-_HIGHEST = 2**62  # so that no sum of scores runs over
+"""The factor that converts an extender's score of 0..10 to a plugin's range of 0..100."""
+_HIGHEST = 2**62  # so that no sum of scores overflows
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Priorities = list[HostPriority]
-IncomingPod = Callable[["Extender"], Priorities]
-
+PrioritizeCall = Callable[["Extender"], Priorities]
 
 Post = Callable[[str, bytes], bytes]
 """Sends a verb and a body to one extender, and returns the body of the answer.
 
-Raises Refused: nothing was done; OutcomeUnknown: what was asked may have been done.
+Raises Refused if the extender did nothing, OutcomeUnknown if it may have carried out the request.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """One extender. Every method raises ExtenderError where there is no answer, or none that can be used."""
+    """One extender. Every method raises ExtenderError if there is no usable answer."""
 
     config: ExtenderConfig
     post: Post
@@ -73,17 +72,16 @@ class Extender:
         return self._read(lambda: wire_client.decode_priorities(body))
 
     def preempt(self, pod: Pod, candidates: Mapping[str, Candidate]) -> dict[str, Offer]:
-        """Returns the candidates that are left, with their victims."""
+        """Returns the candidates that remain, with their victims."""
         names = self.config.node_cache_capable
         offers = {name: _offer(candidate, whole=not names) for name, candidate in candidates.items()}
-        asked = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
-        body = self.post(self.config.preempt_verb, asked)
+        request = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
+        body = self.post(self.config.preempt_verb, request)
         return self._read(lambda: wire_client.decode_preemption_result(body))
 
     def bind(self, binding: Binding) -> None:
-        """Has the pod bound. Raises Refused or OutcomeUnknown, as a ports.Binder."""
-        asked = wire_client.encode_binding_args(binding)
-        body = self.post(self.config.bind_verb, asked)
+        """Lets the extender bind the pod. Raises Refused or OutcomeUnknown, as a ports.Binder does."""
+        body = self.post(self.config.bind_verb, wire_client.encode_binding_args(binding))
         try:
             error = self._read(lambda: wire_client.decode_binding_result(body))
         except MalformedAnswer as malformed:
@@ -98,8 +96,8 @@ class Extender:
         nodes = table.nodes
         if self.config.node_cache_capable:
             return wire_client.encode_args(document_of(pod), nodes.names_of(rows))
-        known = (nodes.objects[row] for row in rows.tolist())
-        return wire_client.encode_args(document_of(pod), None, [document_of(node) for node in known if node])
+        objects = (nodes.objects[row] for row in rows.tolist())
+        return wire_client.encode_args(document_of(pod), None, [document_of(node) for node in objects if node])
 
     def _read(self, decode: Callable[[], T]) -> T:
         try:
@@ -109,29 +107,30 @@ class Extender:
 
 
 class Extenders:
-    """All extenders, in the order in which they are asked.
+    """All extenders, in the order in which they are called.
 
     Args:
-        side_by_side: asks those that prioritize: one after the other, or by the map of a pool of threads.
+        map_calls: calls prioritize of several extenders, one after another, or concurrently by a pool's map.
     """
 
     def __init__(
         self,
         extenders: Sequence[Extender] = (),
-        side_by_side: Callable[[IncomingPod, Iterable[Extender]], Iterator[Priorities]] = map,
+        map_calls: Callable[[PrioritizeCall, Iterable[Extender]], Iterator[Priorities]] = map,
     ) -> None:
-        self._extenders, self._side_by_side = extenders, side_by_side
+        self._extenders = extenders
+        self._map_calls = map_calls
 
     def __bool__(self) -> bool:
         return bool(self._extenders)
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
-        """Has the feasible rows of `fit` filtered; each extender is asked about those that the last one let pass.
+        """Filters the feasible rows of `fit`; each extender gets the nodes that passed the one before.
 
         Raises:
-            ExtenderError: one that cannot be done without has failed.
+            ExtenderError: an extender that is not ignorable failed.
         """
-        for extender in self._asked(pod.pod, lambda config: config.filter_verb):
+        for extender in self._interested(pod.pod, lambda config: config.filter_verb):
             positions = np.flatnonzero(fit.cause == FITS)
             if not len(positions):
                 return
@@ -141,30 +140,32 @@ class Extenders:
             except ExtenderError as error:
                 self.pass_over(extender, "filter", error)
                 continue
-            for refusal, at in refused.items():
-                fit.refuse(positions[at], refusal)
+            for refusal, refused_positions in refused.items():
+                fit.refuse(positions[refused_positions], refusal)
 
     def prioritize(self, pod: PodInfo, table: Table, rows: Rows) -> Scores:
-        """Returns what the extenders add to the nodes' totals: int64[n]. One that fails adds nothing."""
+        """Returns what the extenders add to the nodes' totals: int64[n]. A failed extender adds nothing."""
         total = np.zeros(len(rows), np.int64)
-        asked = [*self._asked(pod.pod, lambda config: config.prioritize_verb)]
-        position_of = {table.nodes.names[row]: position for position, row in enumerate(rows.tolist())} if asked else {}
-        opinions = self._side_by_side(lambda extender: _priorities(extender, pod, table, rows), asked)
-        for extender, priorities in zip(asked, opinions, strict=True):
+        extenders = [*self._interested(pod.pod, lambda config: config.prioritize_verb)]
+        if not extenders:
+            return total
+        position_of = {table.nodes.names[row]: position for position, row in enumerate(rows.tolist())}
+        answers = self._map_calls(lambda extender: _priorities(extender, pod, table, rows), extenders)
+        for extender, priorities in zip(extenders, answers, strict=True):
             weight = extender.config.weight * SCALE
-            for each in priorities:
-                if (position := position_of.get(each.host)) is not None:
-                    score = int(total[position]) + each.score * weight
+            for priority in priorities:
+                if (position := position_of.get(priority.host)) is not None:
+                    score = int(total[position]) + priority.score * weight
                     total[position] = min(max(score, -_HIGHEST), _HIGHEST)
         return total
 
-    def preempt(self, pod: PodInfo, table: Table, found: Preemption) -> Preemption:
-        """Returns the preemption with the candidates that the extenders leave, or the reason why they leave none."""
-        asked = [*self._asked(pod.pod, lambda config: config.preempt_verb)]
-        if not asked or not found.candidates:
-            return found
-        candidates = found.candidates
-        for extender in asked:
+    def preempt(self, pod: PodInfo, table: Table, preemption: Preemption) -> Preemption:
+        """Returns the preemption with the candidates that the extenders accept, or why they accept none."""
+        extenders = [*self._interested(pod.pod, lambda config: config.preempt_verb)]
+        if not extenders or not preemption.candidates:
+            return preemption
+        candidates = preemption.candidates
+        for extender in extenders:
             try:
                 candidates = candidates_of(table, _checked(extender, extender.preempt(pod.pod, candidates), table))
             except ExtenderError as error:
@@ -176,32 +177,37 @@ class Extenders:
         return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
-        """Yields the extenders that may bind the pod: the first that does not fail binds it."""
-        return self._asked(pod, lambda config: config.bind_verb)
+        """Yields the extenders that may bind the pod; the first that does not fail binds it."""
+        return self._interested(pod, lambda config: config.bind_verb)
 
-    def _asked(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
-        return (each for each in self._extenders if verb(each.config) and each.config.is_interested(pod))
+    def _interested(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
+        """Yields the extenders that have the verb and are interested in the pod."""
+        return (
+            extender for extender in self._extenders if verb(extender.config) and extender.config.is_interested(pod)
+        )
 
     @staticmethod
     def pass_over(extender: Extender, verb: str, error: ExtenderError) -> None:
         """Logs the error of an ignorable extender; raises that of any other."""
         if not extender.config.ignorable:
             raise error
-        _log.warning("going on without extender %s, %s: %s", extender.config.url_prefix, verb, error)
+        _log.warning('extender ignored url=%s verb=%s reason="%s"', extender.config.url_prefix, verb, error)
 
 
 class ExtenderBinder:
-    """A ports.Binder that leaves pods to the extender that binds them, if there is one.
+    """A ports.Binder that lets the extender with bindVerb bind the pods that it is interested in.
 
     Args:
-        binder: for all other pods.
-        placement_of: UID -> the place of the pod that is to be bound, if it is still known.
+        binder: binds all other pods.
+        placement_of: UID -> the placement of the pod in the cache, None if it was deleted.
     """
 
     def __init__(
         self, binder: Binder, extenders: Extenders, placement_of: Callable[[str], PodPlacement | None]
     ) -> None:
-        self._binder, self._extenders, self._placement_of = binder, extenders, placement_of
+        self._binder = binder
+        self._extenders = extenders
+        self._placement_of = placement_of
 
     def bind(self, binding: Binding) -> None:
         placement = self._placement_of(binding.uid)
@@ -216,11 +222,11 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Returns positions in `rows` by their refusal; nodes that the answer leaves out are unresolvable."""
+    """Returns positions in `rows` by their refusal; a node that the answer does not name is unresolvable."""
     names = table.nodes.names_of(rows)
     passed = set(answer.passed)
-    if unasked := passed.difference(names):
-        raise extender.malformed(f"filter lets {min(unasked)} pass, which it was not asked about")
+    if unknown := passed.difference(names):
+        raise extender.malformed(f"filter lets {min(unknown)} pass, which is not in the request")
     refused: dict[Refusal, list[int]] = defaultdict(list)
     for position, name in enumerate(names):
         if name not in passed:
@@ -242,7 +248,7 @@ def _priorities(extender: Extender, pod: PodInfo, table: Table, rows: Rows) -> P
     try:
         return extender.prioritize(pod.pod, table, rows)
     except ExtenderError as error:
-        _log.warning("no scores of extender %s: %s", extender.config.url_prefix, error)
+        _log.warning('extender gave no scores url=%s reason="%s"', extender.config.url_prefix, error)
         return []
 
 
@@ -252,12 +258,12 @@ def _offer(candidate: Candidate, *, whole: bool) -> Offer:
 
 
 def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
-    """Returns the candidates of an answer. Raises MalformedAnswer where it names what is not there, or no victims."""
+    """Returns the candidates of an answer. Raises MalformedAnswer if it names unknown nodes or pods, or no victims."""
     candidates: dict[str, Candidate] = {}
     for name, offer in offers.items():
         row = table.nodes.row_of.get(name)
         if row is None or not table.nodes.present[row]:
-            raise extender.malformed(f"preempt names node {name}, which there is not")
+            raise extender.malformed(f"preempt names node {name}, which does not exist")
         for uid in offer.uids:
             slot = table.pods.slot_of.get(uid)
             if slot is None or table.pods.row[slot] != row:

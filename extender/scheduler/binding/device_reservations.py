@@ -1,7 +1,7 @@
-"""The devices of a pod: allocated to its claims, and the claims reserved for it.
+"""Allocates devices to a pod's claims, and reserves the claims for the pod.
 
-Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Otherwise than there, what was allocated for a pod that
-is not bound after all is deallocated at once.
+Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Unlike upstream, devices that were allocated for a pod
+that is then not bound are deallocated at once.
 """
 
 from __future__ import annotations
@@ -24,40 +24,45 @@ from extender.scheduler.ports import ClaimWriter, Events
 from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
 from extender.table import PodInfo
 
-CLAIM, PENDING = ResourceClaim.__name__, PendingClaim.__name__
+CLAIM = ResourceClaim.__name__
+PENDING = PendingClaim.__name__
 _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """A Reserver. What could not be undone is tried again until it is; till then nobody else gets such a claim.
+    """A Reserver. It retries failed rollbacks; until one succeeds, its devices stay allocated.
 
     Its owner calls `resolve` every second or so.
     """
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
-        self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
-        self._left: dict[tuple[str, str], UndoStep] = {}  # by the UIDs of claim and pod
+        self._cache = cache
+        self._writer = writer
+        self._events = events
+        self._clock = clock
+        self._failed_steps: dict[tuple[str, str], UndoStep] = {}  # by the UIDs of claim and pod
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
-        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._left)
+        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._failed_steps)
 
     def resolve(self) -> None:
-        """Tries again what could not be undone; the devices in question count as allocated until it is."""
-        for key, step in list(self._left.items()):
+        """Retries failed rollbacks."""
+        for key, step in list(self._failed_steps.items()):
             self._try(key, step)
 
     def release(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Takes back what was reserved, or made, for a pod that waits, now or later; not of one that is being bound."""
-        key = claim.uid, pod.uid
-        if key in self._left:
+        """Releases or deletes the claim of a waiting pod, with retries. Does nothing if the pod is being bound."""
+        key = (claim.uid, pod.uid)
+        if key in self._failed_steps:
             return
-        made = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
-        step = UndoStep("", claim, partial(self._writer.delete, claim) if made else partial(self._release, claim, pod))
-        self._left[key] = step  # from here on no attempt of the pod gets the claim; one that has begun is seen
+        is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
+        undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
+        step = UndoStep("", claim, undo)
+        self._failed_steps[key] = step  # no new attempt of the pod gets the claim; an earlier one shows in the cache
         if self._cache.placement(pod.uid) is not None:
-            del self._left[key]
+            del self._failed_steps[key]
         else:
             self._try(key, step)
 
@@ -70,25 +75,29 @@ class DeviceClaims:
         try:
             step.act()
         except ClusterError as error:
-            _log.warning("claim %s stays reserved until it can be released: %s", step.claim.key, error)
+            _log.warning('releasing a claim failed and is retried claim=%s reason="%s"', step.claim.key, error)
             return
-        self._left.pop(key, None)
+        self._failed_steps.pop(key, None)
         if step.pending:
             self._cache.restore_object(PENDING, step.pending)
 
     def deallocate(self, claim: ResourceClaim) -> None:
-        """Takes the devices away from a claim that nobody uses, so that others can be allocated."""
+        """Deallocates a claim that no pod uses, so that other devices can be allocated to it."""
         try:
             if claim.is_for_extended_resources:
                 self._writer.delete(claim)
             else:
                 self._cache.confirm_object(self._writer.deallocate(claim))
-        except ClusterError as error:  # the event of whatever has changed the claim wakes the pod
-            _log.warning("claim %s cannot be deallocated: %s", claim.key, error)
+        except ClusterError as error:  # if the claim has changed, that event wakes the pod
+            _log.warning('deallocating a claim failed claim=%s reason="%s"', claim.key, error)
 
 
 class UndoStep(NamedTuple):
-    """A write to take back; `pending`: the key of the PendingClaim whose devices the claim may have, "" for none."""
+    """A write to undo.
+
+    Attributes:
+        pending: the key of the PendingClaim whose devices the claim may have, "" if there is none.
+    """
 
     pending: str
     claim: ResourceClaim
@@ -96,10 +105,10 @@ class UndoStep(NamedTuple):
 
 
 class ClaimReservation:
-    """A Reservation: devices for the pod's claims, and the claims for the pod.
+    """The Reservation of devices for a pod's claims, and of the claims for the pod.
 
     Attributes:
-        timeout_seconds: the longest time that devices may take to be made ready.
+        timeout_seconds: the longest time until the devices are ready.
     """
 
     plugin = DEVICES
@@ -112,29 +121,34 @@ class ClaimReservation:
         writer: ClaimWriter,
         events: Events,
         clock: Clock,
-        left: dict[tuple[str, str], UndoStep],
+        failed_steps: dict[tuple[str, str], UndoStep],
     ) -> None:
-        self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.devices
+        self._pod = pod
+        self._node_name = chosen.node_name
+        self._plan = chosen.devices
         self.timeout_seconds = chosen.timeouts.devices_seconds
-        self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
-        self._left = left
+        self._cache = cache
+        self._writer = writer
+        self._events = events
+        self._clock = clock
+        self._failed_steps = failed_steps
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
-        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # and when
+        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # with the time of creation
 
     def take(self) -> None:
-        releasing = {uid for uid, _ in list(self._left)}
+        releasing = {uid for uid, _ in list(self._failed_steps)}
         for claim in (*(claim for claim, _ in self._plan.allocate), *self._plan.reserve):
             if claim.uid in releasing or not self._still_holds(claim):
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
-            self._pending.append(pending.key)  # first, so that `undo` restores it whatever the next call raises
+            self._pending.append(pending.key)  # first, so that `undo` restores it even if the next call raises
             try:
                 self._cache.assume_object(pending)
             except Outdated:
-                self._pending.pop()  # it is another pod's
+                self._pending.pop()  # another pod has assumed it
                 raise
 
     def write(self) -> None:
@@ -158,7 +172,7 @@ class ClaimReservation:
             self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
 
     def ready(self) -> bool:
-        """Returns whether the watch shows the claims that were created, and all devices can be bound (KEP-5007)."""
+        """Returns True if the watch shows all created claims, and all devices are ready (KEP-5007)."""
         shown = [self._is_shown(pending, *created) for pending, created in list(self._created.items())]
         return all(shown) and all(self._is_ready(claim) for claim in self._written)
 
@@ -171,30 +185,33 @@ class ClaimReservation:
             try:
                 step.act()
             except ClusterError as error:
-                _log.warning("claim %s of %s: %s", step.claim.key, self._pod.pod.key, error)
-                self._leave(step)
+                _log.warning(
+                    'undoing a claim failed and is retried claim=%s pod=%s reason="%s"',
+                    step.claim.key, self._pod.pod.key, error,
+                )  # fmt: skip
+                self._retry_later(step)
         while self._pending:
             self._cache.restore_object(PENDING, self._pending.pop())
 
-    def _leave(self, step: UndoStep) -> None:
-        """Has its owner try the step again."""
+    def _retry_later(self, step: UndoStep) -> None:
+        """Hands the step to the owner, which retries it."""
         if step.pending in self._pending:
             self._pending.remove(step.pending)
         else:
             step = step._replace(pending="")
-        self._left[step.claim.uid, self._pod.uid] = step
+        self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns False for a claim that was reserved for the pod by the decision, and has changed since."""
+        """Returns False for a claim that was already reserved for the pod at the decision, and has changed since."""
         if not claim.is_reserved_for(self._pod.uid):
-            return True  # it will be written, which fails where it has changed
+            return True  # it will be written, and that fails if it has changed
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
     # ---- writing
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
-        # First the step that undoes it: a call without an answer may have taken effect.
+        # The undo step comes first, because a call without an answer may have taken effect.
         release = partial(self._release, claim, deallocate=allocation is not None)
         self._undo_steps.append(UndoStep(pending, claim, release))
         self._written.append(self._writer.bind(claim, pod, allocation))
@@ -203,7 +220,7 @@ class ClaimReservation:
         created = self._writer.create(claim, pod)
         self._undo_steps.append(UndoStep(pending, created, partial(self._writer.delete, created)))
         self._written.append(self._writer.bind(created, pod, allocation))
-        self._created[pending] = self._written[-1], self._clock.monotonic()
+        self._created[pending] = (self._written[-1], self._clock.monotonic())
         self._writer.describe(pod, created, self._plan.mappings)
 
     def _confirm(self, written: ResourceClaim, pending: str) -> None:
@@ -217,23 +234,23 @@ class ClaimReservation:
 
     # ---- waiting
 
-    def _is_shown(self, pending: str, created: ResourceClaim, at: float) -> bool:
-        """Returns whether the watch shows the claim's devices; until then those of `pending` count as allocated."""
-        shown = self._cache.observed(CLAIM, created.key)
-        if not isinstance(shown, ResourceClaim) or shown.allocation is None:
-            if self._cache.listed_since(at, CLAIM):  # the API server was restored from a copy
-                raise BindingFailed(f"claim {created.name} does not exist any more")
+    def _is_shown(self, pending: str, created: ResourceClaim, created_at: float) -> bool:
+        """Returns True if the watch shows the claim's devices; until then those of `pending` count as allocated."""
+        observed = self._cache.observed(CLAIM, created.key)
+        if not isinstance(observed, ResourceClaim) or observed.allocation is None:
+            if self._cache.listed_since(created_at, CLAIM):  # the API server was restored from a copy
+                raise BindingFailed(f"claim {created.name} no longer exists")
             return False
-        self._confirm(shown, pending)
+        self._confirm(observed, pending)
         del self._created[pending]
         return True
 
     def _is_ready(self, written: ResourceClaim) -> bool:
         claim = self._cache.effective(CLAIM, written.key)
         if not isinstance(claim, ResourceClaim) or claim.uid != written.uid:
-            raise BindingFailed(f"claim {written.name} does not exist any more")
+            raise BindingFailed(f"claim {written.name} no longer exists")
         if not claim.is_reserved_for(self._pod.uid):
-            raise BindingFailed(f"claim {written.name} is not reserved for the pod any more")
+            raise BindingFailed(f"claim {written.name} is no longer reserved for the pod")
         if not _has_conditions(written):
             return True
         if is_failed(claim):
@@ -244,7 +261,7 @@ class ClaimReservation:
 
 
 def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """Returns the allocation as an object until it is written. A claim without a name yet goes by its pod's UID."""
+    """Returns an object that holds the allocation until it is written. A claim without a name is named by its UID."""
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
     return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))

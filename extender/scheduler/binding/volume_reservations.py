@@ -1,7 +1,7 @@
-"""The volumes of a pod: bound to its claims, or provisioned for them.
+"""Binds volumes to a pod's claims, or asks for new ones.
 
-Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. What was written is not taken back: the controller of
-volumes carries it out, and the pod finds it at its next attempt.
+Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. Writes are not undone: the PV controller completes
+them, and the pod uses the volumes in its next attempt.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from extender.scheduler.ports import VolumeWriter
 from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
 from extender.table import PodInfo
 
-VOLUME, CLAIM = PersistentVolume.__name__, PersistentVolumeClaim.__name__
+VOLUME = PersistentVolume.__name__
+CLAIM = PersistentVolumeClaim.__name__
 
 
 class Volumes:
-    """A Reserver."""
+    """The Reserver of volumes."""
 
     def __init__(self, cache: Cache, writer: VolumeWriter) -> None:
-        self._cache, self._writer = cache, writer
+        self._cache = cache
+        self._writer = writer
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> VolumeReservation | None:
         if chosen.volumes == NOTHING_TO_BIND:
@@ -41,14 +43,17 @@ class Volumes:
 
 
 class VolumeReservation:
-    """A Reservation: volumes for claims, and claims that volumes are to be provisioned for on the node."""
+    """The Reservation of volumes for claims, and of the node on which new volumes are provisioned."""
 
     plugin = VOLUME_BINDING
 
     def __init__(self, pod: PodInfo, chosen: Chosen, cache: Cache, writer: VolumeWriter) -> None:
-        self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.volumes
+        self._pod = pod
+        self._node_name = chosen.node_name
+        self._plan = chosen.volumes
         self.timeout_seconds = chosen.timeouts.volumes_seconds
-        self._cache, self._writer = cache, writer
+        self._cache = cache
+        self._writer = writer
         self._assumed: dict[tuple[str, str], None] = {}
         self._bound: list[PersistentVolume] = []
         self._selected: list[PersistentVolumeClaim] = []
@@ -65,19 +70,19 @@ class VolumeReservation:
             self._bound.append(written)
             self._confirm(written)
         for claim in self._plan.provision:
-            marked = self._writer.select_node(claim, self._node_name)
-            self._selected.append(marked)
-            self._confirm(marked)
+            written_claim = self._writer.select_node(claim, self._node_name)
+            self._selected.append(written_claim)
+            self._confirm(written_claim)
 
     def ready(self) -> bool:
-        """Returns whether all claims are bound, to volumes within reach of the node (upstream checkBindings)."""
+        """Returns True if all claims are bound to volumes that the node can reach (upstream checkBindings)."""
         shown = [self._is_volume_shown(volume) for volume in self._bound]
         shown += [self._is_claim_shown(claim) for claim in self._selected]
         return all(shown) and all(self._is_bound(claim) for claim in self._claims()) and self._is_within_reach()
 
     def overdue(self) -> BindingFailed:
         names = ", ".join(claim.name for claim in self._claims() if not self._is_bound(claim))
-        return BindingFailed(f"binding volumes: {names} not bound in {self.timeout_seconds:g} s")
+        return BindingFailed(f"binding volumes: {names} not bound after {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
         for kind, key in self._assumed:
@@ -85,8 +90,8 @@ class VolumeReservation:
         self._assumed.clear()
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
-        reference = type(obj).__name__, obj.key
-        self._assumed[reference] = None  # first, so that `undo` restores it whatever the next call raises
+        reference = (type(obj).__name__, obj.key)
+        self._assumed[reference] = None  # first, so that `undo` restores it even if the next call raises
         try:
             self._cache.assume_object(obj)
         except Outdated:
@@ -102,42 +107,42 @@ class VolumeReservation:
         yield from self._plan.provision
 
     def _is_volume_shown(self, written: PersistentVolume) -> bool:
-        """Returns whether the watch shows the volume as it was written, or later; BindingFailed where it is lost."""
+        """Returns True if the watch shows the volume as written or newer. Raises BindingFailed if it is lost."""
         volume = self._cache.effective(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
-            raise BindingFailed(f'binding volumes: pv "{written.name}" does not exist any more')
+            raise BindingFailed(f'binding volumes: pv "{written.name}" no longer exists')
         if volume.spec.claim_ref is None or volume.spec.claim_ref != written.spec.claim_ref:
             raise BindingFailed(f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
         return self._is_shown(written)
 
-    def _is_claim_shown(self, marked: PersistentVolumeClaim) -> bool:
-        """Does the same for a claim; a provisioner that gives up takes the annotation away."""
-        self._claim(marked)
-        claim = self._cache.effective(CLAIM, marked.key)
+    def _is_claim_shown(self, written: PersistentVolumeClaim) -> bool:
+        """Does the same for a claim. A provisioner that gives up removes the annotation of the selected node."""
+        self._claim(written)
+        claim = self._cache.effective(CLAIM, written.key)
         if isinstance(claim, PersistentVolumeClaim) and claim.selected_node != self._node_name:
             raise BindingFailed(f'binding volumes: provisioning failed for PVC "{claim.name}"')
-        return self._is_shown(marked)
+        return self._is_shown(written)
 
     def _is_shown(self, written: PersistentVolume | PersistentVolumeClaim) -> bool:
         observed = self._cache.observed(type(written).__name__, written.key)
         return observed is not None and version_of(observed) >= version_of(written)
 
     def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
-        """Returns whether the claim is bound on both sides, and the watch shows its volume too."""
+        """Returns True if the claim is bound on both sides, and the watch shows its volume."""
         claim = self._claim(planned)
         return claim.fully_bound and self._cache.observed(VOLUME, claim.spec.volume_name) is not None
 
     def _claim(self, planned: PersistentVolumeClaim) -> PersistentVolumeClaim:
         claim = self._cache.observed(CLAIM, planned.key)
         if not isinstance(claim, PersistentVolumeClaim) or claim.uid != planned.uid:
-            raise BindingFailed(f'binding volumes: persistentvolumeclaim "{planned.name}" does not exist any more')
+            raise BindingFailed(f'binding volumes: persistentvolumeclaim "{planned.name}" no longer exists')
         return claim
 
     def _is_within_reach(self) -> bool:
         with self._cache.snapshot("volumes") as table:
             row = table.nodes.row_of.get(self._node_name)
             if row is None or not table.nodes.present[row]:
-                raise BindingFailed(f'binding volumes: node "{self._node_name}" does not exist any more')
+                raise BindingFailed(f'binding volumes: node "{self._node_name}" no longer exists')
             plan = plan_volumes(self._pod, table, row)
         if isinstance(plan, Refusal):
             raise BindingFailed(f"binding volumes: {', '.join(plan.reasons)}")
@@ -145,12 +150,12 @@ class VolumeReservation:
 
 
 def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Returns the volume, reserved for the claim."""
+    """Returns the volume with the claim as its claimRef."""
     reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
     return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
 
 
 def selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """Returns the claim, with a volume to be provisioned for it on the node."""
+    """Returns the claim with the annotation that selects the node for its new volume."""
     annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
