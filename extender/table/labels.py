@@ -197,32 +197,49 @@ class SelectorIndex(Generic[T]):
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
+        self._by_key: Filing[str, T] = Filing()  # if the selector requires no pair, but that a key exists
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns the number of pairs plus the number of items without a pair; 0 if nothing can match."""
-        return len(self._by_pair) + len(self._unfiled)
+        """Returns the number of keys and pairs with items, plus that of unfiled items; 0 if nothing can match."""
+        return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
         pairs = filing_pairs(selector)
-        if pairs is None:
-            self._unfiled[item] = None
         for pair in pairs or ():
             self._by_pair.add(pair, item)
+        if pairs is None:
+            key = _required_key(selector)
+            if key is None:
+                self._unfiled[item] = None
+            else:
+                self._by_key.add(key, item)
 
     def remove(self, selector: Selector, item: T) -> None:
         """Reverses an `add`."""
         pairs = filing_pairs(selector)
-        if pairs is None:
-            del self._unfiled[item]
         for pair in pairs or ():
             self._by_pair.remove(pair, item)
+        if pairs is None:
+            key = _required_key(selector)
+            if key is None:
+                del self._unfiled[item]
+            else:
+                self._by_key.remove(key, item)
 
     def candidates(self, labels: frozenset[Pair]) -> Iterator[T]:
         """Yields every item whose selector matches `labels`, and some whose selector does not; each once."""
         yield from self._unfiled
         for pair in self._by_pair.among(labels):
             yield from self._by_pair.get(pair)
+        if len(self._by_key):
+            for key, _ in labels:
+                yield from self._by_key.get(key)
+
+
+def _required_key(selector: Selector) -> str | None:
+    keys = (requirement.key for requirement in selector.requirements if requirement.operator == "Exists")
+    return next(keys, None)
 
 
 class LabelIndex(Generic[T]):

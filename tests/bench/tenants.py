@@ -25,7 +25,7 @@ from extender.model.pod import Pod
 from extender.policy.policy import DEFAULT_PROVIDER, provider
 from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.runtime.process_memory import give_back, limit
+from extender.runtime.process_memory import GC_THRESHOLDS, give_back, limit
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table import PodInfo
 from tests.bench.workloads import VARIED, large_cluster, node_name, pods_to_decide
@@ -162,6 +162,7 @@ class Cost:
 def measured(nodes: int, pods: int = PODS, size: int = BYTES, kinds: list[str] | None = None) -> Iterator[Cost]:
     """Yields the costs of each kind."""
     limit(nodes)
+    gc.set_threshold(*GC_THRESHOLDS)  # as the processes do
     cluster = _Cluster(nodes)
     for kind in kinds or KINDS:
         yield cluster.measure(kind, pods, size)

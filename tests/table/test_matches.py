@@ -179,3 +179,34 @@ def test_the_operators_of_hostile_terms_are_evaluated_over_all_groups_at_once(mo
         selector = Selector((Requirement("pod", operator, frozenset({"7"} if operator == "NotIn" else ())),))
         assert matches.count(PodCountQuery(None, selector)).total == expected
     assert tried == []
+
+
+@pytest.mark.parametrize("others", [3, 200])
+@pytest.mark.parametrize(
+    ("requirement", "matches_many"),
+    [
+        (Requirement("app", "In", frozenset({"web"})), True),
+        (Requirement("app", "In", frozenset({"db"})), False),
+        (Requirement("k7", "Exists"), True),
+        (Requirement("k1000", "Exists"), False),
+        (Requirement("app", "NotIn", frozenset({"web"})), False),
+        (Requirement("k7", "DoesNotExist"), False),
+        (Requirement("k1000", "DoesNotExist"), True),
+    ],
+)
+def test_a_group_of_many_labels_is_counted_like_any_other(
+    requirement: Requirement, matches_many: bool, others: int
+) -> None:
+    many = Group.of("default", {"app": "web", **{f"k{number}": "v" for number in range(1000)}})
+    query = PodCountQuery(frozenset({"default"}), Selector((requirement,)))
+    elsewhere = query._replace(namespaces=frozenset({"other"}))
+    matches = Matches(4)
+    for number in range(others):
+        matches.add(Group.of("default", {"app": "db", "number": str(number)}), 1, terminating=False)
+    before = matches.count(query._replace(terminating=False))  # asked before the group comes
+    slot = matches.add(many, 2, terminating=False)
+    assert [before.by_node[2], matches.count(query).by_node[2]] == [matches_many, matches_many]
+    assert matches.matching_groups(query)[slot] == matches_many
+    assert matches.count(elsewhere).total == 0
+    matches.remove(many, 2, terminating=False)
+    assert [before.by_node[2], matches.count(query).by_node[2]] == [0, 0]

@@ -49,7 +49,12 @@ def wanting_prod(pod: PodBuilder) -> PodBuilder:
     return pod.affinity(ZONE, namespaceSelector={"matchLabels": {"env": "prod"}}).affinity(HOSTNAME, weight=3)
 
 
-KINDS_OF_PODS = [with_no_terms, refusing_web, of_two_minds, refusing_twice, wanting_prod]
+def refusing_all_but_web(pod: PodBuilder) -> PodBuilder:
+    pod.anti_affinity(ZONE, expressions=[expression("app", "NotIn", "web"), expression("tier", "DoesNotExist")])
+    return pod.anti_affinity(ZONE, weight=3, expressions=[expression("app", "NotIn", "db")], namespaceSelector={})
+
+
+KINDS_OF_PODS = [refusing_all_but_web, with_no_terms, refusing_web, of_two_minds, refusing_twice, wanting_prod]
 
 
 class TermsMachine(RuleBasedStateMachine):

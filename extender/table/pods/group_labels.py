@@ -2,6 +2,9 @@
 
 Slots are filed under the namespace, the keys and the (key, value) pairs of their groups, so a requirement costs as much
 as the groups that it finds. A selector like `key Exists` or `NotIn` over 20,000 groups is one NumPy operation.
+
+A group with very many labels is not filed, because that would take 100 times as long as the pod itself. Each selector
+is matched with such groups one by one.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from extender.table.labels import BoolColumn, Pair, filing_pairs
 from extender.table.podinfo import Group
 
 _FIRST_CAPACITY = 64
+_MAX_FILED_LABELS = 256
 
 
 class GroupLabels:
@@ -32,6 +36,7 @@ class GroupLabels:
         self._by_namespace: Filing[str, int] = Filing()
         self._by_key: Filing[str, int] = Filing()
         self._by_pair: Filing[Pair, int] = Filing()
+        self._unfiled: dict[int, Group] = {}
 
     def add(self, slot: int, group: Group) -> None:
         while slot >= self.capacity:
@@ -40,6 +45,9 @@ class GroupLabels:
         self._groups[slot] = group
         self._taken[slot] = True
         self._by_namespace.add(group.namespace, slot)
+        if len(group.labels) > _MAX_FILED_LABELS:
+            self._unfiled[slot] = group
+            return
         for pair in group.labels:
             self._by_key.add(pair[0], slot)
             self._by_pair.add(pair, slot)
@@ -48,6 +56,8 @@ class GroupLabels:
         group = self._groups.pop(slot)
         self._taken[slot] = False
         self._by_namespace.remove(group.namespace, slot)
+        if self._unfiled.pop(slot, None) is not None:
+            return
         for pair in group.labels:
             self._by_key.remove(pair[0], slot)
             self._by_pair.remove(pair, slot)
@@ -59,10 +69,13 @@ class GroupLabels:
         """Returns every group that matches the selector, and some that do not; each once."""
         pairs = filing_pairs(selector)
         if pairs is not None:
-            return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]
+            filed = [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]
+            return [*filed, *self._unfiled.values()]
         keys = [requirement.key for requirement in selector.requirements if requirement.operator == "Exists"]
         having = min((self._by_key.get(key) for key in keys), key=len, default=None)
-        return self._groups.values() if having is None else [self._groups[slot] for slot in having]
+        if having is None:
+            return self._groups.values()
+        return [*(self._groups[slot] for slot in having), *self._unfiled.values()]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
         """Returns which slots match and are in one of the namespaces (None: any): bool[capacity]."""
@@ -71,6 +84,8 @@ class GroupLabels:
         mask = self._taken.copy()
         for requirement in selector.requirements:
             self._require(requirement, mask)
+        for slot, group in self._unfiled.items():
+            mask[slot] = selector.matches(group.mapping)
         if namespaces is not None:
             mask &= self._mask(self._by_namespace.get(namespace) for namespace in namespaces)
         return mask

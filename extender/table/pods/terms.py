@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extender.model.selectors import Selector
 from extender.runtime.clock import NO_DEADLINE, Deadline
+from extender.table.filing import Filing
 from extender.table.labels import IntColumn, LabelColumns, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
 from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, most_kept
@@ -64,11 +66,13 @@ class IncomingPod(NamedTuple):
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
         """Returns True if the term matches the pod (upstream AffinityTerm.Matches)."""
-        if self.group.namespace not in term.namespaces:
-            selector = term.namespace_selector
-            if selector.nothing or not selector.matches(dict(self.namespace_labels)):
-                return False
-        return term.selector.matches(self.group.mapping)
+        return self.is_in(term.namespaces, term.namespace_selector) and term.selector.matches(self.group.mapping)
+
+    def is_in(self, namespaces: frozenset[str], selector: Selector) -> bool:
+        """Returns True if the pod's namespace is one of these, or if the selector matches it."""
+        if self.group.namespace in namespaces:
+            return True
+        return not selector.nothing and selector.matches(dict(self.namespace_labels))
 
 
 class TermCount(NodeCounts):
@@ -105,6 +109,7 @@ class Holders:
         filed: how often it has each of them, without those whose topology key no node has.
         rows: the number of pods by row.
         sums: the amount that each pod adds to each kept sum.
+        excluding: the sum of the amounts of its excluding terms.
     """
 
     slot: int
@@ -112,6 +117,7 @@ class Holders:
     filed: Counter[HeldTerm]
     rows: Counter[int] = field(default_factory=Counter)
     sums: dict[TermCount, int] = field(default_factory=dict)
+    excluding: Counter[tuple[Effect, frozenset[str], Selector]] = field(default_factory=Counter)
 
 
 class Terms:
@@ -136,6 +142,8 @@ class Terms:
         self._counts = 0  # of all answers
         self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
+        self._excluding_by_key: Filing[str, tuple[int, HeldTerm]] = Filing()
+        self._with_excluding: dict[int, Holders] = {}
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
@@ -165,11 +173,9 @@ class Terms:
         self._topology_keys = frozenset(self._labels)
         for holders in self._by_slot.values():
             filed = self._with_domains(holders.terms)
-            for held_term in holders.filed.keys() - filed.keys():
-                self._terms_by_selector.remove(held_term.term.selector, (holders.slot, held_term))
-            for held_term in filed.keys() - holders.filed.keys():
-                self._terms_by_selector.add(held_term.term.selector, (holders.slot, held_term))
+            self._unfile(holders)
             holders.filed = filed
+            self._file(holders)
 
     def effects_on(self, incoming: IncomingPod, deadline: Deadline = NO_DEADLINE) -> TermEffects:
         """Returns the effects that the terms of all placed pods have on the incoming pod.
@@ -210,7 +216,26 @@ class Terms:
                 deadline.check("the terms of other pods")
             if incoming.is_matched_by(held_term.term):
                 amounts[slot, held_term.effect] += held_term.amount * self._by_slot[slot].filed[held_term]
-        return amounts
+        for holders in self._with_excluding.values():
+            deadline.check("the terms of other pods")
+            for (effect, namespaces, selector), amount in holders.excluding.items():
+                if incoming.is_in(namespaces, selector):
+                    amounts[holders.slot, effect] += amount
+        for slot, held_term in self._excluded(incoming):
+            amounts[slot, held_term.effect] -= held_term.amount * self._by_slot[slot].filed[held_term]
+        return {where: amount for where, amount in amounts.items() if amount}
+
+    def _excluded(self, incoming: IncomingPod) -> set[tuple[int, HeldTerm]]:
+        """Returns the excluding terms that would match the pod if it had no labels, but do not match it."""
+        labels = incoming.group.mapping
+        keys = self._excluding_by_key.among(frozenset(labels))
+        return {
+            (slot, held_term)
+            for key in keys
+            for slot, held_term in self._excluding_by_key.get(key)
+            if incoming.is_in(held_term.term.namespaces, held_term.term.namespace_selector)
+            and not held_term.term.selector.matches(labels)
+        }
 
     def _sums(self, incoming: IncomingPod, amounts: Mapping[tuple[int, Effect], int]) -> TermEffects:
         answer = TermEffects(incoming)
@@ -246,8 +271,7 @@ class Terms:
         self.slots = max(self.slots, slot + 1)
         filed = self._with_domains(terms)
         holders = self._holders[terms] = self._by_slot[slot] = Holders(slot, terms, filed)
-        for held_term in filed:
-            self._terms_by_selector.add(held_term.term.selector, (slot, held_term))
+        self._file(holders)
         amounts: dict[TermEffects, Counter[Effect]] = {}
         candidates = {held_term: self._answers_by_label.candidates(held_term.term.selector) for held_term in filed}
         if sum(map(len, candidates.values())) > _MAX_PAIRS_TO_MATCH:
@@ -265,12 +289,33 @@ class Terms:
         return holders
 
     def _dismiss(self, holders: Holders) -> None:
-        for held_term in holders.filed:
-            self._terms_by_selector.remove(held_term.term.selector, (holders.slot, held_term))
+        self._unfile(holders)
         for count in holders.sums:
             del count.amounts[holders.slot]
         del self._holders[holders.terms], self._by_slot[holders.slot]
         self._free.append(holders.slot)
+
+    def _file(self, holders: Holders) -> None:
+        for held_term, times in holders.filed.items():
+            entry, term = (holders.slot, held_term), held_term.term
+            if not _is_excluding(term.selector):
+                self._terms_by_selector.add(term.selector, entry)
+                continue
+            holders.excluding[held_term.effect, term.namespaces, term.namespace_selector] += held_term.amount * times
+            self._with_excluding[holders.slot] = holders
+            for key in {requirement.key for requirement in term.selector.requirements}:
+                self._excluding_by_key.add(key, entry)
+
+    def _unfile(self, holders: Holders) -> None:
+        for held_term in holders.filed:
+            entry, term = (holders.slot, held_term), held_term.term
+            if not _is_excluding(term.selector):
+                self._terms_by_selector.remove(term.selector, entry)
+                continue
+            for key in {requirement.key for requirement in term.selector.requirements}:
+                self._excluding_by_key.remove(key, entry)
+        holders.excluding.clear()
+        self._with_excluding.pop(holders.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
         """Counts the terms whose topology key any node has; a term that is written twice counts twice."""
@@ -296,6 +341,16 @@ class Terms:
             del holders.rows[row]
         for count, amount in holders.sums.items():
             count.add(row, pods * amount)
+
+
+def _is_excluding(selector: Selector) -> bool:
+    """Returns True if the selector matches a pod unless certain labels of the pod exclude it.
+
+    Most pods match such a selector, so its terms are added up, and only those that a label excludes are looked at.
+    """
+    return bool(selector.requirements) and all(
+        requirement.operator in ("NotIn", "DoesNotExist") for requirement in selector.requirements
+    )
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
