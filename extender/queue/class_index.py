@@ -5,6 +5,7 @@ Two pods are equivalent if the rule's hints read the same of them, so one answer
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -16,6 +17,7 @@ from extender.framework.events.queueing_hints import ANY, AmountLimits, FiledAs
 from extender.queue.queued_pod import QueuedPod
 
 _FIRST_ROOM = 16
+_MAX_COLUMNS = 32
 _MOST = int(np.iinfo(np.int64).max)
 
 
@@ -98,12 +100,16 @@ class AmountTable:
     """The amounts that classes request, as columns without gaps.
 
     One comparison finds all classes that request little enough: 0.1 ms for 100,000 classes, against 3 us for each
-    call of a hint.
+    call of a hint. A pod may request thousands of resources, so only so many have a column at a time; the classes that
+    request others are checked one by one.
     """
 
     def __init__(self) -> None:
         self._classes: list[EquivalenceClass] = []
         self._column_of: dict[str, int] = {}
+        self._uses: Counter[str] = Counter()  # how many classes have an amount in the column
+        self._free_columns: list[int] = []
+        self._partly_filed: dict[EquivalenceClass, None] = {}
         self._amounts: NDArray[np.int64] = np.zeros((0, _FIRST_ROOM), np.int64)
 
     def add(self, members: EquivalenceClass) -> None:
@@ -114,10 +120,19 @@ class AmountTable:
             self._amounts = np.pad(self._amounts, ((0, 0), (0, members.row)))
         for resource, amount in (members.filed_as.amounts or {}).items():
             column = self._column(resource)  # this may replace the array
-            self._amounts[column, members.row] = min(amount, _MOST)
+            if column is None:
+                self._partly_filed[members] = None
+            else:
+                self._amounts[column, members.row] = min(amount, _MOST)
+                self._uses[resource] += 1
 
     def remove(self, members: EquivalenceClass) -> None:
         """Removes a class; the last one takes its row."""
+        self._partly_filed.pop(members, None)
+        for resource in members.filed_as.amounts or {}:
+            column = self._column_of.get(resource)
+            if column is not None and self._amounts[column, members.row]:
+                self._release(resource)
         last = self._classes.pop()
         self._amounts[:, members.row] = self._amounts[:, last.row]
         self._amounts[:, last.row] = 0
@@ -136,10 +151,22 @@ class AmountTable:
                 fits &= amounts[column] <= at_most
             if limits.any_of is not None and limits.any_of(resource):
                 asks |= amounts[column] > 0
+        for members in self._partly_filed:
+            fits[members.row] = limits.admit(members.filed_as.amounts or {})
+            asks[members.row] = True
         return (self._classes[row] for row in np.flatnonzero(fits & asks).tolist())
 
-    def _column(self, resource: str) -> int:
+    def _column(self, resource: str) -> int | None:
         if resource not in self._column_of:
-            self._column_of[resource] = len(self._column_of)
-            self._amounts = np.pad(self._amounts, ((0, 1), (0, 0)))
-        return self._column_of[resource]
+            if self._free_columns:
+                self._column_of[resource] = self._free_columns.pop()
+            elif len(self._amounts) < _MAX_COLUMNS:
+                self._column_of[resource] = len(self._amounts)
+                self._amounts = np.pad(self._amounts, ((0, 1), (0, 0)))
+        return self._column_of.get(resource)
+
+    def _release(self, resource: str) -> None:
+        self._uses[resource] -= 1
+        if not self._uses[resource]:
+            del self._uses[resource]
+            self._free_columns.append(self._column_of.pop(resource))

@@ -187,9 +187,9 @@ class _Cluster:
         half = pod_of(kind, 0, size // 2)
         half_seconds = _seconds(self._take_in, half)
         self._delete(half)
-        before = _resident_bytes()
         waiting = [pod_of(kind, number, size) for number in range(pods)]
         bound = [pod_of(kind, number, size, node_name(number % self._nodes)) for number in range(pods)]
+        before = _resident_bytes()
         first_seconds = _seconds(self._take_in, waiting[0])
         take_in = [first_seconds, *(_seconds(self._take_in, data) for data in waiting[1:])]
         decide = [_seconds(self._decide, _DECODE(data)) for data in waiting]
