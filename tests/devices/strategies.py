@@ -1,4 +1,4 @@
-"""Random pools of devices and claims to them, small enough that they meet."""
+"""Random pools of devices and claims to them, small enough that claims often match devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.builders import (
 GPU = "gpu.example.com"
 NODES = ["a", "b", "c"]
 POOLS = ["p0", "p1"]
-# How many slices a generation of a pool says it has; where slices say different things, kube-scheduler believes any.
+# The slices of a generation state how many there are. If they disagree, kube-scheduler uses any of the numbers.
 SLICE_COUNTS = {("p0", 1): 1, ("p0", 2): 2, ("p1", 1): 2, ("p1", 2): 1}
 ATTRIBUTES = f'device.attributes["{GPU}"]'
 CAPACITY = f'device.capacity["{GPU}"]'
@@ -59,7 +59,7 @@ def nodes() -> st.SearchStrategy[Object]:
 
 
 def devices() -> st.SearchStrategy[Object]:
-    """With a node of its own too, for slices that leave the choice of nodes to their devices."""
+    """Some devices select nodes themselves, for slices that leave the choice to their devices."""
     return st.builds(
         lambda number, attributes, capacity, fields, node: make_device(
             f"gpu-{number}", attributes, capacity, nodeName=node, **fields
@@ -78,7 +78,7 @@ def devices() -> st.SearchStrategy[Object]:
 
 
 def slices() -> st.SearchStrategy[Object]:
-    """Pools that are whole, incomplete, outdated or wrong; any three slices of two pools."""
+    """Returns up to three slices of two pools, which may be complete, incomplete, outdated or invalid."""
     reach: list[Object] = [
         *({"nodeName": name} for name in NODES),
         {"allNodes": True},
@@ -110,7 +110,7 @@ def rules() -> st.SearchStrategy[Object]:
 
 
 def taken() -> st.SearchStrategy[Object]:
-    """Claims that hold a device, or a share of one."""
+    """Returns claims that have a device, or a share of one."""
     shares: list[Object] = [{}, {}, {"shareID": "s", "consumedCapacity": {"memory": "30Gi"}}, {"adminAccess": True}]
     return st.builds(
         lambda name, pool, number, share: with_allocation(
@@ -152,7 +152,7 @@ def _requests(name: str) -> st.SearchStrategy[Object]:
 
 
 def _wanted() -> st.SearchStrategy[tuple[str, ...]]:
-    """A class and at most one selector."""
+    """Returns a class and at most one selector."""
     return st.builds(
         lambda of_class, cel: (of_class, *cel),
         _one([each["metadata"]["name"] for each in CLASSES]),
@@ -171,7 +171,7 @@ def _fields(**more: list[Any]) -> st.SearchStrategy[Object]:
 
 
 def _some(**choices: list[Any]) -> st.SearchStrategy[Object]:
-    """Some of the fields, each with one of its choices."""
+    """Returns some of the fields, each with one of its choices."""
     return st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in choices.items()})
 
 

@@ -1,4 +1,4 @@
-"""Random claims on random pools, against the stock scheduler's own plugin."""
+"""Random claims on random pools, compared with the stock scheduler's own plugin."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unlike(item: Object) -> tuple[str, str]:
     offered=st.lists(slices(), max_size=4, unique_by=unlike),
     others=st.lists(st.one_of(taken(), taken(), rules()), max_size=3, unique_by=unlike),
 )
-def test_devices_are_had_where_kube_scheduler_has_them(
+def test_pods_get_devices_on_the_nodes_where_kube_scheduler_finds_them(
     oracle: Oracle, claimed: Sequence[Object], offered: list[Object], others: list[Object]
 ) -> None:
     pod = make_pod("p").resource_claim("c0")
@@ -51,7 +51,7 @@ def test_devices_are_had_where_kube_scheduler_has_them(
 
 
 def _scores(pod: Object, objects: list[Object], refused: object) -> dict[str, int]:
-    """Of the nodes that are feasible; 0 where the priority has nothing to say."""
+    """Returns the scores of the feasible nodes; 0 if the priority gives none."""
     assert isinstance(refused, type({}.keys()))
     feasible = [name for name in NODES if name not in refused]
     kept = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in feasible]

@@ -1,4 +1,4 @@
-"""Allocations: kept ones are those that would be found anew; those that take long are given up."""
+"""Allocations: kept results equal new ones, and a search that takes too long ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ POD = make_pod("p").resource_claim("c").obj()
 
 @dataclass(frozen=True)
 class Change:
-    """An object that is set, or taken away again."""
+    """An object that is set or removed."""
 
     obj: Object
     gone: bool = False
@@ -58,13 +58,13 @@ def changes() -> st.SearchStrategy[list[Change]]:
 
 @settings(max_examples=150, deadline=None)
 @given(claims("c"), changes())
-def test_kept_answers_are_true(claim: Object, happened: Sequence[Change]) -> None:
+def test_kept_allocations_equal_new_ones(claim: Object, happened: Sequence[Change]) -> None:
     check_kept_answers(claim, happened)
 
 
 @pytest.fixture(scope="module")
 def little_remembered() -> None:
-    """Journals forget removed keys at once, and readers begin anew."""
+    """Journals drop removed keys at once, so that readers start over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal.__init__, "__defaults__", (1,))
         yield
@@ -72,14 +72,14 @@ def little_remembered() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(claims("c"), changes())
-def test_answers_are_true_when_little_is_remembered(
+def test_kept_allocations_equal_new_ones_after_the_journal_has_dropped_keys(
     little_remembered: None, claim: Object, happened: Sequence[Change]
 ) -> None:
     check_kept_answers(claim, happened)
 
 
 def check_kept_answers(claim: Object, happened: Sequence[Change]) -> None:
-    """After every change, the table that has seen it all decides like one that has not."""
+    """After every change, a table that has followed all changes decides like a new one."""
     present = {("Node", name): make_node(name).obj() for name in NODES}
     table = table_of(*CLASSES, claim, *present.values())
     for change in happened:
@@ -91,7 +91,7 @@ def check_kept_answers(claim: Object, happened: Sequence[Change]) -> None:
         assert verdicts(table) == verdicts(table_of(*CLASSES, claim, *present.values()))
 
 
-def test_what_is_decided_counts_before_the_api_server_has_it() -> None:
+def test_a_pending_allocation_counts_before_the_api_server_has_it() -> None:
     claim, other = (make_claim(name, make_request("r", "gpu")) for name in ("c", "other"))
     table = table_of(*CLASSES, make_node("a").obj(), claim, other, make_slice("s", GPU, "a", "gpu-0", nodeName="a"))
     not_all = {"a": "cannot allocate all claims"}
@@ -110,7 +110,7 @@ def test_what_is_decided_counts_before_the_api_server_has_it() -> None:
 
 
 class HastyClock(SystemClock):
-    """A clock on which each look takes six seconds."""
+    """A clock that advances by six seconds each time it is read."""
 
     def __init__(self) -> None:
         self._looks = count()
@@ -121,7 +121,7 @@ class HastyClock(SystemClock):
 
 @pytest.mark.parametrize("looks", range(1, 8))
 def test_a_deadline_that_passes_while_devices_are_counted_loses_no_change(looks: int) -> None:
-    """Whatever the number of looks at the clock after which it has passed."""
+    """`looks`: how often the clock is read before the deadline passes."""
     claim = make_claim("c", make_request("r", "gpu"))
     nodes = [make_node(name).label(disk="ssd" if name < "c" else "hdd").obj() for name in "abcd"]
     on_ssd = {"nodeSelectorTerms": [node_term(expression("disk", "In", "ssd"))]}
@@ -133,7 +133,7 @@ def test_a_deadline_that_passes_while_devices_are_counted_loses_no_change(looks:
 
 
 def offered(name: str, number: int, *attributes: Callable[[int], object], **fields: Any) -> Object:
-    """A slice of so many devices, which are told apart by these attributes of their numbers."""
+    """Returns a slice with that many devices, whose attributes are functions of their numbers."""
     kinds = ("rank", "serial")
     devices = [
         make_device(f"gpu-{i}", dict(zip(kinds, (each(i) for each in attributes), strict=False))) for i in range(number)
@@ -145,8 +145,8 @@ def distinct(*attributes: str) -> list[Object]:
     return [{"distinctAttribute": f"{GPU}/{attribute}"} for attribute in attributes]
 
 
-def test_a_search_without_end_is_given_up_on_each_node_by_itself() -> None:
-    """Eleven devices of ten ranks, and no two devices alike: only on the last node there are eleven ranks."""
+def test_an_endless_search_ends_on_each_node_independently() -> None:
+    """Eleven devices with different ranks are needed; only the last node has eleven ranks."""
     claim = make_claim("c", make_request("r", "gpu", count=11), constraints=distinct("rank", "serial"))
     nodes = [make_node(name).obj() for name in "abcdef"]
     hard = [offered(name, 60, lambda i: i % 10, lambda i: i, nodeName=name) for name in "abcde"]
@@ -199,7 +199,7 @@ def test_a_search_without_end_is_given_up_on_each_node_by_itself() -> None:
     ],
 )
 class TestHardSearches:
-    """They end at once, for a branch without enough devices, or like one that failed, is not looked into."""
+    """They end soon, because branches that cannot lead to a solution are skipped."""
 
     @staticmethod
     def objects(requests: list[Object], constraints: list[Object], devices: Object) -> list[Object]:
@@ -219,7 +219,7 @@ class TestHardSearches:
 
 
 def apply(change: Change, table: Table) -> None:
-    """Does to the table as the cache does on such a change."""
+    """Changes the table as the cache does."""
     obj = msgspec.convert(change.obj, KINDS[change.obj["kind"]].type)
     match change.gone, obj:
         case True, Node():
@@ -233,7 +233,7 @@ def apply(change: Change, table: Table) -> None:
 
 
 def verdicts(table: Table, rule: DynamicResourcesFilter | None = None) -> dict[str, str]:
-    """Node name -> reason, of the nodes that cannot have the devices."""
+    """Returns node name -> reason for the nodes that cannot provide the devices."""
     rules = [rule or DynamicResourcesFilter()]
     fit = find_fit(Profile("test", rules, ()), pod_info(POD), table, table.nodes.rows)
     return {table.nodes.names[row]: refusal.reasons[0] for row, refusal in fit.refused()}

@@ -41,7 +41,9 @@ RANGE = {"min": "1Gi", "max": "8Gi", "step": "2Gi"}
         pytest.param("7Gi", {"default": "1Gi", "validRange": {"min": "1Gi"}}, "7Gi", id="no steps"),
     ],
 )
-def test_what_is_taken(requested: str | None, policy: dict[str, Any], taken: str | None) -> None:
+def test_a_request_consumes_what_the_policy_says(
+    requested: str | None, policy: dict[str, Any], taken: str | None
+) -> None:
     wishes = {} if requested is None else {"memory": requested}
     assert consumed(wishes, capacity("80Gi", **policy)) == (None if taken is None else {"memory": nano(taken)})
 
@@ -49,12 +51,12 @@ def test_what_is_taken(requested: str | None, policy: dict[str, Any], taken: str
 @pytest.mark.parametrize(
     ("fractional", "taken"), [pytest.param(False, "1", id="off"), pytest.param(True, "750m", id="on")]
 )
-def test_the_gate_of_fractional_ranges(fractional: bool, taken: str) -> None:
+def test_ranges_have_fractions_only_with_the_feature_gate(fractional: bool, taken: str) -> None:
     offered = capacity("80Gi", default="500m", validRange={"min": "500m", "step": "250m"})
     assert consumed({"memory": "600m"}, offered, fractional=fractional) == {"memory": nano(taken)}
 
 
-def test_a_device_without_the_capacity_will_not_do() -> None:
+def test_a_device_without_the_requested_capacity_does_not_fit() -> None:
     assert consumed({"cores": "1"}, capacity("80Gi")) is None
 
 
@@ -70,14 +72,14 @@ def test_a_device_without_the_capacity_will_not_do() -> None:
         ),
     ],
 )
-def test_what_cannot_be_reckoned_with(requested: str, policy: dict[str, Any], message: str) -> None:
+def test_an_amount_that_cannot_be_represented_is_an_error(requested: str, policy: dict[str, Any], message: str) -> None:
     with pytest.raises(CapacityError, match=message):
         consumed({"memory": requested}, capacity("80Gi", **policy))
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 1000), st.integers(1, 1000))
-def test_a_range_is_left_by_the_shortest_way(requested: int, least: int, step: int) -> None:
+def test_a_request_is_rounded_up_to_the_next_step(requested: int, least: int, step: int) -> None:
     policy = {"default": str(least), "validRange": {"min": str(least), "step": str(step)}}
     amounts = consumed({"memory": str(requested)}, capacity("10M", **policy))
     assert amounts is not None
@@ -87,7 +89,7 @@ def test_a_range_is_left_by_the_shortest_way(requested: int, least: int, step: i
     assert taken - step < max(requested, least)
 
 
-def test_room_beside_others() -> None:
+def test_a_share_must_fit_beside_the_others() -> None:
     offered = capacity("10")
     assert has_room({"memory": nano("4")}, offered, {"memory": nano("3")}, {"memory": nano("3")})
     assert not has_room({"memory": nano("4")}, offered, {"memory": nano("3")}, {"memory": nano("4")})
@@ -95,5 +97,5 @@ def test_room_beside_others() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 10**24))
-def test_amounts_are_written_so_that_they_read_the_same(nanos: int) -> None:
+def test_a_written_amount_is_read_as_the_same_amount(nanos: int) -> None:
     assert nano(quantity_of(nanos)) == nanos

@@ -1,4 +1,4 @@
-"""Extended resources that a device class stands behind are scored by the devices of each node."""
+"""Extended resources that a device class provides are scored by the devices of each node."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def held(device: str, **share: Any) -> Object:
                 make_slice("s", GPU, "n", make_device("x", allowMultipleAllocations=True), nodeName="n"),
             ],
             100,
-            id="selectors are not told of multiple allocations",
+            id="selectors do not see multiple allocations",
         ),
         pytest.param([make_device_class("gpus"), ON_N], 0, id="no class behind the resource"),
     ],
@@ -98,7 +98,7 @@ def test_devices_are_scored(cluster: Sequence[Object], expected: int) -> None:
     assert scores(rule, make_pod("p").req({RESOURCE: "1"}).obj(), NODE, *cluster) == {"n": expected}
 
 
-def test_what_the_node_offers_itself_goes_before_devices() -> None:
+def test_a_resource_of_the_node_counts_before_devices() -> None:
     rule = NodeResourcesFitScore(most_allocated, (ResourceWeight(RESOURCE),))
     plugin = make_node("plugin").allocatable({RESOURCE: "2"}).obj()
     everywhere = make_slice("s", GPU, "n", *FOUR, allNodes=True)
@@ -106,36 +106,36 @@ def test_what_the_node_offers_itself_goes_before_devices() -> None:
     assert scores(rule, pod, NODE, plugin, of_class(), everywhere) == {"n": 25, "plugin": 50}
 
 
-def test_the_implicit_name() -> None:
+def test_the_implicit_resource_of_a_class_is_scored() -> None:
     rule = NodeResourcesFitScore(most_allocated, (ResourceWeight(IMPLICIT),))
     pod = make_pod("p").req({IMPLICIT: "1"}).obj()
     assert scores(rule, pod, NODE, make_device_class("gpus"), ON_N) == {"n": 25}
 
 
-def test_devices_are_balanced_with_the_rest() -> None:
+def test_devices_count_in_the_balanced_allocation() -> None:
     rule = NodeResourcesBalancedAllocation((ResourceWeight("cpu"), ResourceWeight(RESOURCE)))
     node = make_node("n").allocatable(cpu="4").obj()
     pod = make_pod("p").req({RESOURCE: "1"}, cpu="3").obj()
-    # 3/4 of cpu and 1/4 of the devices lie 1/4 from their mean; without the pod nothing is used.
+    # 3/4 of cpu and 1/4 of the devices differ by 1/4 from their mean; without the pod nothing is used.
     assert scores(rule, pod, node, of_class(), ON_N) == {"n": 50 + (50 + 75 - 100) // 2}
 
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_totals_that_are_kept_are_true(happened: Sequence[Change]) -> None:
+def test_kept_totals_equal_new_ones(happened: Sequence[Change]) -> None:
     check_kept_totals(happened)
 
 
 @settings(max_examples=50, deadline=None)
 @given(changes())
-def test_totals_are_true_when_little_is_remembered(happened: Sequence[Change]) -> None:
+def test_kept_totals_equal_new_ones_after_the_journal_has_dropped_keys(happened: Sequence[Change]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal.__init__, "__defaults__", (1,))
         check_kept_totals(happened)
 
 
 def check_kept_totals(happened: Sequence[Change]) -> None:
-    """After every change, the table that has seen it all counts like one that has not."""
+    """After every change, a table that has followed all changes counts like a new one."""
     present = {("Node", name): make_node(name).obj() for name in NODES}
     table = table_of(*CLASSES, *present.values())
     for change in happened:
@@ -148,7 +148,7 @@ def check_kept_totals(happened: Sequence[Change]) -> None:
 
 
 def totals(table: Table) -> dict[tuple[str, str], tuple[int, int]]:
-    """(class, node) -> (devices, taken devices)."""
+    """Returns (class, node) -> (devices, allocated devices)."""
     rows = table.nodes.rows
     return {
         (each["metadata"]["name"], table.nodes.names[row]): (counted, taken)

@@ -1,4 +1,4 @@
-"""The plan for claims once a node is chosen."""
+"""The writes to claims once a node is chosen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def planned(*objects: Object, pod: Object = POD) -> DevicePlan | Refusal:
 
 
 def allocation(*objects: Object, pod: Object = POD) -> Any:
-    """The one claim's allocation, as it goes over the wire."""
+    """Returns the allocation of the only claim as JSON."""
     plan = planned(*objects, pod=pod)
     assert isinstance(plan, DevicePlan)
     [(_, allocated)] = plan.allocate
@@ -57,7 +57,7 @@ def result(device: str, **fields: Any) -> Object:
     return {"request": "r", "driver": GPU, "pool": "a", "device": device, **fields}
 
 
-def test_the_first_devices_that_do() -> None:
+def test_the_plan_has_the_first_devices_that_fit() -> None:
     tolerations = [{"key": "k", "operator": "Exists"}]
     claim = make_claim("c", make_request("r", "gpu", count=2, tolerations=tolerations))
     taken = with_allocation(make_claim("o", make_request("device", "gpu")), make_result("a", "gpu-1"))
@@ -77,13 +77,13 @@ def test_the_first_devices_that_do() -> None:
         ),
     ],
 )
-def test_where_the_claim_can_be_used(selecting: Object, node_selector: Object | None) -> None:
+def test_the_allocation_selects_the_nodes_with_access(selecting: Object, node_selector: Object | None) -> None:
     claim = make_claim("c", make_request("r", "gpu", count=2))
     found = allocation(CLASS, claim, make_slice("s", GPU, "a", "x", "y", **selecting))
     assert found.get("nodeSelector") == node_selector
 
 
-def test_a_device_that_binds_to_its_node() -> None:
+def test_a_device_that_binds_to_its_node_selects_this_node() -> None:
     attached = make_device("x", bindsToNode=True, bindingConditions=["Attached"], bindingFailureConditions=["Failed"])
     found = allocation(
         CLASS, make_claim("c", make_request("r", "gpu")), make_slice("s", GPU, "a", attached, allNodes=True)
@@ -92,7 +92,7 @@ def test_a_device_that_binds_to_its_node() -> None:
     assert found == {"devices": {"results": [result("x", **conditions)]}, "nodeSelector": HERE}
 
 
-def test_shares() -> None:
+def test_a_shared_device_gets_a_share_id_and_the_consumed_capacity() -> None:
     shared = make_device("x", {}, {"memory": "80Gi", "cores": "8"}, allowMultipleAllocations=True)
     claim = make_claim("c", make_request("r", "gpu", count=1, capacity={"requests": {"memory": "1500m"}}))
     found = allocation(CLASS, claim, make_resource_slice("a", GPU, shared))
@@ -114,7 +114,7 @@ def opaque(name: str) -> Object:
         pytest.param({"requests": ["list/first"]}, "left out", id="for what was not"),
     ],
 )
-def test_configuration(own: Object, expected: object) -> None:
+def test_the_allocation_has_the_configuration_of_class_and_claim(own: Object, expected: object) -> None:
     small = {**CLASS, "spec": {**CLASS["spec"], "config": [opaque("class")]}}
     big = make_device_class("big", f'device.driver == "{GPU}" && device.attributes["{GPU}"].?big.orValue(false)')
     chosen = make_prioritized_list("list", make_alternative("first", "big"), make_alternative("second", "gpu"))

@@ -1,4 +1,4 @@
-"""The budgets that cover a pod: by namespace and selector, as they are at the moment."""
+"""The budgets that cover a pod, by namespace and selector."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def selecting(**selector: Any) -> dict[str, Any]:
         pytest.param({**make_pdb("pdb", {}), "spec": {}}, False, id="none"),
     ],
 )
-def test_covering(pdb: dict[str, Any], covers: bool) -> None:
+def test_a_budget_covers_the_pods_of_its_namespace_that_its_selector_matches(pdb: dict[str, Any], covers: bool) -> None:
     assert covering(table_of(pdb), app="web") == ({"default/pdb"} if covers else set())
 
 
@@ -46,7 +46,7 @@ def test_a_pod_without_labels_is_covered_by_none() -> None:
     assert covering(table_of(selecting(matchExpressions=[expression("tier", "DoesNotExist")]))) == set()
 
 
-def test_changes_are_seen() -> None:
+def test_a_changed_budget_covers_other_pods() -> None:
     table = table_of(make_pdb("pdb", {"app": "web"}))
     assert covering(table, app="web") == {"default/pdb"}
     table.set_object(KIND, msgspec.convert(make_pdb("pdb", {"app": "db"}), PodDisruptionBudget))

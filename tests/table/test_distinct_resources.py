@@ -1,4 +1,4 @@
-"""Each row refers to the amounts that stand on it, and what has changed is told, whatever has happened meanwhile."""
+"""Each row has the id of its amounts, and every changed id is in the journal, whatever has happened before."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_rule_runs_once_for_nodes_that_are_alike() -> None:
     assert asked == [2]
 
 
-def test_few_rows_are_asked_about_by_themselves() -> None:
+def test_a_rule_about_few_rows_runs_for_these_rows() -> None:
     table = Table()
     for name in NAMES:
         node(name, 1, extended=False)(table)

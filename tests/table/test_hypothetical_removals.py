@@ -1,4 +1,4 @@
-"""Pods thought away: sums that follow those that come back and leave again."""
+"""Hypothetical removals: sums follow the pods that are reprieved and removed again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def expected(slots: set[int], each: dict[int, int]) -> list[int]:
 
 
 @given(st.sets(st.sampled_from(SLOTS), min_size=1), st.data())
-def test_sums_are_those_of_the_pods_that_are_gone(first: set[int], data: st.DataObject) -> None:
+def test_sums_equal_those_over_the_removed_pods(first: set[int], data: st.DataObject) -> None:
     gone, away = HypotheticalRemovals(TABLE, np.array(sorted(first))), set(first)
     numbers = {slot: TABLE.pods.info(slot) for slot in SLOTS}
     cpu = {slot: info.requests["cpu"] for slot, info in numbers.items()}
@@ -55,7 +55,7 @@ def test_sums_are_those_of_the_pods_that_are_gone(first: set[int], data: st.Data
     assert gone.initial.tolist() == sorted(first)
 
 
-def test_what_awaited_pods_take_is_not_free() -> None:
+def test_what_nominated_pods_will_take_is_not_free() -> None:
     waiting = pod_info(make_pod("w").req(cpu="2").obj())
     row = TABLE.nodes.row_of["n"]
     awaited = AwaitedPods([waiting], np.array([row]), TABLE.nodes.vector(waiting.footprint)[:, np.newaxis])
@@ -64,7 +64,7 @@ def test_what_awaited_pods_take_is_not_free() -> None:
     assert gone.freed(PODS)[row] == 0
 
 
-def test_a_resource_that_no_pod_has_asked_for_is_not_given_back() -> None:
+def test_a_resource_that_no_pod_requests_is_not_freed() -> None:
     table = table_of(make_node("n").allocatable({"example.com/gpu": "1"}).obj(), make_pod("p").node("n").obj())
     gone = HypotheticalRemovals(table, np.array([table.pods.slot_of["pod-default-p"]]))
     assert gone.freed(table.nodes.resources["example.com/gpu"]).sum() == 0

@@ -1,4 +1,4 @@
-"""A reader is told of every change that it has not taken in, or to begin anew; and the journal does not grow."""
+"""A reader gets every change that it has not read, or must start over; and the journal does not grow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMOVED_KEYS_KEPT = 2
 
 
 class Reader:
-    """A copy of what stands under the keys, kept up to date by a cursor alone."""
+    """A copy of what is stored under the keys, kept up to date by a cursor alone."""
 
     def __init__(self, journal: Journal) -> None:
         self.cursor = Cursor(journal, "a")
@@ -70,7 +70,7 @@ TestReadersOfAJournal = ReadersOfAJournal.TestCase
 TestReadersOfAJournal.settings = settings(deadline=None, max_examples=100)
 
 
-def test_each_key_once_the_latest_change_last() -> None:
+def test_each_key_is_returned_once_and_the_latest_change_last() -> None:
     journal = Journal()
     journal.note("rows", 3)
     cursor = journal.now
@@ -81,7 +81,7 @@ def test_each_key_once_the_latest_change_last() -> None:
     assert journal.since(cursor, "another topic") == []
 
 
-def test_a_reader_that_lags_behind_by_too_many_removals_begins_anew() -> None:
+def test_a_reader_that_has_missed_too_many_removals_starts_over() -> None:
     journal = Journal(REMOVED_KEYS_KEPT)
     for number in range(5):
         journal.note("a", number)
@@ -95,7 +95,7 @@ def test_a_reader_that_lags_behind_by_too_many_removals_begins_anew() -> None:
     assert journal.since(cursor, "b", "a") is None
 
 
-def test_a_key_that_comes_back_is_not_forgotten() -> None:
+def test_a_key_that_is_added_again_stays_in_the_journal() -> None:
     journal = Journal(REMOVED_KEYS_KEPT)
     cursor = journal.now
     for _ in range(5):
@@ -107,7 +107,7 @@ def test_a_key_that_comes_back_is_not_forgotten() -> None:
 @pytest.mark.parametrize(
     ("present", "kept"), [pytest.param(0, 4096, id="few"), pytest.param(30_000, 10_000, id="many")]
 )
-def test_removals_are_kept_in_proportion_to_what_there_is(present: int, kept: int) -> None:
+def test_the_number_of_kept_removals_is_proportional_to_the_keys(present: int, kept: int) -> None:
     journal = Journal()
     for number in range(present):
         journal.note("a", f"present {number}")

@@ -1,4 +1,4 @@
-"""The index finds whatever trying every pair would find."""
+"""An index finds the same items as comparing every pair."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_label_sets_are_found_by_the_selectors_that_match_them(
     assert set(candidates) >= {item for item in standing if selector.matches(filed[item][0])}
 
 
-def test_a_selector_that_wants_a_value_is_not_tried_on_labels_without_it() -> None:
+def test_a_selector_that_requires_a_value_is_no_candidate_for_labels_without_it() -> None:
     index: SelectorIndex[str] = SelectorIndex()
     index.add(Selector((Requirement("app", "In", frozenset({"a", "b"})),)), "picky")
     index.add(Selector((Requirement("app", "Exists"),)), "broad")

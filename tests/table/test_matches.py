@@ -1,4 +1,4 @@
-"""Standing answers: kept while they are asked for, and right again when they were not."""
+"""Counts of pods: kept while they are used, and correct when they are computed again."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ELSEWHERE = Group("other", frozenset({("app", "web")}))
 ASKS_WEB = PodCountQuery(frozenset({"default"}), selector_from_labels({"app": "web"}))
 
 
-def test_an_answer_that_nobody_asks_for_is_dropped_and_counted_anew() -> None:
+def test_an_unused_answer_is_dropped_and_counted_again_when_needed() -> None:
     matches = Matches(4)
     matches.add(WEB, 1, terminating=False)
     first = matches.count(ASKS_WEB)
     for app in range(1000):
         matches.count(PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
     matches.add(WEB, 2, terminating=False)
-    assert first.total == 1, "a dropped answer is no longer told of pods"
+    assert first.total == 1, "a dropped answer is not updated"
     assert matches.count(ASKS_WEB).by_node.tolist() == [0, 1, 1, 0]
 
 
-def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
+def test_an_answer_in_use_is_kept() -> None:
     matches = Matches(4)
     first = matches.count(ASKS_WEB)
     for app in range(1000):
@@ -37,15 +37,15 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
         assert matches.count(ASKS_WEB) is first
 
 
-def test_long_questions_make_way_for_one_another() -> None:
-    """A pod may have terms of megabytes, and the next one others."""
+def test_long_queries_replace_one_another() -> None:
+    """A pod may have megabytes of terms, and the next pod others."""
     matches = Matches(4)
     for number in range(20):
         matches.count(PodCountQuery(None, selector_from_labels({"app": f"{number}" + "x" * 400_000})))
     assert 1 < len(matches.queries()) < 12
 
 
-def test_an_answer_to_a_huge_question_is_right_and_takes_the_place_of_no_other() -> None:
+def test_a_huge_query_is_answered_and_replaces_no_kept_answer() -> None:
     matches = Matches(4)
     matches.add(WEB, 1, terminating=False)
     matches.count(ASKS_WEB)
@@ -56,7 +56,7 @@ def test_an_answer_to_a_huge_question_is_right_and_takes_the_place_of_no_other()
     assert matches.queries() == (ASKS_WEB,)
 
 
-def test_of_a_large_cluster_fewer_answers_are_kept_and_the_others_are_counted_anew() -> None:
+def test_a_large_cluster_keeps_fewer_answers_and_counts_the_others_again() -> None:
     matches = Matches(65536)
     matches.add(WEB, 1, terminating=False)
     for app in range(200):
@@ -76,7 +76,7 @@ def test_of_a_large_cluster_fewer_answers_are_kept_and_the_others_are_counted_an
         pytest.param(PodCountQuery(frozenset(), EVERYTHING), set(), id="in no namespace"),
     ],
 )
-def test_found_tells_groups_by_their_slots(query: PodCountQuery, found: set[str]) -> None:
+def test_matching_groups_are_returned_by_slot(query: PodCountQuery, found: set[str]) -> None:
     matches = Matches(4)
     slots = {
         name: matches.add(group, 0, terminating=False)
@@ -86,7 +86,7 @@ def test_found_tells_groups_by_their_slots(query: PodCountQuery, found: set[str]
     assert {name for name, slot in slots.items() if mask[slot]} == found
 
 
-def test_the_slot_of_a_group_without_pods_is_given_to_another_that_the_question_does_not_find() -> None:
+def test_a_reused_slot_does_not_match_the_query_of_its_former_group() -> None:
     matches = Matches(4)
     freed = matches.add(WEB, 0, terminating=False)
     matches.count(ASKS_WEB)
@@ -118,7 +118,7 @@ pods = st.tuples(st.sampled_from(GROUPS), st.integers(0, 3), st.booleans())
 
 
 class StandingAnswers(RuleBasedStateMachine):
-    """Pods come and go between queries; each answer is what counting every pod anew gives."""
+    """Pods come and go between queries; each answer equals a new count of all pods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class StandingAnswers(RuleBasedStateMachine):
 
     @rule(pod=pods, times=st.sampled_from((1, 1, 100)))
     def come(self, pod: tuple[Group, int, bool], times: int) -> None:
-        """One pod, or a hundred groups of their own, which are counted all at once."""
+        """One pod comes, or a hundred groups, which are counted all at once."""
         group, row, terminating = pod
         for number in range(times):
             labels = group.labels if times == 1 else group.labels | {("number", str(number))}
@@ -168,8 +168,8 @@ StandingAnswers.TestCase.settings = settings(max_examples=60, stateful_step_coun
 TestStandingAnswers = StandingAnswers.TestCase
 
 
-def test_the_operators_of_hostile_terms_are_evaluated_over_all_groups_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 terms with `Exists` or `NotIn` took seconds where 20,000 pods had labels of their own."""
+def test_exists_and_not_in_are_evaluated_over_all_groups_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 terms with `Exists` or `NotIn` took seconds if 20,000 pods had different labels."""
     matches = Matches(4)
     for number in range(200):
         matches.add(Group("default", frozenset({("pod", str(number))})), number % 4, terminating=False)

@@ -1,4 +1,4 @@
-"""Namespaces asked by selector, services asked by pod; both follow the objects."""
+"""Namespaces are found by selector, services by pod; both follow changes of the objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def put(table: Table, *objects: dict[str, Any]) -> None:
         table.set_object(obj["kind"], msgspec.convert(obj, KINDS[obj["kind"]].type))
 
 
-def test_namespaces_are_found_by_their_labels_of_the_moment() -> None:
+def test_namespaces_are_selected_by_their_current_labels() -> None:
     table = Table()
     assert table.namespaces.labels("prod") == frozenset()
     put(table, make_namespace("prod", env="prod"), make_namespace("plain"))
@@ -53,7 +53,7 @@ def test_services_select_pods_of_their_namespace(group: Group, selecting: set[st
     assert {service.name for service in table.services.selecting(group)} == selecting
 
 
-def test_a_service_may_change_what_it_selects_and_go() -> None:
+def test_a_service_that_changes_or_is_deleted_selects_other_pods() -> None:
     table = Table()
     web, db = Group("default", frozenset({("app", "web")})), Group("default", frozenset({("app", "db")}))
     put(table, make_service("s", {"app": "web"}))

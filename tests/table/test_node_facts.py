@@ -1,4 +1,4 @@
-"""Facts about nodes as columns: asked once per node and change, equal answers share an id."""
+"""Facts about nodes as columns: called once for each node and change; equal values share an id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def disk(node: Node) -> str:
     return node.annotations.get("disk", "")
 
 
-def test_each_node_is_asked_once_and_again_when_it_has_changed() -> None:
+def test_a_fact_is_called_once_for_a_node_and_again_when_it_changes() -> None:
     asked.clear()
     table = table_of(*(make_node(f"n{i}").annotation({"disk": "ssd"}).obj() for i in range(3)))
     column = table.nodes.facts(disk)
@@ -29,7 +29,7 @@ def test_each_node_is_asked_once_and_again_when_it_has_changed() -> None:
     assert asked == ["n1"]
 
 
-def test_a_row_taken_over_by_another_node_and_rows_that_come_later_are_asked() -> None:
+def test_a_fact_is_called_for_reused_and_new_rows() -> None:
     table = table_of(make_node("old").annotation({"disk": "ssd"}).obj())
     table.nodes.facts(disk)
     table.remove_node("old")

@@ -1,4 +1,4 @@
-"""Names to rows, for lists that come again."""
+"""The rows of names, for lists that are used repeatedly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def columns() -> NodeColumns:
 MANY = columns()
 
 
-def test_names_that_are_known_each_once() -> None:
+def test_rows_are_returned_for_known_names_without_duplicates() -> None:
     nodes = table_of(*(make_node(name).obj() for name in "abc")).nodes
     rows = nodes.rows_of(["c", "a"])
     assert rows is not None
@@ -37,7 +37,7 @@ def test_names_that_are_known_each_once() -> None:
     assert not len(none)
 
 
-def test_a_list_of_more_names_than_rows_is_not_kept() -> None:
+def test_a_list_with_more_names_than_rows_is_not_remembered() -> None:
     class Names(list[str]):
         """A list that can be referred to weakly."""
 
@@ -49,13 +49,13 @@ def test_a_list_of_more_names_than_rows_is_not_kept() -> None:
     assert kept() is None
 
 
-def test_no_node_is_known_yet() -> None:
+def test_names_have_no_rows_in_an_empty_table() -> None:
     assert table_of().nodes.rows_of(["a"]) is None
 
 
 @given(st.data())
-def test_many_names_some_of_which_share_a_slot(data: st.DataObject) -> None:
-    """3,000 names in 32,768 slots: some 130 are found the long way round."""
+def test_names_that_share_a_slot_are_found(data: st.DataObject) -> None:
+    """With 3,000 names in 32,768 slots, about 130 share a slot."""
     asked = data.draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=600))
     rows = MANY.rows_of(asked)
     assert rows is not None
@@ -64,7 +64,7 @@ def test_many_names_some_of_which_share_a_slot(data: st.DataObject) -> None:
     assert not asked or MANY.rows_of([*asked, asked[0]]) is None
 
 
-def test_the_same_list_is_looked_up_anew_when_nodes_have_come_or_gone() -> None:
+def test_a_remembered_list_is_looked_up_again_when_nodes_come_or_go() -> None:
     table = table_of(*(make_node(name).obj() for name in "abc"))
     names = ["a", "b"]
     assert table.nodes.rows_of(names) is table.nodes.rows_of(names)

@@ -1,4 +1,4 @@
-"""The table's volumes always equal what a fresh table makes of the same objects."""
+"""The table's volumes always equal those of a new table with the same objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def with_volumes(pod: PodBuilder, claims: set[str], inline: bool, ephemeral: boo
 
 
 class StorageMachine(RuleBasedStateMachine):
-    """Random changes, made to one table as they come; the invariants build another from what is left."""
+    """Makes random changes to one table; the invariants build another from the objects that remain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """Lets what was put off be done, at random moments; so that it is put off in between."""
+        """Reads the table at random moments, so that some changes are applied late."""
         assert picture(self.table) == picture(self.anew())
 
     @invariant()
@@ -149,13 +149,13 @@ def _put(table: Table, obj: Object) -> None:
 
 
 def by_name(table: Table, column: np.ndarray[Any, Any], blank: object) -> dict[str, object]:
-    """The cells of the known nodes that are not blank."""
+    """Returns the cells of the known nodes that are not empty."""
     rows = [row for row in table.nodes.rows.tolist() if column[row] != blank]
     return {table.nodes.names[row]: column[row].item() for row in rows}
 
 
 def picture(table: Table) -> dict[str, object]:
-    """All that can be asked about attachments and CSINodes."""
+    """Returns everything that can be read about attachments and CSINodes."""
     attachments, csi_nodes = table.storage.attachments, table.storage.csi_nodes
     drivers = [*DRIVERS, "pd.csi.storage.gke.io"]
     volumes = [CSIVolume(driver, handle) for driver in drivers for handle in ("x", "y")]
@@ -178,7 +178,7 @@ def picture(table: Table) -> dict[str, object]:
 
 
 def usage(table: Table) -> dict[str, set[str]]:
-    """The users of each claim."""
+    """Returns the users of each claim."""
     return {
         claim: {table.pods.info(slot).uid for slot in table.storage.usage.users(f"default/{claim}")} for claim in CLAIMS
     }
@@ -188,7 +188,7 @@ TestStorage = StorageMachine.TestCase
 TestStorage.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_pods_thought_away_take_their_volumes_along() -> None:
+def test_hypothetically_removed_pods_free_their_volumes() -> None:
     table = Table()
     for obj in (
         make_node("n").obj(),

@@ -1,4 +1,4 @@
-"""The columns always equal what a recount from the objects gives."""
+"""The columns always equal a recount from the objects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def info(obj: Any) -> PodInfo:
 
 
 class TableMachine(RuleBasedStateMachine):
-    """Random changes to a table and to a plain model: dicts of what was last said."""
+    """Makes random changes to a table, and to a model of plain dicts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_a_requirement_over_rows_decides_like_one_over_labels(key: str, operator
     assert table.nodes.labels.satisfying(requirement, table.nodes.rows).tolist() == want
 
 
-def test_pods_outlive_their_node_and_count_again_when_it_comes_back() -> None:
+def test_pods_of_a_removed_node_count_again_when_it_comes_back() -> None:
     table = Table()
     table.place(info(make_pod("early").req(cpu="2").obj()), "n")
     assert not len(table.nodes.rows)
@@ -191,7 +191,7 @@ def test_pods_outlive_their_node_and_count_again_when_it_comes_back() -> None:
     assert "n" not in table.nodes.row_of
 
 
-def test_gone_tells_what_pods_would_give_back() -> None:
+def test_removals_free_what_the_pods_request() -> None:
     table = Table()
     for name in ("n", "m"):
         table.set_node(node(make_node(name).obj()))
@@ -228,7 +228,7 @@ def test_resources_that_no_node_offers_take_no_place_in_the_columns() -> None:
 
 
 def test_a_node_of_many_resources_gives_its_columns_back() -> None:
-    """Other nodes' resources take the rows of those that no node offers any more."""
+    """A resource of another node takes the row of one that no node offers."""
     table = Table()
     for number in range(20):
         names = {f"example.com/{number}-{i}": "1" for i in range(500)}
@@ -239,7 +239,7 @@ def test_a_node_of_many_resources_gives_its_columns_back() -> None:
     assert set(table.nodes.resources) == set(BUILT_IN)
 
 
-def test_a_waiting_pods_request_counts_once_a_node_offers_the_resource() -> None:
+def test_a_nominated_pods_request_counts_once_a_node_offers_the_resource() -> None:
     table = Table()
     table.set_node(node(make_node("n").allocatable(cpu="8").obj()))
     table.nominate(info(make_pod("waiting").uid("w").priority(5).req({"example.com/gpu": "3"}).obj()), "n")
@@ -248,7 +248,7 @@ def test_a_waiting_pods_request_counts_once_a_node_offers_the_resource() -> None
     assert awaited.taken(table.nodes.resources["example.com/gpu"], table.nodes.capacity).sum() == 3
 
 
-def test_labels_that_no_node_has_any_more_take_no_place() -> None:
+def test_labels_that_no_node_has_take_no_memory() -> None:
     table = Table()
     table.set_node(node(make_node("stays").label(zone="a").obj()))
     for number in range(100):

@@ -1,4 +1,4 @@
-"""A pod takes over from another of its template what would have been worked out of it."""
+"""A pod shares what was computed for another pod of its template."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_pods_that_are_gone_are_not_kept() -> None:
     assert [each for each in gone if each() is not None] == []
 
 
-def test_a_later_version_of_a_pod_stands_for_it() -> None:
+def test_a_later_version_replaces_a_pod_as_template() -> None:
     templates = Templates()
     bound = templates.info(to_pod(make_pod("a").node("n").obj()), templates.info(to_pod(make_pod("a").obj())))
     assert templates.info(to_pod(make_pod("b").obj())).footprint is bound.footprint

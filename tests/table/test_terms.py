@@ -1,4 +1,4 @@
-"""The verdict of standing pods' affinity terms on a pod is, after any changes, what asking every pod anew would say."""
+"""The effects of placed pods' affinity terms on a pod always equal a comparison with every term."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ TermsMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=3
 test_terms_machine = TermsMachine.TestCase
 
 
-def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
+def test_an_answer_in_use_is_kept() -> None:
     terms = Table().terms
     first = terms.effects_on(ASKINGS[0])
     for i in range(1000):
@@ -143,7 +143,7 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
         assert terms.effects_on(ASKINGS[0]) is first
 
 
-def test_of_a_large_cluster_the_effects_of_many_terms_are_kept_for_few_pods() -> None:
+def test_a_large_cluster_keeps_the_effects_of_many_terms_for_few_pods() -> None:
     labels, holder = LabelColumns(65536), make_pod("holder")
     for key in range(30):
         holder.anti_affinity(f"key-{key}", labels={"app": "web"})
@@ -167,7 +167,7 @@ def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_coun
     ]
 
 
-def test_pods_with_long_labels_make_way_for_one_another() -> None:
+def test_pods_with_long_labels_replace_one_another() -> None:
     terms = Terms(4, LabelColumns(4))
     for number in range(20):
         terms.effects_on(IncomingPod(Group("default", frozenset({(f"{number}", "x" * 400_000)})), frozenset()))
@@ -178,7 +178,7 @@ def placed(terms: Terms, pod: PodBuilder) -> int:
     return terms.add(PodInfo(msgspec.convert(pod.obj(), Pod)), 1)
 
 
-def test_a_term_whose_topology_key_no_node_has_takes_no_counts() -> None:
+def test_a_term_whose_topology_key_no_node_has_has_no_effect() -> None:
     terms, holder = Table().terms, make_pod("holder")
     for key in range(500):
         holder.anti_affinity(f"key-{key}")
@@ -186,7 +186,7 @@ def test_a_term_whose_topology_key_no_node_has_takes_no_counts() -> None:
     assert terms.effects_on(IncomingPod(Group("default", frozenset()), frozenset())).effects == {}
 
 
-def test_terms_of_one_pod_with_the_same_effect_take_one_count() -> None:
+def test_terms_of_one_pod_with_the_same_effect_share_a_sum() -> None:
     labels = LabelColumns(4)
     labels.write(0, {}, {ZONE: "z"})
     terms, holder = Terms(4, labels), make_pod("holder")
@@ -201,7 +201,7 @@ def test_terms_of_one_pod_with_the_same_effect_take_one_count() -> None:
     assert not terms.effects_on(ASKINGS[0]).effects[Effect(TermKind.REQUIRED_ANTI_AFFINITY, ZONE)].amounts
 
 
-def test_terms_that_many_answers_would_have_to_be_matched_with_are_matched_when_asked_for() -> None:
+def test_many_terms_drop_the_kept_effects_which_are_computed_when_needed() -> None:
     labels = LabelColumns(4)
     labels.write(0, {}, {ZONE: "z"})
     terms, holder = Terms(4, labels), make_pod("holder")

@@ -28,7 +28,7 @@ def version(change: str) -> PodInfo:
 
 
 def table_with(*versions: PodInfo, node: str = "n1") -> Table:
-    """The last version on `node`, all before it on n1."""
+    """Places the last version on `node`, and all earlier ones on n1."""
     table = Table()
     for name in ("n1", "n2"):
         table.set_node(msgspec.convert(make_node(name).obj(), Node))
@@ -51,7 +51,7 @@ def test_the_last_version_counts(first: str, second: str) -> None:
         assert not list(differences(placed, table_with(node=node)))
 
 
-def test_one_that_counts_alike_is_no_change_of_the_node() -> None:
+def test_a_version_that_counts_the_same_does_not_change_the_node() -> None:
     table = table_with(version("nothing"))
     moment = table.journal.now
     table.place(version("its start"), "n1")

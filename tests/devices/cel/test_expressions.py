@@ -1,4 +1,4 @@
-"""Expressions and their verdicts: T, F, or E for an error. As the stock scheduler answers them."""
+"""Expressions and their verdicts in the stock scheduler: T (true), F (false) or E (error)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stock.oracle import Oracle
 
 
 def _grown(first: str, times: int, step: str) -> str:
-    """An expression of a value from which a step makes the next value, so many times."""
+    """Returns an expression that applies a step to a value that many times."""
     return first if not times else f"cel.bind(x, {_grown(first, times - 1, step)}, {step})"
 
 
@@ -35,7 +35,7 @@ def test_verdict(expression: str, verdict: str) -> None:
 
 
 @pytest.mark.stock
-def test_the_verdicts_are_the_stock_schedulers(oracle: Oracle) -> None:
+def test_the_verdicts_equal_those_of_the_stock_scheduler(oracle: Oracle) -> None:
     offered = make_slice("s", DRIVER, "pool", DEVICE)
     offered["spec"]["nodeName"] = "n"
     claim, pod = make_claim("c", make_request("r", "selected")), make_pod("p").resource_claim("c").obj()
@@ -57,7 +57,7 @@ def test_the_verdicts_are_the_stock_schedulers(oracle: Oracle) -> None:
         pytest.param('!"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".matches("(a|a)*b")', id="alternatives that are alike"),
     ],
 )
-def test_no_regular_expression_takes_long(expression: str) -> None:
+def test_every_regular_expression_ends_soon(expression: str) -> None:
     assert matches(expression, device())
 
 
@@ -96,7 +96,7 @@ def test_an_evaluation_has_a_limit(expression: str) -> None:
         ),
     ],
 )
-def test_no_number_takes_long(expression: str) -> None:
+def test_every_number_is_parsed_soon(expression: str) -> None:
     assert matches(expression, device())
 
 
@@ -105,11 +105,11 @@ def test_an_integer_of_thousands_of_digits_is_an_error_of_the_expression() -> No
         matches(f"int('{'9' * 5000}') > 0", device())
 
 
-def test_long_chains_are_not_deep() -> None:
+def test_a_long_chain_of_operators_is_not_nested() -> None:
     assert matches(" || ".join(f"device.driver == 'd{number}'" for number in range(500)) + " || true", device())
 
 
-def test_what_is_too_deep_is_refused() -> None:
+def test_an_expression_that_is_nested_too_deeply_is_refused() -> None:
     with pytest.raises(SelectorError, match="recursion"):
         matches("(" * 300 + "true" + ")" * 300, device())
     with pytest.raises(SelectorError, match="recursion"):

@@ -1,4 +1,4 @@
-"""The functions of the Kubernetes CEL environment: which there are here, by the table in docs/cel.md."""
+"""The functions of the Kubernetes CEL environment that exist here, compared with the table in docs/cel.md."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def yes(answer: bool) -> str:
 
 
 @pytest.mark.parametrize(("library", "functions", "expression"), FUNCTIONS, ids=[f"{f[0]}: {f[1]}" for f in FUNCTIONS])
-def test_the_table_says_what_is_supported(library: str, functions: str, expression: str) -> None:
+def test_the_table_lists_the_supported_functions(library: str, functions: str, expression: str) -> None:
     rows = [row for row in TABLE.read_text().splitlines() if row.startswith(f"| {library} | `{functions}` |")]
     assert [row.split(" | ")[-1] for row in rows] == [f"{yes(compiles(expression))} |"]
 
 
 @pytest.mark.stock
-def test_the_table_is_what_the_api_server_says(control_plane: ControlPlane) -> None:
+def test_the_table_agrees_with_the_api_server(control_plane: ControlPlane) -> None:
     rows = []
     for number, (library, functions, expression) in enumerate(FUNCTIONS):
         stored = {**make_device_class(f"class-{number}", expression), "metadata": {"name": f"class-{number}"}}

@@ -1,4 +1,4 @@
-"""Regular expressions: the matches of Python's own engine, which looks for the leftmost and first one too."""
+"""Regular expressions, compared with Python's own engine, which also finds the leftmost and first match."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def patterns() -> st.SearchStrategy[str]:
 
 @settings(max_examples=400, deadline=None)
 @given(patterns(), st.text("abA1\n ", max_size=8))
-def test_matches_are_those_of_python(pattern: str, text: str) -> None:
+def test_matches_equal_those_of_python(pattern: str, text: str) -> None:
     own = re.search(pattern.replace("$", r"\Z"), text, re.ASCII)
     assert compiled(pattern).find(text) == (own and own.span())
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2000}", r"(a)\1", "(?=a)", "(?<!a)b", "*", "(?P<n>a)(?P=n)"])
-def test_what_re2_does_not_have_is_refused(pattern: str) -> None:
+def test_syntax_that_re2_does_not_have_is_refused(pattern: str) -> None:
     with pytest.raises(EvaluationError, match="Illegal regex"):
         compiled(pattern)

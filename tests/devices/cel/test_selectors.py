@@ -1,4 +1,4 @@
-"""CEL selectors: what they say of a device, and how often they are evaluated."""
+"""CEL selectors: their verdicts on devices, and how often they are evaluated."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def test_a_device_with_wrong_attributes_fails_every_selector(attributes: dict[st
 )
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["a100", "t4", None]), min_size=1), st.sampled_from(["40Gi", "500m"]))
-def test_what_one_device_is_told_holds_for_it(expression: str, models: list[str | None], memory: str) -> None:
-    """Verdicts are kept for devices that look alike; they are those of an expression that nothing was kept of."""
+def test_a_shared_verdict_is_the_devices_own(expression: str, models: list[str | None], memory: str) -> None:
+    """Verdicts are shared by devices with the same values; an expression that is new shares none."""
     for serial, model in enumerate(models):
         attributes = {"serial": serial} | ({} if model is None else {"model": model})
         asked = device(make_device("d", attributes, {"memory": memory}))
@@ -134,7 +134,7 @@ def test_what_one_device_is_told_holds_for_it(expression: str, models: list[str 
 
 
 class CountedAttributes(dict[str, DeviceAttribute]):
-    """Attributes that count how often an evaluation takes all of them."""
+    """Attributes that count how often an evaluation reads all of them."""
 
     evaluations = 0
 
@@ -160,7 +160,7 @@ def test_many_selectors_of_a_pod_are_evaluated_once_for_each_device(monkeypatch:
     assert evaluations == [1500 + looks_for_faults] * 50
 
 
-def test_what_is_kept_of_expressions_and_verdicts_has_a_limit() -> None:
+def test_the_caches_of_expressions_and_verdicts_have_a_limit() -> None:
     """Anyone who may create a claim may write expressions."""
     asked = device()
     for number in range(10_000):
