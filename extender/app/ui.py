@@ -157,7 +157,7 @@ class CacheFollower:
 
 
 def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
-    """Returns a function that gives pages this cluster. `source` and `unread` are notes for people."""
+    """Returns the function by which pages get this cluster. `source` and `unread` are shown to people."""
     look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look
 

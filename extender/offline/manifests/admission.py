@@ -80,8 +80,8 @@ def _pod_level(admitted: Admitted) -> None:
     """Fills in pod-level requests from pod-level limits, for resources that no container requests."""
     resources = admitted.pod.spec.resources
     missing = _missing(resources.limits, resources.requests) if resources else {}
-    asked = {name for each in admitted.pod.containers if each.resources for name in each.resources.requests or ()}
-    taken = {name: amount for name, amount in missing.items() if name not in asked}
+    requested = {name for each in admitted.pod.containers if each.resources for name in each.resources.requests or ()}
+    taken = {name: amount for name, amount in missing.items() if name not in requested}
     if resources and taken:
         admitted.notes.append(f"the pod requests {_listed(taken)}, taken from its limits")
         filled = replace(resources, requests={**(resources.requests or {}), **taken})

@@ -33,8 +33,8 @@ class Comparison:
 
     Attributes:
         moved: the pods that end on different nodes.
-        plugins: plugin -> how many points more it gives, by the second configuration, to the second node of a moved pod
-            than to the first; the mean over these pods, on the cluster as it is before anything is placed.
+        plugins: plugin -> its score for a moved pod's second node minus that for the first, by the second
+            configuration and before any pod is placed; the mean over the moved pods.
     """
 
     first: SimulationResult
