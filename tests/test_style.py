@@ -65,7 +65,6 @@ UNFINISHED: tuple[str, ...] = (
     "docs/architecture.md",
     "docs/faults.md",
     "docs/reference.md",
-    "README.md",
     "CONTRIBUTING.md",
     "tests/README.md",
 )

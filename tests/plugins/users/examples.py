@@ -9,7 +9,7 @@ from extender import CPU, Node, Pod, PodInfo, Rows, Table, predicate, priority
 
 @priority
 def spread_by_rack_power(pod: PodInfo, table: Table, rows: Rows, *, rack: str, cpus: int) -> object:
-    """Racks with the most power left are best; `cpus` is what a rack's feed is good for."""
+    """Prefers racks with the most power left; `cpus` is the number of CPUs that a rack's feed can supply."""
     racks = table.nodes.labels[rack]
     milli = np.bincount(racks.ids, table.nodes.requested[CPU], len(racks))
     return 100 - milli[racks.ids[rows]] / (10 * cpus)
@@ -17,7 +17,7 @@ def spread_by_rack_power(pod: PodInfo, table: Table, rows: Rows, *, rack: str, c
 
 @predicate
 def keep_namespace(pod: Pod, node: Node, *, namespace: str, label: str, value: str) -> str | None:
-    """Keeps a namespace on its nodes, and everybody else off them."""
+    """Keeps a namespace on its nodes, and other namespaces off them."""
     if (node.labels.get(label) == value) == (pod.namespace == namespace):
         return None
     return "node(s) were kept for other namespaces"
@@ -25,7 +25,7 @@ def keep_namespace(pod: Pod, node: Node, *, namespace: str, label: str, value: s
 
 @priority
 def warm_cache(pod: Pod, node: Node, *, annotation: str = "example.com/models") -> int:
-    """Prefers nodes that hold more of the models that the pod will load."""
+    """Prefers nodes that already hold the models that the pod will load."""
     wanted = pod.annotations.get(annotation, "").split(",")
     held = node.annotations.get(annotation, "").split(",")
     return 100 * len(set(wanted) & set(held)) // len(wanted)
