@@ -50,9 +50,10 @@ MODULES = sorted([*ROOT.glob("extender/**/*.py"), *ROOT.glob("examples/**/*.py")
 
 # Rooms whose texts are still to be rewritten.
 UNFINISHED: tuple[str, ...] = (
-    "extender/app",
+    "extender/app/ui.py",
     "extender/cli",
-    "extender/cluster",
+    "extender/cluster/http/exchange.py",
+    "extender/cluster/watch/reflector.py",
     "extender/devices",
     "extender/model",
     "extender/offline",

@@ -1,6 +1,6 @@
-"""The composition roots: `serve` and `schedule` plug everything together, start it and stop it, in one place each.
+"""The composition roots: `serve` and `schedule` create all parts of a process, and start and stop them.
 
-Settings come in; processes go out. `feed` fills their cache, `policies` reads their rules, `readiness` and
-`housekeeping` look after the cache, `loop` composes the scheduling loop, of which tests make one of fakes. The only
-room that imports `cluster`. Begin with `serve`.
+`feed` connects the cache to a cluster, `policies` reads the rules and reads them again when they change, `upkeep` and
+`housekeeping` keep the cache current, and `loop` puts the scheduling loop together; tests build a loop of fakes with
+the same function. No other room imports `cluster`. Start with `serve`.
 """

@@ -1,4 +1,4 @@
-"""What a cache shows of writes to the API server whose outcome is not known; see `runtime.unsettled`."""
+"""Reads from the cache what became of writes with an unknown outcome; see `runtime.unsettled`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _log = logging.getLogger(__name__)
 
 
 class CacheEvidence:
-    """An Evidence of the cache."""
+    """The Evidence of a process: what its cache shows."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     def nothing_waits(self) -> bool:
-        """Returns True if every pod has a node and every claim its devices: no write could still take any."""
+        """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""
         claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False
-        return all(held.node_name for held in self._cache.pods().values())
+        return all(pod.node_name for pod in self._cache.pods().values())
 
     def shows(self, binding: Binding) -> bool:
         """Returns True if the watch has shown the pod on a node, or gone."""
@@ -36,12 +36,14 @@ class CacheEvidence:
         return placement.state is PodState.ADDED
 
 
-def count_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
-    """Counts pods where an earlier worker was binding them, until the watch shows them or they expire."""
+def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
+    """Assumes the pods that an earlier worker was binding, until the watch shows them or they expire."""
     for binding in bindings:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:
             with suppress(ExtenderError):  # the node is gone
                 cache.assume(info, binding.node)
                 cache.finish_binding(binding.uid, certain=False)
-                _log.warning("an earlier worker may have bound a pod pod=%s node=%s", binding.key, binding.node)
+                _log.warning(
+                    "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
+                )

@@ -34,26 +34,27 @@ from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.web.telemetry.metrics import Metrics
 
-HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
-LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; less than kube-scheduler waits for an answer, 5 s
-_DECIDED = (Pod.__name__, ResourceClaim.__name__)  # which hold places and devices
-RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
+HAND_OVER_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; kube-scheduler waits 5 s for an answer
+RELIST_SECONDS = 5.0  # a leader that lists again keeps its lease for this long, although it is not ready
+_RECONCILED_KINDS = (Pod.__name__, ResourceClaim.__name__)
 
 
 class Staleness:
-    """Reports the kinds of which the cache has known for too long no longer whether it equals the API server."""
+    """Reports the kinds for which the cache may have been out of date for too long.
+
+    Args:
+        ages: returns, by kind, the seconds since the cache was last known to equal the API server.
+        limit_seconds: 0 for no limit.
+    """
 
     def __init__(self, ages: Callable[[], Mapping[str, float]], limit_seconds: float) -> None:
-        """
-        Args:
-            ages: returns the seconds since the cache was last known to be equal, by kind.
-            limit_seconds: 0 for no limit.
-        """
         self._ages = ages
         self._limit_seconds = limit_seconds or inf
 
     def waiting_for(self) -> str | None:
-        """Returns which kinds are too old; None if none is. It is asked at every call of a verb, and takes 3 us."""
+        """Returns which kinds are too old, None if none is. Every call of a verb asks this; it takes 3 us."""
         stale = {kind: age for kind, age in self._ages().items() if age > self._limit_seconds}
         if not stale:
             return None
@@ -62,13 +63,13 @@ class Staleness:
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
-    """Returns what makes the feed that the settings name.
+    """Returns the function that creates the feed for the settings; it is called once there is a cache.
 
     Args:
-        whole: kinds whose objects are to keep the JSON that they come as.
+        whole: kinds whose objects keep the JSON that they were decoded from.
 
     Raises:
-        ConfigurationError: no cluster, or kinds that nobody knows.
+        ConfigurationError: the settings name no cluster, or an unknown kind.
         MalformedCluster, OSError: the file cannot be read.
     """
     kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
@@ -77,7 +78,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
         return lambda sink, _metrics, clock, writes, evidence: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
-    # Before the fork: a worker that takes the place of one that crashed goes on with its lease.
+    # The identity is chosen before the fork, so that a worker that replaces a crashed one still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
@@ -87,69 +88,71 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
         feed = LiveFeed(client, kinds, sink, metrics, clock, writes, evidence)
         if not settings.leader_elect:
             return feed
-        freshness = Staleness(metrics.staleness, settings.max_staleness_seconds)
-        return ElectedFeed(feed, freshness, settings, identity, clock)
+        staleness = Staleness(metrics.staleness, settings.max_staleness_seconds)
+        return ElectedFeed(feed, staleness, settings, identity, clock)
 
     return factory
 
 
 class _Unelected:
-    """The part of a feed that only replicas need, for a process that is alone."""
+    """The methods of a feed that have an effect only in an election; this process takes part in none."""
 
     settlement: Settlement
 
     def hand_over(self) -> None:
-        """Releases the lease, if there is one, once all writes are settled; the process is about to end."""
+        """Stops leading, and releases the lease once all writes are settled. Call it when the process is to end."""
 
     def await_lead(self) -> None:
-        """Returns when this process leads, or it is not to be expected soon; at once where nobody leads calls here."""
+        """Waits a moment until this process leads. Returns at once if no Service points at the leader."""
 
     def settle(self) -> None:
-        """Finds out what became of unsettled writes; to be called every second or so once the cache is filled."""
-        self.settlement.caught_up(LONG_AGO)  # the first list was asked for after every predecessor had ended
+        """Settles writes of unknown outcome. Call it about once a second after the cache was filled."""
+        self.settlement.caught_up(LONG_AGO)  # the first list began after every predecessor had ended
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns what this process waits for before it may give places away; None: nothing, or the lease."""
+        """Returns which earlier writes this process waits for before it decides, None once they are settled."""
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns what stands between this process and leading; see Backend. Empty without an election."""
+        """Returns what this process waits for before it leads, by check; see Backend. Empty without an election."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
-        """Returns whether this process leads, by the lease's name; see Metrics. Empty without an election."""
+        """Returns True or False by the name of the lease: does this process lead? Empty without an election."""
         return {}
 
 
 class FileFeed(_Unelected, InMemoryCluster):
-    """Objects from a file, whose binds stay in memory."""
+    """The objects of a file, with binds that stay in memory."""
 
     def __init__(
         self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
     ) -> None:
         super().__init__(objects, sink)
-        self.binder = self.activator = self.lister = self
+        self.binder = self
+        self.activator = self
+        self.lister = self
         self.fence = Fence(writes)
         self.settlement = Settlement(writes, self.reconcile, evidence, clock)
-        writes.vouch()  # no earlier process could write to this one's memory
+        writes.vouch()  # no earlier process could write to the memory of this one
 
     def activate(self, pod: Pod) -> None:
-        """See Activator: no scheduler waits."""
+        """Does nothing, because no scheduler waits for these pods; see Activator."""
 
     def stop(self) -> None:
-        """Ends everything, calls of the binder and the lister too."""
+        """Ends everything, pending calls of the binder and the lister included."""
 
     def revive(self) -> list[str]:
-        """Starts threads again that have ended; returns their names."""
+        """Restarts threads that have ended; returns their names."""
         return []
 
     def missing(self) -> Sequence[str]:
-        """Returns the kinds that the cache does not hold in full."""
+        """Returns the kinds that are not listed yet."""
         return ()
 
     def survey(self) -> PodSurvey:
-        """Asks which pods there are, see Expiry: this, for the cache is told of everything at once."""
+        """Returns this feed as the survey for Expiry: the cache always shows all objects."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
@@ -159,12 +162,12 @@ class FileFeed(_Unelected, InMemoryCluster):
     def confirmed(self) -> bool:
         return True
 
-    def shows_newer(self, uid: str, pod: Pod | None) -> bool:  # noqa: ARG002  nothing comes between
+    def shows_newer(self, uid: str, pod: Pod | None) -> bool:  # noqa: ARG002  the cache is never behind
         return False
 
 
 class LiveFeed(_Unelected):
-    """An API server, for the only process that binds there."""
+    """An API server where no other process of ours binds."""
 
     def __init__(
         self,
@@ -176,38 +179,55 @@ class LiveFeed(_Unelected):
         writes: UnsettledWrites,
         evidence: Evidence,
     ) -> None:
-        self.client, self.binder, self.fence = client, ApiBinder(client), Fence(writes)
+        self.client = client
+        self.binder = ApiBinder(client)
+        self.fence = Fence(writes)
         self.settlement = Settlement(writes, self.reconcile, evidence, clock)
         self.activator = ApiActivator(client, clock)
-        self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
-        self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
+        self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
+        self.lister = self._source
+        self.start = self._source.start
+        self.stop = self._source.stop
+        self.missing = self._source.unsynced
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """Asks which pods there are. Raises ClusterError."""
+        """Lists the pods, to be compared with the cache. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
 
     def reconcile(self) -> Callable[[], bool]:
-        """See unsettled.Reconciliation; of pods and device claims alone: of what else schedulers write the API server
-        lets nobody overwrite what he has not seen, and what others write arrives as for anyone.
+        """Lists the pods and device claims; see unsettled.Reconciliation.
+
+        These show which places and devices are taken. Volumes need no list, because the API server refuses a write that
+        is based on an outdated version of the object.
         """
-        surveys = [self._source.survey(kind) for kind in _DECIDED if self._source.serves(kind)]
+        surveys = [self._source.survey(kind) for kind in _RECONCILED_KINDS if self._source.serves(kind)]
         return lambda: all(survey.confirmed() for survey in surveys)
 
 
 class ElectedFeed:
     """An API server, for one of several replicas: all follow the cluster, the leader binds."""
 
-    def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
-        self.binder, self.lister, self.missing = feed.binder, feed.lister, feed.missing
-        self.survey, self.reconcile, self.settlement = feed.survey, feed.reconcile, feed.settlement
-        self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
-        periods = settings.renew_deadline_seconds, settings.retry_period_seconds, settings.settle_seconds
-        timing = Timing(settings.lease_duration_seconds, *periods)
+    def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
+        self.binder = feed.binder
+        self.lister = feed.lister
+        self.missing = feed.missing
+        self.survey = feed.survey
+        self.reconcile = feed.reconcile
+        self.settlement = feed.settlement
+        self._feed = feed
+        self._staleness = staleness
+        self._name = settings.lease_name
+        self._clock = clock
+        self._complete_at = float("-inf")
+        timing = Timing(
+            settings.lease_duration_seconds,
+            settings.renew_deadline_seconds,
+            settings.retry_period_seconds,
+            settings.settle_seconds,
+        )
         namespace = settings.lease_namespace or settings.own_namespace
         writes = feed.settlement.writes
-        self.fence = Fence(writes, lambda: self._elector.leading())
-        self._clock, self._complete_at = clock, float("-inf")
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
             Election(identity, timing, random.Random(), writes),  # noqa: S311  for pauses
@@ -215,6 +235,7 @@ class ElectedFeed:
             feed.settlement,
             clock,
         )
+        self.fence = Fence(writes, self._elector.leading)
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
@@ -235,11 +256,15 @@ class ElectedFeed:
         self._elector.stop()
 
     def revive(self) -> list[str]:
-        services = ["leader-service"] if self._service and self._service.revive() else []
-        return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else []), *services]
+        names = self._feed.revive()
+        if self._elector.revive():
+            names.append("leader-election")
+        if self._service and self._service.revive():
+            names.append("leader-service")
+        return names
 
     def stop(self) -> None:
-        """Gives the lease up, and ends everything."""
+        """Stops leading, releases the lease if no write is unsettled, and ends everything."""
         if self._service:
             self._service.stop()
         self._elector.stop()
@@ -262,25 +287,25 @@ class ElectedFeed:
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:
-        # A stale process is not ready, so nothing is lost if it gives up; one that is no better does not stand.
+        """Returns True if the cache is up to date: a stale process is not ready, so another one should lead."""
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now
-        return now - self._complete_at < RELIST_SECONDS and self._freshness.waiting_for() is None
+        return now - self._complete_at < RELIST_SECONDS and self._staleness.waiting_for() is None
 
 
 ClusterFeed = FileFeed | LiveFeed | ElectedFeed
 """Keeps a cache filled, and takes its binds.
 
 Attributes:
-    binder: to the API server or to the file's cluster; to be used within `fence`.
-    activator: the leader's, like every write.
-    lister: the cluster as it is at this moment.
-    fence: notes each write and, if there is an election, lets only the leader's pass.
+    binder: binds at the API server, or in memory for a file; use it within `fence`.
+    activator: wakes the scheduler for a pod; only a leader's activations are written.
+    lister: lists the cluster as it is now.
+    fence: notes each write, and refuses it if there is an election and this process does not lead.
     settlement: finds out what became of writes of unknown outcome.
 """
 FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence], ClusterFeed]
-"""Attaches a feed to a cache; it is made before the fork, where a fault ends the command."""
+"""Creates the feed of a cache. The factory itself is created before the fork, where an error ends the command."""
 
 
 def _leader_service(
@@ -289,15 +314,15 @@ def _leader_service(
     if not settings.leader_service:
         return None
     _, port = host_and_port(settings.bind)
-    own = settings.own_address, port, labels_of(settings.own_labels)
-    return LeaderService(client, namespace, settings.leader_service, *own, leading)
+    labels = labels_of(settings.own_labels)
+    return LeaderService(client, namespace, settings.leader_service, settings.own_address, port, labels, leading)
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        want = f": want one of {', '.join(KINDS)}"
+        expected = f": expected one of {', '.join(KINDS)}"
         raise ConfigurationError(
-            [f"watchKinds: {name} is no kind that rules read{did_you_mean(name, KINDS) or want}" for name in unknown]
+            [f"watchKinds: unknown kind {name}{did_you_mean(name, KINDS) or expected}" for name in unknown]
         )
     return [KINDS[name] for name in names or KINDS]

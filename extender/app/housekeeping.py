@@ -1,4 +1,4 @@
-"""The work that a process does for its cache now and then, and the limits that it sets itself."""
+"""Tasks that a process runs now and then for its cache, and the limits that it sets for itself."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from extender.scheduler.rule_preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
-REVIVAL_SECONDS = 60.0  # where nobody asks for /livez, which looks after the threads too
+REVIVAL_SECONDS = 60.0  # between checks for threads that have ended; a probe of /livez checks sooner
 REPAIR_SECONDS = 30.0
-# A scheduler filters and binds at the same time; the comparer may have a third.
+# A scheduler filters and binds at the same time, and the comparer may need a third table.
 TABLES = 3
-# How soon a thread that waits for the interpreter gets it. At the default of 5 ms the loop would starve the binders,
-# and a call, which lets go of it in NumPy now and then, would wait each time for the watch.
+# The longest time that a thread keeps the interpreter from others. With the default of 5 ms the loop would starve the
+# binders, and a call, which releases the interpreter in NumPy, would each time wait for the watches to give it back.
 SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
 
 
 def limit_process() -> None:
-    """Sets how garbage is collected, how much memory the C library keeps, and how soon threads get their turn."""
+    """Limits garbage collection, the memory that the C library keeps, and the wait for the interpreter."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*process_memory.GC_THRESHOLDS)
     process_memory.PAUSES.start()
@@ -40,51 +40,54 @@ def limit_process() -> None:
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
-    """Makes the tables that the first readers would have to wait for, and room for the arrays of their decisions."""
+    """Builds the tables that the first readers would have to wait for, and sizes memory for their decisions."""
     process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
-    gc.freeze()  # What was listed stays: no collection needs to look at it again.
+    gc.freeze()  # most listed objects stay for long, so collections need not scan them
     process_memory.use_huge_pages()
 
 
 def time_to_live(settings: Settings) -> float:
-    """Returns the seconds for which a bind of unknown outcome holds its place: not less than it may be in flight."""
+    """Returns how many seconds a pod whose bind has an unknown outcome stays assumed; 0 for no limit.
+
+    It is at least the time for which the bind may be in flight.
+    """
     seconds = settings.assumed_ttl_seconds
-    return seconds and max(seconds, settings.settle_seconds)
+    return max(seconds, settings.settle_seconds) if seconds else 0.0
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:
-    """Lets assumed pods expire that are over, and logs them."""
+    """Expires assumed pods whose time to live has passed, and logs them with the consequence."""
     try:
         expired = expiry.sweep()
     except ClusterError as error:
-        _log.warning("assumed pods whose time is over keep their places, for nobody can tell: %s", error)
+        _log.warning("assumed pods not expired, because pods cannot be listed reason=%r", str(error))
         return
     for key in expired:
-        _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
+        _log.warning("assumed pod expired, no watch or list shows its binding pod=%s consequence=%r", key, consequence)
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """Lists again the kinds of which an error has left a change half made in the cache; the list repairs it."""
+    """Lists the kinds again of which an error has left a change half applied; the list repairs the cache."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error has interrupted a change of it")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:
-    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now."""
+    """Wakes the scheduler for pods that were refused on every node, and that fit now."""
     for pod in refused.fitting():
         activator.activate(pod)
 
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Makes room for pods that only users' rules have refused."""
+    """Preempts for pods that only users' rules have refused."""
     for uid in preemption.run(refused.take(preemption.rules())):
         refused.give_back(uid)
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Finishes or unreserves the pods with rules of Reserve whose bindings ended without an answer."""
+    """Finishes or unreserves pods that users' rules have reserved for, and whose bindings got no answer."""
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)
@@ -96,13 +99,16 @@ def settle(permits: Permits, cache: Cache) -> None:
 
 
 def compare(comparer: Comparer) -> None:
-    """Compares the cache with the API server, and logs what was found."""
+    """Compares the cache with the API server, and logs a summary."""
     report = comparer.compare()
-    tables, kinds = report.compared.get(TABLE, 0), len(report.compared) - 1
-    objects = sum(report.compared.values()) - tables
-    parts = [f"compared the cache: {objects} objects of {kinds} kinds, {tables} tables"]
-    parts.append(f"{len(report.differences)} differences")
-    if report.undecided:
-        parts.append(f"{len(report.undecided)} undecided, for the watches are behind")
-    parts += [f"no list of {kind}: {why}" for kind, why in report.unlisted.items()]
-    _log.info("%s", ", ".join(parts))
+    tables = report.compared.get(TABLE, 0)
+    _log.info(
+        "cache compared objects=%d kinds=%d tables=%d differences=%d undecided=%d",
+        sum(report.compared.values()) - tables,
+        len(report.compared) - 1,
+        tables,
+        len(report.differences),
+        len(report.undecided),
+    )
+    for kind, reason in report.unlisted.items():
+        _log.warning("kind not compared kind=%s reason=%r", kind, reason)

@@ -1,6 +1,6 @@
-"""The scheduling loop over a cache, composed in one place, and its rules: a scheduling cycle for each schedulerName.
+"""Puts the scheduling loop together over a cache, and creates its rules: one scheduling cycle for each schedulerName.
 
-Tests compose it of fakes in the same way.
+Tests build a loop of fakes with the same function, `compose_loop`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from extender.app.housekeeping import settle
-from extender.app.policies import held_by, refuse_changes
+from extender.app.policies import refuse_changes, unreserves_of
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
@@ -50,11 +50,12 @@ from extender.table.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """The writers of the loop, and the threads that they work in.
+    """The writers of the loop, and the threads that run its tasks.
 
     Attributes:
-        binders: for pods that need nothing but their Binding.
-        pre_binders: for pods that may have to wait, for users' rules among others.
+        binders: run binding cycles of pods that need only their Binding.
+        pre_binders: run binding cycles of pods that may have to wait, for example for users' rules.
+        preemptors: carry out preemptions.
     """
 
     binder: Binder
@@ -70,7 +71,7 @@ class LoopPorts:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The parts that a process starts, asks and stops."""
+    """The parts of the loop that a process uses."""
 
     queue: PriorityQueue
     scheduler: Scheduler
@@ -92,17 +93,18 @@ def compose_loop(
     max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     limit: TimeLimit = NO_LIMIT,
 ) -> Loop:
-    """Makes the loop, and has the cache tell its queue; to be called before the cache is filled.
+    """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
 
     Args:
         cycles: by schedulerName.
         backoff, max_unschedulable_seconds: see PriorityQueue.
-        limit: for an attempt to find a node, and for users' rules of Reserve and Permit.
+        limit: limits the search for a node, and users' rules at Reserve and Permit.
     """
-    statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
-    binders, pre_binders, preemptors = ports.binders, ports.pre_binders, ports.preemptors
+    statuses = ports.statuses
+    events = ports.events
+    preemptors = ports.preemptors
 
-    def is_there(pod: PodInfo) -> bool:
+    def exists(pod: PodInfo) -> bool:
         return cache.find_pod(pod.uid, pod.pod.key) is not None
 
     def claims_devices(pod: PodInfo) -> bool:
@@ -113,17 +115,19 @@ def compose_loop(
         claim = cache.effective(ResourceClaim.__name__, key)
         return claim if isinstance(claim, ResourceClaim) else None
 
-    evictions, claims_exist = EvictionsInProgress(cache), ClaimsExist(find_claim, claims_devices)
+    evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    pre_enqueue = (SchedulingGates(), claims_exist, evictions)
+    pre_enqueue = (SchedulingGates(), ClaimsExist(find_claim, claims_devices), evictions)
     queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds)
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
-    waiting = WaitingPods(clock, is_there, pre_binders)
-    volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)
+    waiting = WaitingPods(clock, exists, ports.pre_binders)
+    volumes = Volumes(cache, ports.volumes)
+    devices = DeviceClaims(cache, ports.claims, events, clock)
+    victim_evictor = VictimEvictor(cache, ports.evictor, events)
     preemption = PreemptionExecutor(
-        evictions, cache, queue, nominations, VictimEvictor(cache, evictor, events), telemetry, preemptors, waiting
+        evictions, cache, queue, nominations, victim_evictor, telemetry, preemptors, waiting
     )  # fmt: skip
     failures = FailureHandler(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate
@@ -132,8 +136,8 @@ def compose_loop(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
     scheduler = Scheduler(
-        cycles, cache, queue, (volumes, devices), permits, binding, binders, pre_binders, failures, events, telemetry,
-        clock, limit,
+        cycles, cache, queue, (volumes, devices), permits, binding, ports.binders, ports.pre_binders, failures, events,
+        telemetry, clock, limit,
     )  # fmt: skip
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
@@ -141,49 +145,52 @@ def compose_loop(
 
 
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
-    """Has the pods with these labels tried at once that wait for an event, or for their backoff.
+    """Moves waiting pods with these labels to the active queue now (upstream Handle.Activate).
 
-    Those in flight are tried again after their backoff if they come back: the decision may be out of date by now.
+    If a pod in flight with these labels is refused, it is tried again after its backoff, because that decision may
+    already have been out of date.
     """
-    in_flight, pods = queue.pods_in_flight(), queue.pods()  # in this order: one that comes back meanwhile is seen
-    known = (*in_flight, *pods[Tier.BACKOFF], *pods[Tier.UNSCHEDULABLE])
-    wanted = [info for info in known if info.pod.namespace == namespace]
-    queue.activate([info.uid for info in wanted if labels.items() <= info.pod.labels.items()])
+    in_flight = queue.pods_in_flight()  # before `queue.pods`, so that a pod that returns in between is in one of them
+    tiers = queue.pods()
+    candidates = (*in_flight, *tiers[Tier.BACKOFF], *tiers[Tier.UNSCHEDULABLE])
+    in_namespace = [info for info in candidates if info.pod.namespace == namespace]
+    queue.activate([info.uid for info in in_namespace if labels.items() <= info.pod.labels.items()])
 
 
 class LoopRules:
-    """The rules that the loop decides by.
+    """The rules in force in the loop.
 
     Attributes:
-        cycles: by schedulerName; a pod is decided on by the one that it meets, from beginning to end.
-        profiles: theirs.
+        cycles: by schedulerName. A pod's attempt uses one cycle from beginning to end, even if `adopt` replaces it.
+        profiles: the profiles of the cycles.
     """
 
     def __init__(
-        self, policy: Policy, features: FeatureGates, make_cycles: Callable[[Policy], Mapping[str, SchedulingCycle]]
+        self, policy: Policy, features: FeatureGates, create_cycles: Callable[[Policy], Mapping[str, SchedulingCycle]]
     ) -> None:
-        self._policy, self._make_cycles = policy, make_cycles
-        self.cycles = dict(make_cycles(policy))
+        self._policy = policy
+        self._create_cycles = create_cycles
+        self.cycles = dict(create_cycles(policy))
         self.profiles = Profiles(_profiles_of(self.cycles), features)
 
     def adopt(self, policy: Policy, queue: PriorityQueue, permits: Permits) -> None:
-        """Decides by this policy from the next pod on, and has all pods tried again that were refused.
+        """Uses this policy from the next pod on, and moves all refused pods to the active queue.
 
-        So are those that wait at Permit for a rule which is none any more: nobody is left to allow them.
+        A pod that waits at Permit for a rule that is no longer in force is rejected, because nothing would allow it.
 
         Raises:
-            ConfigurationError: it needs a restart, or `cycles_of` refuses it.
+            ConfigurationError: the policy needs a restart, or `cycles_of` refuses it; nothing has changed.
         """
-        cycles = self._make_cycles(policy)
+        cycles = self._create_cycles(policy)
         refuse_changes(_fixed(self._policy, self.cycles), _fixed(policy, cycles))
-        before = self.profiles.all
+        old_profiles = self.profiles.all
         self.cycles.update(cycles)
         self.profiles.replace(_profiles_of(cycles))
         self._policy = policy
-        put_in_force(self.profiles.all, queue.wake, before)
-        for rule in sorted(_permit_rules_of(before) - _permit_rules_of(self.profiles.all)):
-            for waiting in permits.pending(rule):
-                waiting.reject(rule, f"{rule} is in force no more")
+        put_in_force(self.profiles.all, queue.wake, old_profiles)
+        for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
+            for waiting_pod in permits.pending(rule):
+                waiting_pod.reject(rule, f"{rule} is no longer in force")
         queue.rules_changed(interests_of(self.profiles.all))
 
 
@@ -198,16 +205,16 @@ def cycles_of(
     """Returns the scheduling cycles by schedulerName.
 
     Args:
-        scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
+        scheduler_name: the new name of the only profile, or the name of the one to use; None: use all, by their names.
 
     Raises:
-        ConfigurationError: there is no such profile, or one switches off what the loop does all the same.
+        ConfigurationError: there is no such profile, or a profile disables something that the loop always does.
     """
-    left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
-    profiles = [ignoring(each, left_to_extenders) for each in _chosen(policy, scheduler_name)]
-    if unsupported := [text for each in profiles for text in each.unsupported]:
+    ignored_resources = frozenset().union(*(config.ignored_resources for config in policy.extenders))
+    profiles = [ignoring(profile, ignored_resources) for profile in _chosen(policy, scheduler_name)]
+    if unsupported := [text for profile in profiles for text in profile.unsupported]:
         raise ConfigurationError(unsupported)
-    return {each.name: SchedulingCycle(each, random, extenders, timer, observers) for each in profiles}
+    return {profile.name: SchedulingCycle(profile, random, extenders, timer, observers) for profile in profiles}
 
 
 def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
@@ -215,11 +222,11 @@ def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
         return list(policy.profiles)
     if len(policy.profiles) == 1:
         return [replace(policy.profiles[0], name=scheduler_name)]
-    named = [profile for profile in policy.profiles if profile.name == scheduler_name]
-    if not named:
+    matching = [profile for profile in policy.profiles if profile.name == scheduler_name]
+    if not matching:
         names = ", ".join(profile.name for profile in policy.profiles)
         raise ConfigurationError([f"--scheduler-name {scheduler_name}: the policy has profiles for {names}"])
-    return named
+    return matching
 
 
 def _profiles_of(cycles: Mapping[str, SchedulingCycle]) -> list[Profile]:
@@ -231,27 +238,32 @@ def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
-    """Returns what the queue, the cache and the connections of a loop were made for, by its path in a policy."""
+    """Returns the parts of a policy that cannot change while the loop runs, by path.
+
+    The queue, the cache and the connections were created for them.
+    """
     return {
         "profiles: schedulerName": sorted(cycles),
         "extenders": policy.extenders,
         "featureGates": policy.features,
         "podInitialBackoffSeconds": policy.pod_initial_backoff_seconds,
         "podMaxBackoffSeconds": policy.pod_max_backoff_seconds,
-        **held_by(policy.profiles),
+        **unreserves_of(policy.profiles),
     }
 
 
 def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
-    """Returns the extenders, each over HTTP. Raises ConfigurationError where certificates cannot be read."""
+    """Returns the extenders, called over HTTP. Raises ConfigurationError if their certificates cannot be read."""
     extenders = [Extender(config, HttpExtender(config).post) for config in configs]
-    asked = sum(bool(config.prioritize_verb) for config in configs)
-    map_calls = ThreadPoolExecutor(asked, "prioritize").map if asked > 1 else map
+    prioritizing = sum(bool(config.prioritize_verb) for config in configs)
+    map_calls = ThreadPoolExecutor(prioritizing, "prioritize").map if prioritizing > 1 else map
     return Extenders(extenders, map_calls)
 
 
 def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:
-    """Returns the kinds of objects that the extenders are sent whole, and not by name."""
-    by_name = [config.node_cache_capable for config in configs]
-    kinds = [Pod, Node] if not all(by_name) else [Pod] if by_name else []
-    return frozenset(kind.__name__ for kind in kinds)
+    """Returns the kinds of which some extender receives complete objects: pods always, nodes unless it caches them."""
+    configs = list(configs)
+    if not configs:
+        return frozenset()
+    caching = all(config.node_cache_capable for config in configs)
+    return frozenset({Pod.__name__} if caching else {Pod.__name__, Node.__name__})

@@ -1,6 +1,6 @@
-"""The policy of a process: where it is read from, and read again when it has changed.
+"""Reads the policy that the settings name, and reads it again when it has changed.
 
-In: settings. Out: a `Policy`, and later another one, validated whole, for the process to adopt.
+Settings go in. A `Policy` comes out, and later another one, complete and validated, which the process adopts.
 """
 
 from __future__ import annotations
@@ -27,30 +27,33 @@ from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
 _TRIES = 5
-_MODULES = "*.py", "[!.]*/*.py"  # those of packages too; not what a mounted ConfigMap hides behind `..data`
+_MODULES = (
+    "*.py",
+    "[!.]*/*.py",
+)  # also those of packages, but not in `..data`, where a mounted ConfigMap has its files
 
 _log = logging.getLogger(__name__)
 
 
 def profiles_of(policy: Path | None, provider_name: str, kubeconfig: Path | None = None) -> Profiles:
     """Returns the rules by schedulerName; see `policy_of`."""
-    found = policy_of(policy, provider_name, kubeconfig=kubeconfig)
-    return Profiles(found.profiles, found.features)
+    loaded = policy_of(policy, provider_name, kubeconfig=kubeconfig)
+    return Profiles(loaded.profiles, loaded.features)
 
 
 def policy_of(
     policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
 ) -> Policy:
-    """Returns the rules that the settings name.
+    """Returns the policy that the settings name.
 
-    A user's module may stand in the folder of the policy's file, which is searched last.
+    Users' modules are also looked up in the folder of the policy's file, after all other places.
 
     Args:
-        policy: a file, or configmap:NAMESPACE/NAME of the cluster that `kubeconfig` is of.
-        failures: told when users' rules fail; without it their errors are raised.
+        policy: a file, or configmap:NAMESPACE/NAME in the cluster of `kubeconfig`.
+        failures: receives the failures of users' rules; without it their errors are raised.
 
     Raises:
-        ConfigurationError: with every fault of the policy.
+        ConfigurationError: lists every fault of the policy.
     """
     if policy is None:
         return Policy((provider(provider_name),))
@@ -66,25 +69,29 @@ def policy_of(
 
 
 def log_failure(rule: str, error: BaseException) -> None:
-    """Logs the first failure of its kind of a user's rule."""
-    _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
+    """Logs the failure of a user's rule; called for the first error of each type."""
+    _log.error("rule failed, further errors of this type are only counted rule=%s", rule, exc_info=error)
 
 
 class PolicyFiles:
     """The files, or the ConfigMap, that a policy is read from.
 
     Attributes:
-        folder: where modules of users' rules may stand; "" for a ConfigMap of the cluster.
+        folder: the folder with the modules of users' rules; "" for a ConfigMap of the cluster.
     """
 
     def __init__(self, policy: Path | None, kubeconfig: Path | None) -> None:
         self._policy = policy
         self.folder = "" if policy is None else folder_of(policy)
-        by_api = policy is not None and _is_config_map(policy)
-        self._client = KubeClient(credentials_of(kubeconfig)) if by_api else None
+        is_config_map = policy is not None and _is_config_map(policy)
+        self._client = KubeClient(credentials_of(kubeconfig)) if is_config_map else None
 
     def contents(self) -> Mapping[str, bytes]:
-        """Returns the content of each file by its path, the reason where one cannot be read. Raises ClusterError."""
+        """Returns the content of each file by its path, or the error of a file that cannot be read.
+
+        Raises:
+            ClusterError: the ConfigMap cannot be read, although it may exist.
+        """
         if self._policy is None:
             return {}
         if self._client is not None:
@@ -95,14 +102,14 @@ class PolicyFiles:
         return {str(path): _content(path) for path in self._paths(self._policy)}
 
     def stamps(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns what shows of each file that can be read whether it was written, if only with what was there."""
+        """Returns a stamp of each readable file, which changes with every write, even of the same content."""
         paths = () if self._policy is None or self._client is not None else self._paths(self._policy)
-        found: dict[str, tuple[int, ...]] = {}
+        stamps: dict[str, tuple[int, ...]] = {}
         for path in paths:
             with suppress(OSError):
                 status = path.stat()
-                found[str(path)] = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-        return found
+                stamps[str(path)] = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        return stamps
 
     def _paths(self, policy: Path) -> list[Path]:
         return [policy, *(path for pattern in _MODULES for path in policy.parent.glob(pattern))]
@@ -116,7 +123,10 @@ def _content(path: Path) -> bytes:
 
 
 def folder_of(policy: Path) -> str:
-    """Returns the folder of the policy's file as it was named: a ConfigMap that is mounted changes what is behind."""
+    """Returns the folder of the policy's file, "" for a ConfigMap.
+
+    Links stay unresolved, because an update of a mounted ConfigMap changes where they lead.
+    """
     return "" if _is_config_map(policy) else str(policy.parent.absolute())
 
 
@@ -125,7 +135,7 @@ def _is_config_map(policy: Path) -> bool:
 
 
 def policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
-    """Returns the text of a policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
+    """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
     if not _is_config_map(policy):
         return policy.read_bytes()
     client = KubeClient(credentials_of(kubeconfig))
@@ -139,55 +149,60 @@ def _config_map(policy: Path, client: KubeClient) -> bytes:
     """Returns configmap:NAMESPACE/NAME as JSON. Raises ConfigurationError, ClusterError."""
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
-        raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
+        raise ConfigurationError([f"expected {CONFIG_MAP}NAMESPACE/NAME"])
     return client.call("GET", f"/api/v1/namespaces/{quote(namespace, '')}/configmaps/{quote(name, '')}", b"")
 
 
 Adopt = Callable[[Policy, str], None]
-"""Puts a policy, which also comes as text, in force between two decisions.
+"""Puts a policy in force between two decisions; it also gets the policy's text.
 
-Raises ConfigurationError, having changed nothing, where a restart is needed.
+It raises ConfigurationError, and changes nothing, if the policy needs a restart.
 """
+PolicyReloaded = Callable[[str | None], object]
+"""Receives the faults of a policy that was read again, None if the policy was adopted."""
 
 
 class PolicyReload:
-    """Looks whether the policy, or a module beside it, has another content than was last read.
-
-    Args:
-        tell: is told the faults of a policy that was not adopted; none: it was.
-    """
+    """Reads the policy, and reads it again after its file, or a module beside it, has changed."""
 
     def __init__(
-        self, settings: Settings, telemetry: Telemetry, tell: Callable[[str], object] = lambda _: None
+        self, settings: Settings, telemetry: Telemetry, reloaded: PolicyReloaded = lambda _faults: None
     ) -> None:
-        self._settings, self._telemetry, self._tell = settings, telemetry, tell
+        self._settings = settings
+        self._telemetry = telemetry
+        self._reloaded = reloaded
         self._files = PolicyFiles(settings.policy, settings.kubeconfig)
         self._requested = False
-        self._seen: Mapping[str, bytes] = {}
-        self._read: Mapping[str, bytes] = {}
-        self._adopted: Mapping[str, bytes] = {}
+        self._seen: Mapping[str, bytes] = {}  # the contents at the last look
+        self._read: Mapping[str, bytes] = {}  # the contents that were last read as a policy
+        self._adopted: Mapping[str, bytes] = {}  # the contents of the policy in force
 
     def read(self, adopt: Adopt = lambda _policy, _text: None) -> Policy:
-        """Returns the policy as it is now, which `adopt` has put in force.
+        """Reads the present policy, has `adopt` put it in force, and returns it.
 
-        Its modules are imported anew if one of them has changed: what they keep in their variables is to last else.
+        Users' modules are imported again only if one of them has changed, so that their variables otherwise last.
 
         Raises:
-            ConfigurationError: everything is as before.
+            ConfigurationError: the policy is faulty or needs a restart; the earlier one stays in force.
         """
         for _ in range(_TRIES):
             with suppress(Outdated):
                 return self._read_whole(adopt)
-        raise ConfigurationError([f"policy {self._settings.policy}: it changes while it is read"])
+        raise ConfigurationError(
+            [f"policy {self._settings.policy}: it changed while it was read, {_TRIES} times in a row"]
+        )
 
     def _read_whole(self, adopt: Adopt) -> Policy:
-        """Raises Outdated: a file has changed meanwhile, so that it may be half of one policy and half of another."""
-        settings, path = self._settings, str(self._settings.policy)
+        """Raises Outdated if a file changed during the read, so that old and new parts may be mixed."""
+        settings = self._settings
+        path = str(settings.policy)
         stamps = self._files.stamps()
-        self._read = self._seen = contents = self._contents()
-        failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
-        changed = {**contents, path: b""} != {**self._adopted, path: b""}
-        with fresh_imports(self._files.folder) if changed else nullcontext():
+        contents = self._contents()
+        self._read = contents
+        self._seen = contents
+        failures = CountedFailures(self._telemetry, log_failure)  # a new one, so that new rules log their first errors
+        modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
+        with fresh_imports(self._files.folder) if modules_changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
             if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")
@@ -202,23 +217,28 @@ class PolicyReload:
             raise ConfigurationError([f"policy {self._settings.policy}: {error}"]) from None
 
     def request(self) -> None:
-        """Has the next look read the policy again, changed or not; a signal handler may call it."""
+        """Makes the next look read the policy again, changed or not. A signal handler may call it."""
         self._requested = True
 
     def look(self, adopt: Adopt) -> None:
-        """Reads the policy again if it was asked for, or the files have changed; what is wrong with them is logged."""
-        requested, self._requested = self._requested, False
+        """Reads the policy again if that was requested or if the files have changed; logs the result."""
+        requested = self._requested
+        self._requested = False
         if self._settings.policy is not None and (requested or self._has_changed()):
             self._reload(adopt)
 
     def _has_changed(self) -> bool:
-        """Returns whether the files are not as last read, and as at the last look: nobody is about to write them."""
+        """Returns True if the files differ from those last read, and have not changed since the last look.
+
+        Two equal looks show that the files are not being written at the moment.
+        """
+        seen_before = self._seen
         try:
-            before, self._seen = self._seen, self._files.contents()
-        except ClusterError as error:  # which says nothing of the policy
-            _log.debug("policy %s: %s", self._settings.policy, error)
+            self._seen = self._files.contents()
+        except ClusterError as error:  # it says nothing about the policy
+            _log.debug("policy not checked policy=%s reason=%r", self._settings.policy, str(error))
             return False
-        return before == self._seen != self._read
+        return seen_before == self._seen != self._read
 
     def _reload(self, adopt: Adopt) -> None:
         path = self._settings.policy
@@ -226,38 +246,38 @@ class PolicyReload:
             self.read(adopt)
         except ConfigurationError as error:
             faults = "; ".join(fault.removeprefix(f"policy {path}: ") for fault in error.faults)
-            _log.error("policy %s is not adopted, and the one before stays in force: %s", path, faults)
+            _log.error("policy not adopted, the earlier one stays in force policy=%s reason=%r", path, faults)
             self._telemetry.policy_reloaded(succeeded=False)
-            self._tell(faults)
+            self._reloaded(faults)
         else:
-            _log.info("policy %s was read again, and is in force", path)
+            _log.info("policy adopted policy=%s", path)
             self._telemetry.policy_reloaded(succeeded=True)
-            self._tell("")
+            self._reloaded(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A function that gives back what a user's rule has reserved, and knows it by its module's variables."""
+class Unreserve:
+    """The function by which a user's rule undoes its reservations, which it remembers in variables of its module."""
 
     function: Callable[..., object]
 
     def __str__(self) -> str:
-        """Returns the file that defines the function, as the rest of a line."""
+        """Returns the end of a message, with the file that defines the function."""
         file = file_of(self.function)
         return "" if file is None else f" (its unreserve is in {file})"
 
 
-def held_by(profiles: Iterable[Profile]) -> Mapping[str, object]:
-    """Returns what gives back what users' rules have reserved, by the rule's name."""
+def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
+    """Returns the `Unreserve` of each user's rule that has one, by the rule's name."""
     rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
-    return {rule.name: Held(rule.undo.function.function) for rule in rules if rule.undo is not None}
+    return {rule.name: Unreserve(rule.undo.function.function) for rule in rules if rule.undo is not None}
 
 
-def refuse_changes(before: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raises ConfigurationError for each path of a policy whose value is another one now."""
-    changed = sorted(path for path in before.keys() & now.keys() if now[path] != before[path])
+def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> None:
+    """Raises ConfigurationError with each path of a policy that is in both and has another value in `new`."""
+    changed = sorted(path for path in present.keys() & new.keys() if new[path] != present[path])
     if changed:
-        places = ((path, now[path] if isinstance(now[path], Held) else "") for path in changed)
+        places = ((path, new[path] if isinstance(new[path], Unreserve) else "") for path in changed)
         raise ConfigurationError(
             [f"{path}{place}: cannot change while the process runs, restart it" for path, place in places]
         )

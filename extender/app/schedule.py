@@ -1,4 +1,4 @@
-"""The composition root of `extender schedule`: everything is made, started and stopped here, in this order."""
+"""The composition root of `extender schedule`: creates, starts and stops everything, in this order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from importlib.metadata import version
 import msgspec
 
 from extender.app.evidence import CacheEvidence
-from extender.app.feed import feed_factory_of
+from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare, time_to_live
-from extender.app.loop import LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
-from extender.app.process import CacheProcess
+from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
+from extender.app.upkeep import Setup, revive_tickers, set_up, upkeep_of
 from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -32,7 +32,7 @@ from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
-from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.clock import SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.threads import TaskFailures, Ticker
 from extender.runtime.unsettled import UnsettledWrites
@@ -45,13 +45,17 @@ from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.tracing import traces_of
 
-FLUSH_UNSCHEDULABLE_SECONDS = SWEEP_SECONDS = 30.0
-TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
-WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
-POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
-# How long what is under way may take at the end: less in all than the 30 s that a kubelet waits, the lease included.
-TICKERS_STOP_SECONDS, WRITERS_STOP_SECONDS = 2.0, 10.0
-NOTE_CHARACTERS = 1000  # an event's note takes 1,024 bytes
+FLUSH_UNSCHEDULABLE_SECONDS = 30.0
+SWEEP_SECONDS = 30.0
+TABLES = 2  # one for the loop, and one for the room that terminating pods leave, which is rarely in use
+REFRESH_SECONDS = 30.0
+WAITING_SECONDS = 0.2  # between checks for pods that still wait for volumes and devices
+POP_SECONDS = 0.5
+PAUSE_SECONDS = 0.05
+# Limits of the waits at the end. With the release of the lease they are less than the 30 s that a kubelet waits.
+TICKERS_STOP_SECONDS = 2.0
+WRITERS_STOP_SECONDS = 10.0
+NOTE_CHARACTERS = 1000  # the API server limits an event's note to 1,024 bytes
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +65,10 @@ class Options:
     """The options of `extender schedule` beside the settings; rates are calls a second.
 
     Attributes:
-        scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
-        seed: of the choice between nodes with the same score; None: another one every time.
+        scheduler_name: the new name of the only profile, or the name of the one to use; None: use all, by their names.
+        seed: for the choice between nodes with the same score; None for a different choice in each process.
         max_unschedulable_seconds: the longest wait for an event that may help a pod.
-        one_cpu: all threads keep to one CPU.
+        one_cpu: True to run all threads on one CPU.
     """
 
     scheduler_name: str | None = None
@@ -80,7 +84,7 @@ def schedule(settings: Settings, options: Options) -> None:
     """Schedules until SIGTERM or SIGINT.
 
     Raises:
-        ConfigurationError, OSError: before anything is scheduled.
+        ConfigurationError, OSError: the scheduler cannot start.
         ClusterError: the lease was lost.
         TaskFailed: a background task raised an unexpected error, or the thread that binds has ended.
     """
@@ -89,75 +93,88 @@ def schedule(settings: Settings, options: Options) -> None:
     process = SchedulerProcess(settings, options, stopping)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    signal.signal(signal.SIGUSR2, lambda *_: process.compare())
-    signal.signal(signal.SIGHUP, lambda *_: process.read_policy_again())
+    signal.signal(signal.SIGUSR2, lambda *_: process.upkeep.compare())
+    signal.signal(signal.SIGHUP, lambda *_: process.upkeep.read_policy_again())
     process.run()
 
 
-class SchedulerProcess(CacheProcess):
-    """Everything that `extender schedule` runs; `stopping` ends it.
+class SchedulerProcess:
+    """Everything that `extender schedule` runs. Setting `stopping` ends it.
 
     Raises:
-        ConfigurationError, OSError: it cannot be set up.
+        ConfigurationError, OSError: it cannot start.
     """
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
-        self._scheduling, clock = False, SystemClock()
+        clock = SystemClock()
+        self._scheduling = False
         self._failures = TaskFailures()
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
-        super().__init__("schedule", settings, metrics, clock, stopping)
-        policy, observed = self._policy, self._observed
-        extenders = extenders_of(policy.extenders)
-        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics))
-        cache = Cache(clock, metrics, time_to_live(settings), self._features, observed.changes)
-        factory = feed_factory_of(settings, sent_whole(policy.extenders))
+        self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
+        self._extenders = extenders_of(setup.policy.extenders)
+        self._rules = _rules_of(setup, options, self._extenders, ProfileTimer(clock, metrics))
+        cache = Cache(clock, metrics, time_to_live(settings), setup.features, setup.observation.changes)
+        factory = feed_factory_of(settings, sent_whole(setup.policy.extenders))
         feed = factory(cache, metrics, clock, UnsettledWrites(settings.settle_seconds), CacheEvidence(cache))
-        self._follow(cache, feed, rules.profiles, metrics, self._prepare)
+        self._cache = cache
+        self._feed = feed
+        profiles = self._rules.profiles
+        self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt)
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-        fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
-        self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped, self._failures.report)
-        # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
-        binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, cache.placement), feed.fence)
-        ports = writers.ports(PacedBinder(binder, TokenBucket(options.bind_rate), clock), observed.events)
-        waits = (
-            Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
-            options.max_unschedulable_seconds,
-        )
-        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, *waits, self._limit)
+        self._writers = self._create_writers(options)
+        self._loop = self._create_loop(options)
         queue = self._loop.queue
-        put_in_force(rules.profiles.all, queue.wake)
-        metrics.observe_queue(Waiting(queue.pending, queue.rejections, writers.waiting))
-        self._cpu, self._keep_to_one_cpu = OneCpu(LinuxCpus(), clock), options.one_cpu
-        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
+        put_in_force(profiles.all, queue.wake)
+        metrics.observe_queue(Waiting(queue.pending, queue.rejections, self._writers.waiting))
+        self._modeler = Modeler(cache, queue, clock, self._rules.cycles)
+        self._one_cpu = OneCpu(LinuxCpus(), clock)
+        self._use_one_cpu = options.one_cpu
+        self._tickers = self._create_tickers()
         self._pages = self._page_server(asdict(options))
 
-    def _rules_of(self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
-        random, observers = self._observed.random(options.seed), self._observed.observers
-        return LoopRules(
-            policy,
-            self._features,
-            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
+    def _create_writers(self, options: Options) -> Writers:
+        client = LeaderClient(self._client, self._feed.fence)
+        rates = options.status_rate, options.event_rate
+        return Writers(client, *rates, self._setup.clock, self._metrics.write_dropped, self._failures.report)
+
+    def _create_loop(self, options: Options) -> Loop:
+        setup, policy, feed = self._setup, self._setup.policy, self._feed
+        # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
+        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
+        paced = PacedBinder(binder, TokenBucket(options.bind_rate), setup.clock)
+        return compose_loop(
+            self._rules.cycles,
+            self._cache,
+            self._writers.ports(paced, setup.observation.events),
+            self._metrics,
+            setup.clock,
+            Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
+            options.max_unschedulable_seconds,
+            setup.limit,
         )
 
     def _page_server(self, options: Mapping[str, object]) -> PageServer:
-        host, port = host_and_port(self._settings.bind)
-        private = self.private_pages(**options)
+        settings = self._setup.settings
+        host, port = host_and_port(settings.bind)
+        private = self.upkeep.private_pages(**options)
         queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
-        pages = {**probe_pages(self._metrics, self.revive, self._own_obstacles), **private.pages, **queue_status}
-        insecure = self._settings.insecure_bind
-        return PageServer(host, port, pages, private.actions, takers=private.takers, any_host=insecure)
+        probes = probe_pages(self._metrics, self.revive, self.upkeep.own_obstacles)
+        pages = {**probes, **private.pages, **queue_status}
+        return PageServer(
+            host, port, pages, private.actions, takers=private.takers, any_host=settings.insecure_bind
+        )  # fmt: skip
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises what `schedule` raises."""
         self._pages.start()
         self._metrics.attempt_log.start()
-        self._start_following()
+        self.upkeep.start()
         try:
             if not self._become_ready():
                 return
             self._start()
-            while not self._stopping.is_set():
-                if not self._leading():
+            while not self._setup.stopping.is_set():
+                if not self.upkeep.leading():
                     raise ClusterError("the lease was lost: another scheduler may lead now")
                 self._failures.check()
                 self._writers.binders.check()
@@ -169,77 +186,101 @@ class SchedulerProcess(CacheProcess):
             self._stop()
 
     def _become_ready(self) -> bool:
-        """Waits until it may decide, and logs once of each check what it waits for. Returns False: it is to stop."""
-        told: set[str] = set()
-        while missing := {check: obstacle for check, obstacle in self.waiting_for().items() if obstacle is not None}:
-            for check in missing.keys() - told:
-                _log.info("not scheduling yet: %s", missing[check])
-            told |= missing.keys()
-            if "cache" not in missing:
+        """Waits until it may decide, and logs once for each check what it waits for. Returns False if it must stop."""
+        logged: set[str] = set()
+        while obstacles := _failing(self.upkeep.waiting_for()):
+            for check in obstacles.keys() - logged:
+                _log.info("not scheduling yet check=%s reason=%r", check, obstacles[check])
+            logged |= obstacles.keys()
+            if "cache" not in obstacles:
                 self._feed.settle()
-            if self._stopping.wait(PAUSE_SECONDS):
+            if self._setup.stopping.wait(PAUSE_SECONDS):
                 return False
         return True
 
-    def _prepare(self) -> None:
-        self._feed.settlement.look()
-        prepare(self._cache, TABLES)
-
     def _adopt(self, policy: Policy, text: str) -> None:
         self._rules.adopt(policy, self._loop.queue, self._loop.permits)
-        self._observed.policy_changed(text)
+        self._setup.observation.policy_changed(text)
 
-    def _tell_of_policy(self, faults: str) -> None:
-        """Writes an event about this process's own pod, where the settings name it."""
-        note = faults[:NOTE_CHARACTERS] or "the policy was read again"
-        own = self._settings.own_namespace, self._settings.own_name
-        pods = (held.pod for held in self._cache.pods().values())
-        found = next((pod for pod in pods if pod and (pod.namespace, pod.name) == own), None)
-        if found and self._scheduling and self._leading():
-            about, reason = Pod(metadata=found.metadata), "PolicyReloadFailed" if faults else "PolicyReloaded"
-            self._writers.events.record(about, "Warning" if faults else "Normal", reason, "Reloading", note)
+    def _record_reload(self, faults: str | None) -> None:
+        """Records an event about this process's own pod, if the settings name it."""
+        settings = self._setup.settings
+        own_name = (settings.own_namespace, settings.own_name)
+        pods = (entry.pod for entry in self._cache.pods().values())
+        own = next((pod for pod in pods if pod and (pod.namespace, pod.name) == own_name), None)
+        if own is None or not self._scheduling or not self.upkeep.leading():
+            return
+        events, regarding = self._writers.events, Pod(metadata=own.metadata)
+        if faults is None:
+            events.record(regarding, "Normal", "PolicyReloaded", "Reloading", "the policy was read again")
+        else:
+            events.record(regarding, "Warning", "PolicyReloadFailed", "Reloading", faults[:NOTE_CHARACTERS])
 
     def _start(self) -> None:
         self._scheduling = True
         self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:
             ticker.start()
-        if self._keep_to_one_cpu:
-            self._cpu.settle()
+        if self._use_one_cpu:
+            self._one_cpu.settle()
         self._loop.recovery.clean_up()
-        _log.info("scheduling pods of %s", ", ".join(self._rules.cycles))
+        _log.info("scheduling profiles=%r", ", ".join(self._rules.cycles))
 
     def _stop(self) -> None:
-        """Stops everything: what is under way ends first, if it does in time, and the lease is given up last."""
+        """Stops everything: running tasks get a limited time to end, and the lease is released last."""
         begin = time.monotonic()
         self._loop.queue.close()
         if self._scheduling:
             for ticker in self._tickers:
                 ticker.stop(max(0.0, begin + TICKERS_STOP_SECONDS - time.monotonic()))
             self._writers.stop(begin + WRITERS_STOP_SECONDS)
-        self._stop_following(TICKERS_STOP_SECONDS)
+        self.upkeep.stop(TICKERS_STOP_SECONDS)
         self._client.close()
         self._metrics.attempt_log.stop()
         self._pages.stop()
 
-    def _tickers_of(self, clock: Clock) -> tuple[Ticker, ...]:
-        expiry, loop = Expiry(self._cache, self._feed.survey, clock), self._loop
+    def revive(self) -> list[str]:
+        """Restarts threads that have ended; returns their names."""
+        return [*self.upkeep.revive(), *revive_tickers(self._tickers)]
+
+    def _create_tickers(self) -> tuple[Ticker, ...]:
+        loop, upkeep = self._loop, self.upkeep
+        expiry = Expiry(self._cache, self._feed.survey, self._setup.clock)
         actions: tuple[tuple[str, float, Callable[[], object]], ...] = (
-            ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
-            ("settling", HOUSEKEEPING_SECONDS, self._if_ready(self._feed.settle)),
+            ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "the pod is tried again")),
+            ("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._feed.settle)),
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
-            ("kept claims", REFRESH_SECONDS, loop.recovery.release_leaked),
+            ("leaked claims", REFRESH_SECONDS, loop.recovery.release_leaked),
             ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
             ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             ("queue sweep", SWEEP_SECONDS, loop.sweep.run),
             ("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
             ("threads", REVIVAL_SECONDS, self.revive),
-            ("cpu", HOUSEKEEPING_SECONDS, self._cpu.look),
+            ("cpu", HOUSEKEEPING_SECONDS, self._one_cpu.look),
         )
         return tuple(Ticker(name, seconds, action, self._failures.report) for name, seconds, action in actions)
 
     def _queue_status(self) -> Answer:
-        leading = self._scheduling and self._leading()
+        leading = self._scheduling and self.upkeep.leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
+
+
+def _rules_of(setup: Setup, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
+    random = setup.observation.random(options.seed)
+    observers = setup.observation.observers
+    return LoopRules(
+        setup.policy,
+        setup.features,
+        lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
+    )
+
+
+def _prepare(cache: Cache, feed: ClusterFeed) -> None:
+    feed.settlement.look()
+    prepare(cache, TABLES)
+
+
+def _failing(checks: Mapping[str, str | None]) -> dict[str, str]:
+    return {check: obstacle for check, obstacle in checks.items() if obstacle is not None}

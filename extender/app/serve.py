@@ -1,4 +1,4 @@
-"""The composition root of `extender serve`: a webhook over one cache, in the order of the start."""
+"""The composition root of `extender serve`: a webhook over one cache. Read it from `serve` down."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from extender.app.evidence import CacheEvidence, count_unsettled
-from extender.app.feed import FeedFactory, feed_factory_of
+from extender.app.evidence import CacheEvidence, assume_unsettled
+from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -23,9 +22,9 @@ from extender.app.housekeeping import (
     settle,
     time_to_live,
 )
-from extender.app.policies import held_by, policy_of, refuse_changes
-from extender.app.process import CacheProcess
+from extender.app.policies import policy_of, refuse_changes, unreserves_of
 from extender.app.recording.observation import check_places
+from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -40,7 +39,7 @@ from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock
-from extender.runtime.ports import Binder, Binding
+from extender.runtime.ports import Binding
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.verbs.bind import Bind, PermitWait
@@ -58,7 +57,7 @@ from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import traces_of
 
-END_SECONDS = 1.0  # how long the line of the start is waited for at the end, if it is not written yet
+END_SECONDS = 1.0  # how long `stop` waits for each thread, that of the announcement included
 
 _log = logging.getLogger(__name__)
 
@@ -80,131 +79,167 @@ def serve(settings: Settings) -> None:
 
 
 def _check_callers(settings: Settings) -> None:
-    """Raises ConfigurationError where everybody may call, and nobody has said so; warns of a CA that lets many call."""
+    """Checks who may call the webhook.
+
+    Raises:
+        ConfigurationError: everyone may call, and the settings do not say that this is intended.
+    """
     host, _ = host_and_port(settings.bind)
-    local = host == "localhost" or is_loopback(host)
-    if not (local or settings.tls_cert or settings.insecure_bind):
+    is_local = host == "localhost" or is_loopback(host)
+    if not (is_local or settings.tls_cert or settings.insecure_bind):
         raise ConfigurationError(
-            [f"bind: {settings.bind} is beyond loopback, give tlsCert, tlsKey and clientCa (or insecureBind: true)"]
+            [f"bind: {settings.bind} is not a loopback address; set tlsCert, tlsKey, clientCa, or insecureBind: true"]
         )
     if settings.client_ca and not settings.client_names:
-        _log.warning("clientCa without clientNames: every certificate that the CA has signed may bind pods")
+        _log.warning("clientCa without clientNames, every client with a certificate of this CA may bind pods")
 
 
 def build(settings: Settings) -> ExtenderApp:
-    """Returns the WSGI application for a gunicorn of one's own. Raises what `serve` raises."""
+    """Returns the WSGI application, for users who run their own gunicorn. Raises what `serve` raises."""
     log.configure(settings.log_format, settings.log_level)
     return application(settings, feed_factory_of(settings), UnsettledWrites(settings.settle_seconds))
 
 
 def application(settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> ExtenderApp:
-    """Returns the application over one cache, which is filled once it is started; `writes` outlives this process."""
+    """Returns the application over one cache. `start` fills the cache.
+
+    Args:
+        writes: the notes about unsettled writes, which outlive this process.
+    """
     process = WebhookProcess(settings, factory, writes)
     return create_app(process.backend(), settings, process.metrics)
 
 
-class WebhookProcess(CacheProcess):
-    """Everything that `extender serve` runs."""
+class WebhookProcess:
+    """Everything that `extender serve` runs in one process.
+
+    Raises:
+        ConfigurationError, OSError: the policy or the recording cannot be opened.
+    """
 
     def __init__(self, settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> None:
-        clock, left = SystemClock(), writes.take_over()
-        self.metrics = metrics = Metrics(clock, version("extender"))
-        super().__init__("serve", settings, metrics, clock, threading.Event())
-        observed = self._observed
-        cache = Cache(clock, metrics, time_to_live(settings), self._features, observed.changes)
-        feed = factory(cache, metrics, clock, writes, CacheEvidence(cache))
-        profiles = Profiles(self._policy.profiles, self._features)
-        self._follow(cache, feed, profiles, metrics, lambda: self._prepare(left))
-        self._traces, self._calls_follow_leader = traces_of(os.environ), bool(settings.leader_service)
-        binder = LeaderBinder(feed.binder, feed.fence)
-        permits = Permits(cache.snapshot, limit=self._limit)
-        self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, self._limit)
-        self._preempting = self._preempting_writers()
-        put_in_force(profiles.all, refused.wake)
-        self._verbs = self._verbs_over(binder, permits)
-        self._tickers = self._tickers_of(refused, permits)
+        clock = SystemClock()
+        unsettled = writes.take_over()
+        self.metrics = Metrics(clock, version("extender"))
+        setup = set_up("serve", settings, self.metrics, clock, threading.Event())
+        cache = Cache(clock, self.metrics, time_to_live(settings), setup.features, setup.observation.changes)
+        feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache))
+        self._setup = setup
+        self._policy = setup.policy
+        self._cache = cache
+        self._feed = feed
+        self._profiles = Profiles(setup.policy.profiles, setup.features)
+        self.upkeep = upkeep_of(
+            setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt
+        )
+        self._traces = traces_of(os.environ)
+        self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
+        put_in_force(self._profiles.all, self._refused.wake)
+        self._permits = Permits(cache.snapshot, limit=setup.limit)
+        self._verbs = self._create_verbs()
+        self._preemption = self._create_preemption()
+        self._tickers = self._create_tickers()
 
-    def _preempting_writers(self) -> Sequence[PreemptionWriters]:
-        """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
-        settings, metrics, fence = self._settings, self.metrics, self._feed.fence
-        if not settings.preempt_for_rules or settings.cluster:
-            return ()
-        client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-        return (PreemptionWriters(self._cache, self._profiles, client, fence, metrics, self._clock, self._limit),)
-
-    def _verbs_over(self, binder: Binder, permits: Permits) -> list[Verb[Any, Any]]:
-        cache, profiles, settings, limit = self._cache, self._profiles, self._settings, self._limit
+    def _create_verbs(self) -> list[Verb[Any, Any]]:
+        settings, limit = self._setup.settings, self._setup.limit
+        cache, profiles = self._cache, self._profiles
         reader = NamesReader()
+        binder = LeaderBinder(self._feed.binder, self._feed.fence)
         # Half of the connections stay free for other calls.
         wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
-        preemptors = None if settings.cluster else RecentPreemptors(self._clock)  # no watch ever tells of a file's pods
+        # A file has no watch that would deliver the nominations.
+        preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         feasible = Filter(cache, profiles, self.metrics, reader, limit, self._refused, preemptors)
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
             Preempt(cache, profiles, limit, preemptors),
-            Bind(cache, profiles, binder, self.metrics, limit, permits, wait),
+            Bind(cache, profiles, binder, self.metrics, limit, self._permits, wait),
         ]
 
-    def _tickers_of(self, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
-        cache, feed = self._cache, self._feed
-        expiry = Expiry(cache, feed.survey, self._clock)
-        return (
-            Ticker("refresh", HOUSEKEEPING_SECONDS, self._if_ready(lambda: cache.refresh(TABLES))),
+    def _create_preemption(self) -> PreemptionWriters | None:
+        """Returns the writers that preempt for users' rules, None if that is off or the cluster is a file."""
+        settings, metrics = self._setup.settings, self.metrics
+        if not settings.preempt_for_rules or settings.cluster:
+            return None
+        client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
+        fence, clock, limit = self._feed.fence, self._setup.clock, self._setup.limit
+        return PreemptionWriters(self._cache, self._profiles, client, fence, metrics, clock, limit)
+
+    def _create_tickers(self) -> list[Ticker]:
+        cache, feed, upkeep, refused = self._cache, self._feed, self.upkeep, self._refused
+        expiry = Expiry(cache, feed.survey, self._setup.clock)
+        tickers = [
+            Ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
-            Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(permits, cache)),
-            Ticker("settling", HOUSEKEEPING_SECONDS, self._if_ready(feed.settle)),
-            Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(partial(activate, refused, feed.activator))),
+            Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
+            Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
+            Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
-            *(
-                Ticker("preemption", HOUSEKEEPING_SECONDS, self._if_leading(partial(preempt, refused, each.preemption)))
-                for each in self._preempting
-            ),
-        )
+        ]
+        if self._preemption is not None:
+            preemption = self._preemption.preemption
+            run = self._if_leading(lambda: preempt(refused, preemption))
+            tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
+        return tickers
 
     def _if_leading(self, action: Callable[[], object]) -> Callable[[], object]:
-        """Returns the action, which does nothing where the cache is not filled, or another process leads."""
-        return self._if_ready(lambda: action() if self._leading() else None)
+        """Returns a function that runs the action if the cache is filled and this process leads."""
+        return self.upkeep.if_ready(lambda: action() if self.upkeep.leading() else None)
 
     def backend(self) -> Backend:
+        upkeep = self.upkeep
         return Backend(
-            self._verbs, self.waiting_for, self.start, self.stop, self.private_pages(), self.compare,
-            self._feed.hand_over, self.revive, self.unready, self.read_policy_again, self._traces,
-            self._observed.observers,
+            self._verbs, upkeep.waiting_for, self.start, self.stop, upkeep.private_pages(), upkeep.compare,
+            self._feed.hand_over, self.revive, self.unready, upkeep.read_policy_again, self._traces,
+            self._setup.observation.observers,
         )  # fmt: skip
 
     def _adopt(self, policy: Policy, text: str) -> None:
-        """Decides by this policy from the next call on. Raises ConfigurationError where that needs a restart."""
-        before, now = ({"featureGates": each.features, **held_by(each.profiles)} for each in (self._policy, policy))
-        refuse_changes(before, now)
+        """Uses this policy from the next call on. Raises ConfigurationError if it needs a restart."""
+        refuse_changes(_fixed(self._policy), _fixed(policy))
         self._profiles.replace(policy.profiles)
         put_in_force(policy.profiles, self._refused.wake, self._policy.profiles)
         self._policy = policy
         self._refused.wake_all()
-        self._observed.policy_changed(text)
-
-    def _prepare(self, left: Sequence[Binding]) -> None:
-        count_unsettled(self._cache, left)
-        self._feed.settlement.look()
-        prepare(self._cache)
+        self._setup.observation.policy_changed(text)
 
     def start(self) -> None:
         """Starts everything, in the process that serves."""
-        self._start_following()
-        for each in self._preempting:
-            each.start()
+        self.upkeep.start()
+        if self._preemption is not None:
+            self._preemption.start()
         for ticker in self._tickers:
             ticker.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._stop_following(END_SECONDS)
+        self._setup.stopping.set()
+        self.upkeep.stop(END_SECONDS)
         for ticker in self._tickers:
             ticker.stop()
-        for each in self._preempting:
-            each.stop(END_SECONDS)
+        if self._preemption is not None:
+            self._preemption.stop(END_SECONDS)
+
+    def revive(self) -> list[str]:
+        """Restarts threads that have ended; returns their names."""
+        return [*self.upkeep.revive(), *revive_tickers(self._tickers)]
 
     def unready(self) -> Mapping[str, str | None]:
-        """Returns what stands between this process and readiness; not the lease where a Service leads to the leader."""
-        return {**self._own_obstacles(), **({} if self._calls_follow_leader else self._feed.waiting_for())}
+        """Returns what keeps this process from being ready, by check; None if a check passes.
+
+        The lease is left out if a Service points at the leader, because then all replicas must be ready.
+        """
+        obstacles = self.upkeep.own_obstacles()
+        return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}
+
+
+def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> None:
+    assume_unsettled(cache, unsettled)
+    feed.settlement.look()
+    prepare(cache)
+
+
+def _fixed(policy: Policy) -> Mapping[str, object]:
+    """Returns the parts of a policy that cannot change while the process runs, by path."""
+    return {"featureGates": policy.features, **unreserves_of(policy.profiles)}

@@ -1,4 +1,4 @@
-"""Everything of `extender schedule`, and for preemption of `serve`, that writes to the API server, and its threads."""
+"""The writers to the API server, with their threads: all of `schedule`, and those of `serve` for preemption."""
 
 from __future__ import annotations
 
@@ -26,14 +26,22 @@ from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.web.telemetry.metrics import Metrics
 
-# Bindings on their way at once: the API server, too, spends less on each where more come together. Their answers take
-# no thread; more of the other threads would only take turns with the loop.
-BINDINGS, PRE_BINDERS, PREEMPTORS = 64, 16, 8
-_PREEMPTION_RATE = 100.0  # statuses, and events, a second
+# The API server spends less time on each Binding if many arrive together, and a Binding in flight takes no thread. More
+# threads of the other kinds would only compete with the loop for the interpreter.
+BINDINGS = 64
+PRE_BINDERS = 16
+PREEMPTORS = 8
+_PREEMPTION_RATE = 100.0  # statuses a second, and events a second
 
 
 class Writers:
-    """The writers and their threads; rates are calls a second. `on_error` is called with what a task raises."""
+    """All writers of `extender schedule`, and their threads.
+
+    Args:
+        status_rate, event_rate: calls a second.
+        dropped: called with the kind of each write that is dropped.
+        on_error: receives the errors that tasks raise.
+    """
 
     def __init__(
         self,
@@ -47,37 +55,47 @@ class Writers:
         self.statuses = ApiStatuses(client, TokenBucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
-        self.evictor, self.volumes = ApiEvictor(client, clock), ApiVolumes(client)
+        self.evictor = ApiEvictor(client, clock)
+        self.volumes = ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
         self.binders = FiberPool("binder", BINDINGS, on_error)
         self.pre_binders = WorkerPool("pre-binder", PRE_BINDERS, on_error)
         self.preemptors = WorkerPool("preemptor", PREEMPTORS, on_error)
 
-    def ports(self, binder: Binder, events: Callable[[Events], Events]) -> LoopPorts:
-        """Returns them as the loop uses them, with the chain that a bind passes, and what `events` makes of events."""
+    def ports(self, binder: Binder, observed: Callable[[Events], Events]) -> LoopPorts:
+        """Returns the writers as the loop uses them.
+
+        Args:
+            binder: checks and paces binds before it sends them.
+            observed: wraps the writer of events, so that observers receive them too.
+        """
         return LoopPorts(
-            binder, self.statuses, events(self.events), self.evictor, self.volumes, self.claims,
+            binder, self.statuses, observed(self.events), self.evictor, self.volumes, self.claims,
             self.binders, self.pre_binders, self.preemptors,
         )  # fmt: skip
 
     def waiting(self) -> Mapping[str, int]:
-        """Returns how many writes wait for their turn."""
+        """Returns how many statuses and events wait to be written."""
         return {"statuses": self.statuses.waiting(), "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
-        """Starts the threads; there are fewer events in a backlog, for they cost as much as binds."""
+        """Starts the threads. Fewer events are written in a backlog, because an event costs as much as a bind."""
         self._event_bucket.is_urgent = has_backlog
-        for part in (self.statuses, self.events, self.binders, self.pre_binders, self.preemptors):
-            part.start()
+        for worker in (self.statuses, self.events, self.binders, self.pre_binders, self.preemptors):
+            worker.start()
 
     def stop(self, ends_at: float) -> None:
-        """Ends what is under way, till `ends_at` (monotonic); what is told on the way is written after it."""
-        for part in (self.binders, self.pre_binders, self.preemptors, self.statuses, self.events):
-            part.stop(max(0.0, ends_at - time.monotonic()))
+        """Waits for running tasks, then for the status and the event being written, until `ends_at` (monotonic)."""
+        for worker in (self.binders, self.pre_binders, self.preemptors, self.statuses, self.events):
+            worker.stop(max(0.0, ends_at - time.monotonic()))
 
 
 class PreemptionWriters:
-    """The writers of preemption in `extender serve`, and their threads; `fence` lets the leader's writes pass only."""
+    """The writers that preemption for users' rules needs in `extender serve`, and their threads.
+
+    Args:
+        fence: refuses writes while another process leads.
+    """
 
     def __init__(
         self,
@@ -89,7 +107,9 @@ class PreemptionWriters:
         clock: Clock,
         limit: TimeLimit,
     ) -> None:
-        self._client, fenced, dropped = client, LeaderClient(client, fence), metrics.write_dropped
+        self._client = client
+        fenced = LeaderClient(client, fence)
+        dropped = metrics.write_dropped
         self._statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
         self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
         evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
@@ -100,7 +120,7 @@ class PreemptionWriters:
         self._events.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Ends what is under way."""
+        """Waits for the writes in flight, at most this long for each kind, and closes the connections."""
         self._statuses.stop(timeout_seconds)
         self._events.stop(timeout_seconds)
         self._client.close()

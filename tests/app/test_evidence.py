@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.app.evidence import CacheEvidence, count_unsettled
+from extender.app.evidence import CacheEvidence, assume_unsettled
 from extender.cache.cache import Cache
 from extender.model.devices.claims import ResourceClaim
 from extender.model.node import Node
@@ -51,7 +51,7 @@ def test_the_watch_has_shown_a_binding_once_the_pod_has_a_node_or_is_gone(cache:
     waiting = pod_of(make_pod("p").uid("u"))
     cache.replaced("Pod", [waiting])
     assert not evidence.shows(BINDING)
-    count_unsettled(cache, [BINDING])
+    assume_unsettled(cache, [BINDING])
     assert not evidence.shows(BINDING)  # it is only assumed
     cache.changed("Pod", pod_of(make_pod("p").uid("u").node("n1")))
     assert evidence.shows(BINDING)
@@ -62,7 +62,7 @@ def test_the_watch_has_shown_a_binding_once_the_pod_has_a_node_or_is_gone(cache:
 def test_pods_count_where_an_earlier_worker_was_binding_them(cache: Cache) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p").uid("u")), pod_of(make_pod("bound").uid("b").node("n1"))])
     left = [BINDING, Binding("default", "bound", "b", "n1"), Binding("default", "gone", "g", "n1")]
-    count_unsettled(cache, left)
+    assume_unsettled(cache, left)
     placement = cache.placement("u")
     assert placement is not None
     assert (placement.node_name, placement.certain) == ("n1", False)
@@ -73,5 +73,5 @@ def test_pods_count_where_an_earlier_worker_was_binding_them(cache: Cache) -> No
 
 def test_a_node_that_is_gone_counts_nothing(cache: Cache) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p").uid("u"))])
-    count_unsettled(cache, [Binding("default", "p", "u", "elsewhere")])
+    assume_unsettled(cache, [Binding("default", "p", "u", "elsewhere")])
     assert cache.placement("u") is None

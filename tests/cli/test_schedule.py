@@ -58,7 +58,9 @@ def test_a_rate_of_nothing(flag: str) -> None:
 def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Path) -> None:
     with schedule(kubeconfig, tmp_path, wait=False) as running:
         process, count = running.process, lambda text: running.process.log.read_text().count(text)
-        process.wait_until(lambda: count("not scheduling yet: waiting for the first list of ") > 0, 30)
+        process.wait_until(
+            lambda: count("not scheduling yet check=cache reason='waiting for the first list of ") > 0, 30
+        )
         failed = count("cannot be reached")
         process.wait_until(lambda: count("cannot be reached") > failed, 30)
-        assert count("not scheduling yet: ") == 1
+        assert count("not scheduling yet ") == 1

@@ -59,7 +59,7 @@ def test_every_path_of_the_webhook_is_listed_with_its_method() -> None:
 
 def test_every_page_of_the_loop_is_listed() -> None:
     settings = Settings(cluster=EXAMPLE, simulate=True)
-    private = WebhookProcess(settings, feed_factory_of(settings), UnsettledWrites(10.0)).private_pages()
+    private = WebhookProcess(settings, feed_factory_of(settings), UnsettledWrites(10.0)).upkeep.private_pages()
     own = re.findall(r'"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._page_server))
     probes = probe_pages(Metrics(SystemClock(), "0"), list, dict)
     shown = {*own, *probes, *private.pages, *private.actions, *private.takers}

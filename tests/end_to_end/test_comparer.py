@@ -63,9 +63,9 @@ def test_sigusr2_compares_and_does_not_end_or_double_the_server(
     control_plane.client.create(make_node("n").obj())
     with start_extender("--compare-seconds=0") as extender:
         os.kill(extender.process.pid, signal.SIGUSR2)
-        assert wait_until(lambda: "compared the cache: " in extender.process.log.read_text())
+        assert wait_until(lambda: "cache compared " in extender.process.log.read_text())
         os.kill(extender.process.pid, signal.SIGUSR2)
-        assert wait_until(lambda: extender.process.log.read_text().count("compared the cache: ") == 2)
+        assert wait_until(lambda: extender.process.log.read_text().count("cache compared ") == 2)
         assert extender.get("/readyz")[0] == 200
 
 

@@ -83,7 +83,7 @@ def test_the_classic_policy_of_a_config_map_and_what_it_is_changed_to(
     ("policy", "told"),
     [
         pytest.param("configmap:default/nothing", '404: configmaps "nothing" not found', id="not there"),
-        pytest.param("configmap:nothing", "want configmap:NAMESPACE/NAME", id="no namespace"),
+        pytest.param("configmap:nothing", "expected configmap:NAMESPACE/NAME", id="no namespace"),
         pytest.param("configmap:default/broken", "predicates[0].name: there is no 'PodFits'", id="faulty"),
     ],
 )

@@ -60,7 +60,7 @@ def test_the_cache_is_compared_at_sigusr2_and_on_demand_and_dumped(
     with start_scheduler() as scheduler:
         assert wait_until(lambda: placed(control_plane) == {"p": "n1"})
         os.kill(scheduler.process.pid, signal.SIGUSR2)
-        assert wait_until(lambda: "compared the cache: " in scheduler.process.log.read_text())
+        assert wait_until(lambda: "cache compared " in scheduler.process.log.read_text())
         assert wait_until(lambda: not json.loads(scheduler.get("/debug/pods")[1])["assumed"])
         dumped = json.loads(scheduler.get("/debug/cache/dump")[1])
         assert [(pod["key"], pod["node"]) for pod in dumped["pods"]] == [("default/p", "n1")]

@@ -55,7 +55,7 @@ def test_every_call_is_allowed_from_the_first_list_to_the_release_of_the_lease(
                 assert wait_until(lambda: all("nodeName" in pod["spec"] for pod in client.list("Pod", "default")))
             assert wait_until(lambda: client.list("EndpointSlice", NAMESPACE))
             os.kill(process.pid, signal.SIGUSR2)
-            assert wait_until(lambda: "compared the cache: " in process.log.read_text())
+            assert wait_until(lambda: "cache compared " in process.log.read_text())
         finally:
             process.stop()
     assert client.get("Lease", "extender", NAMESPACE)["spec"]["holderIdentity"] == ""

@@ -1,0 +1,236 @@
+"""The parts that `serve` and `schedule` share: the cache that a feed fills, the tasks that look after it, its pages.
+
+A process first creates a `Setup`, from that its cache, its feed and its profiles, and from all of them one `Upkeep`. It
+answers once its cache is filled and the writes of its predecessors are settled, while its watches deliver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from extender.app.feed import ClusterFeed, Staleness
+from extender.app.housekeeping import REPAIR_SECONDS, compare, limit_process, relist_interrupted
+from extender.app.live import announcement
+from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
+from extender.app.recording.observation import Observation
+from extender.app.ui import live_pages, simulation_handler
+from extender.cache.cache import Cache
+from extender.cache.debugger import Comparer, dump
+from extender.config.settings import Settings
+from extender.framework.profile import Profiles
+from extender.policy.policy import Policy, parsed
+from extender.runtime import process_memory
+from extender.runtime.clock import Clock, TimeLimit
+from extender.runtime.threads import LastingThread, Ticker
+from extender.table.features import FeatureGates
+from extender.web.access import CONFIGZ, SIMULATE
+from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
+from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.start_log import Command
+
+
+class Readiness:
+    """Reports whether every kind is listed, and calls `prepare` once, when that is so for the first time."""
+
+    def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
+        self._missing = missing
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._prepared = False
+
+    def waiting_for(self) -> str | None:
+        """Returns what the cache waits for, None if it is full and prepared. Every call asks this."""
+        if missing := self._missing():
+            return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
+        if not self._prepared:
+            with self._lock:
+                if not self._prepared:
+                    self._prepare()
+                    self._prepared = True
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The parts of a process that exist before its cache.
+
+    Attributes:
+        stopping: set when the process is to end.
+        limit: the time limit of each decision, for calls, the loop and pages alike.
+        policy: the policy as it was read at the start.
+        features: the gates of the settings and of the policy.
+    """
+
+    command: Command
+    settings: Settings
+    metrics: Metrics
+    clock: Clock
+    stopping: threading.Event
+    limit: TimeLimit
+    observation: Observation
+    reload: PolicyReload
+    policy: Policy
+    features: FeatureGates
+
+
+def set_up(
+    command: Command,
+    settings: Settings,
+    metrics: Metrics,
+    clock: Clock,
+    stopping: threading.Event,
+    policy_reloaded: PolicyReloaded = lambda _faults: None,
+) -> Setup:
+    """Reads the policy and opens the recording. Raises ConfigurationError or OSError if that fails."""
+    observation = Observation(settings, command, metrics, clock)
+    reload = PolicyReload(settings, metrics, policy_reloaded)
+    policy = reload.read()
+    return Setup(
+        command,
+        settings,
+        metrics,
+        clock,
+        stopping,
+        TimeLimit(clock, settings.decision_seconds),
+        observation,
+        reload,
+        policy,
+        parsed(settings.feature_gates, policy.features),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Fills the cache of a process and looks after it, from `start` to `stop`. `upkeep_of` creates it.
+
+    Attributes:
+        tickers: every background task that it runs, the three named ones included.
+    """
+
+    setup: Setup
+    cache: Cache
+    feed: ClusterFeed
+    profiles: Profiles
+    readiness: Readiness
+    staleness: Staleness
+    comparer: Comparer
+    announcement: LastingThread
+    comparing: Ticker
+    reloading: Ticker
+    tickers: tuple[Ticker, ...]
+
+    def start(self) -> None:
+        limit_process()
+        self.setup.observation.start()
+        self.announcement.start()
+        self.feed.start()
+        for ticker in self.tickers:
+            if ticker is not self.reloading or self.setup.settings.policy is not None:
+                ticker.start()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Stops everything; waits at most this long for each thread."""
+        self.feed.stop()  # first, because it ends the calls that other threads may be waiting for
+        for ticker in self.tickers:
+            ticker.stop(timeout_seconds)
+        self.announcement.stop(timeout_seconds)
+        self.setup.observation.stop()
+
+    def compare(self) -> None:
+        """Requests a comparison of the cache with the API server. A signal handler may call it."""
+        self.comparing.wake()
+
+    def read_policy_again(self) -> None:
+        """Requests that the policy is read again. A signal handler may call it."""
+        self.setup.reload.request()
+        self.reloading.wake()
+
+    def revive(self) -> list[str]:
+        """Restarts threads that have ended; returns their names."""
+        return [*self.feed.revive(), *self.setup.observation.revive(), *revive_tickers(self.tickers)]
+
+    def private_pages(self, **options: object) -> PrivatePages:
+        """Returns the pages and actions for this machine and for clients with a certificate.
+
+        Args:
+            options: shown by `configz` beside the settings.
+        """
+        setup, waiting_for = self.setup, self.readiness.waiting_for
+        pages = {
+            CONFIGZ: configz(setup.settings, **options),
+            DUMP: when_ready(lambda: dump(self.cache), waiting_for),
+            **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
+            **setup.observation.pages,
+        }
+        actions = {COMPARE: when_ready(self.comparer.compare, waiting_for), LOG_LEVEL: change_log_level}
+        if not setup.settings.simulate:
+            return PrivatePages(pages, actions)
+        simulate = simulation_handler(self.cache, self.profiles, waiting_for, setup.limit)
+        return PrivatePages(pages, actions, {SIMULATE: simulate})
+
+    def if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
+        """Returns a function that runs the action if the cache is filled."""
+        return _if_ready(self.readiness, action)
+
+    def leading(self) -> bool:
+        """Returns True if this process leads, or if there is no election."""
+        return all(self.feed.leading().values())
+
+    def own_obstacles(self) -> Mapping[str, str | None]:
+        """Returns what keeps this process from being ready, by check, apart from the lease; None if a check passes."""
+        cache = self.readiness.waiting_for()
+        settling = self.feed.settling() if cache is None else None
+        return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}
+
+    def waiting_for(self) -> Mapping[str, str | None]:
+        """Returns what keeps this process from deciding, by check; None if a check passes."""
+        self.feed.await_lead()
+        return {**self.own_obstacles(), **self.feed.waiting_for()}
+
+
+def upkeep_of(
+    setup: Setup, cache: Cache, feed: ClusterFeed, profiles: Profiles, prepare: Callable[[], None], adopt: Adopt
+) -> Upkeep:
+    """Creates the upkeep of a process, and has the metrics report on its cache.
+
+    Args:
+        prepare: called once, when the cache is filled for the first time.
+        adopt: puts a policy in force that has changed.
+    """
+    settings, metrics = setup.settings, setup.metrics
+    metrics.observe(lambda: asdict(cache.size()), feed.leading)
+    readiness = Readiness(feed.missing, prepare)
+    comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
+    comparing = Ticker("comparer", settings.compare_seconds, _if_ready(readiness, lambda: compare(comparer)))
+    reloading = Ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt))
+    tickers = (
+        comparing,
+        reloading,
+        Ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
+        Ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
+        Ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
+    )
+    return Upkeep(
+        setup,
+        cache,
+        feed,
+        profiles,
+        readiness,
+        Staleness(metrics.staleness, settings.max_staleness_seconds),
+        comparer,
+        announcement(setup.command, settings, profiles.all, setup.features),
+        comparing,
+        reloading,
+        tickers,
+    )
+
+
+def revive_tickers(tickers: Sequence[Ticker]) -> list[str]:
+    """Restarts the tickers whose threads have ended; returns their names."""
+    return [ticker.name for ticker in tickers if ticker.revive()]
+
+
+def _if_ready(readiness: Readiness, action: Callable[[], object]) -> Callable[[], object]:
+    return lambda: action() if readiness.waiting_for() is None else None
