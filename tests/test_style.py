@@ -64,7 +64,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/volumes",
     "examples",
     "docs/architecture.md",
-    "docs/faults.md",
     "docs/reference.md",
     "CONTRIBUTING.md",
     "tests/README.md",
