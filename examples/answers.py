@@ -1,6 +1,6 @@
 # %% [markdown]
-# Questions about a cluster, answered in Python. Each cell runs in a notebook, where a result shows itself as a table;
-# the whole file runs as `python examples/answers.py [SNAPSHOT]`.
+# Answers questions about a cluster in Python. Each cell runs in a notebook, which shows results as tables. The whole
+# file runs as `python examples/answers.py [SNAPSHOT]`.
 
 # %%
 import sys
@@ -13,14 +13,14 @@ cluster = Cluster.load(snapshot)
 print(f"{len(cluster.nodes)} nodes, {len(cluster.pending)} pods wait")
 
 # %% Why do they wait?
-for each in cluster.explain_pending():
-    print(f"{each.namespace}/{each.name}: {each.verdict}, {each.blocker}")
+for pending in cluster.explain_pending():
+    print(f"{pending.namespace}/{pending.name}: {pending.verdict}, {pending.blocker}")
 
 # %% One of them, with the smallest change that would let it run.
 waiting = [cluster.explain(pod.key) for pod in cluster.pending]
-for found in waiting:
-    if not found.to_dict()["fits"] and found.changes:
-        print(f"{found.pod.key}: {found.changes[0].text}")
+for explanation in waiting:
+    if not explanation.to_dict()["fits"] and explanation.changes:
+        print(f"{explanation.pod.key}: {explanation.changes[0].text}")
 
 # %% Where would the pods of a node go?
 drained = cluster.drain(cluster.nodes[0])

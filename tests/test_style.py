@@ -62,11 +62,7 @@ UNFINISHED: tuple[str, ...] = (
     "extender/runtime",
     "extender/table",
     "extender/volumes",
-    "examples",
-    "docs/architecture.md",
     "docs/reference.md",
-    "CONTRIBUTING.md",
-    "tests/README.md",
 )
 
 

@@ -7,7 +7,7 @@ from extender import CPU, MEMORY, PodInfo, Rows, Table, priority
 
 @priority
 def pack_team(pod: PodInfo, table: Table, rows: Rows, *, label: str = "example.com/team") -> object:
-    """The fullest of the team's nodes is best; a node of nobody's gets half as much, another team's nothing."""
+    """Prefers the fullest node of the team; a node without a team gets half the points, another team's node none."""
     taken, most = table.nodes.requested[:, rows], table.nodes.allocatable[:, rows]
     used = 50 * sum(taken[each] / np.maximum(most[each], 1) for each in (CPU, MEMORY))
     teams = table.nodes.labels[label]

@@ -1,4 +1,4 @@
-"""Prefers the nodes, then the zones, that hold the data sets a pod reads: `example.com/data: orders,clicks` on both."""
+"""Prefers the nodes, then the zones, with the data sets that a pod reads: `example.com/data: orders,clicks` on both."""
 
 from extender import Node, Pod, priority
 

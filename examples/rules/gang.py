@@ -1,6 +1,6 @@
-"""Places the pods of a gang together: none is bound before all of them have a node, or all give up theirs.
+"""Places the pods of a gang together: no pod is bound before all of them have a node; if one fails, all give up theirs.
 
-A pod says which gang it is of by a label, and by an annotation how many there are of it.
+A label of the pod names its gang, and an annotation says how many pods the gang has.
 """
 
 from extender import Handle, Node, Pod, Wait, WaitingPod, permit
@@ -12,7 +12,7 @@ GANG, SIZE = "example.com/gang", "example.com/gang-size"
 def whole_gang(
     pod: Pod, node: Node, handle: Handle, *, gang: str = GANG, size: str = SIZE, wait_seconds: float = 60.0
 ) -> Wait | None:
-    """Has a pod wait for the others of its gang, and the last one lets them all go on."""
+    """Makes a pod wait for the others of its gang; the last one lets all of them go on."""
     name = pod.labels.get(gang)
     if name is None:
         return None
@@ -26,13 +26,13 @@ def whole_gang(
 
 @whole_gang.unreserve
 def give_up(pod: Pod, node: Node, handle: Handle, *, gang: str = GANG) -> None:
-    """Has the others of the gang give up their nodes too, which another gang may need."""
+    """Makes the others of the gang give up their nodes too, because another gang may need them."""
     for other in waiting(pod, handle, gang):
         other.reject("another pod of the gang could not be placed")
 
 
 def waiting(pod: Pod, handle: Handle, gang: str) -> list[WaitingPod]:
-    """Returns the other pods of the gang that wait."""
+    """Returns the waiting pods of the gang."""
     name = pod.labels.get(gang)
     if name is None:
         return []

@@ -1,7 +1,7 @@
-"""Runs no more pods with a licence than a file says there are. A pod asks for one as for an extended resource.
+"""Runs at most as many pods with a licence as there are licences. A pod requests one like an extended resource.
 
-Somebody outside the cluster writes the number, say a job that asks the licence server. The rule looks after the file,
-and has the pods that it refused tried again when the number changes: no event of the cluster tells of it.
+The number is in a file that a program outside the cluster writes, such as a job that asks the licence server. The rule
+watches the file. When the number changes, it wakes the pods that it refused, because no event of the cluster would.
 """
 
 import threading
@@ -30,8 +30,8 @@ def licence_left(
 
 
 def licences(file: str, look_every_seconds: float) -> int:
-    """Returns the number in the file, which a thread looks after from the first call on: no pod waits for a disk."""
-    if not licence_left.in_force:  # `extender explain` and the like: asked once
+    """Returns the number in the file. A thread reads it from the first call on, so that no pod waits for a disk."""
+    if not licence_left.in_force:  # offline commands such as `extender explain` call once
         return read(file)
     if file not in _known:
         _known[file] = read(file)
@@ -40,12 +40,12 @@ def licences(file: str, look_every_seconds: float) -> int:
 
 
 def follow(file: str, look_every_seconds: float) -> None:
-    """Wakes the pods when the number has changed; ends when the rule does."""
+    """Wakes the refused pods when the number changes; ends when the rule is no longer in force."""
     while licence_left.in_force:
         time.sleep(look_every_seconds)
         try:
             number = read(file)
-        except (OSError, ValueError):  # the last number holds until there is another
+        except (OSError, ValueError):  # keep the last number until the file can be read
             continue
         if number != _known[file]:
             _known[file] = number

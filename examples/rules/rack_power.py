@@ -1,4 +1,4 @@
-"""Keeps racks within the power of their feeds: a CPU stands for so many watts."""
+"""Keeps racks within the power of their feeds; each CPU counts as a fixed number of watts."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from extender import CPU, PodInfo, Rows, Table, predicate, priority
 
 
 def watts_by_rack(table: Table, rack: str, watts: float) -> object:
-    """Returns what the pods of each rack draw, by the rack's id; 0 is for nodes of no rack."""
+    """Returns the watts that the pods of each rack draw, by the rack's id; id 0 is for nodes without a rack."""
     racks = table.nodes.labels[rack]
     return np.bincount(racks.ids, table.nodes.requested[CPU], len(racks)) * watts / 1000
 
@@ -21,7 +21,7 @@ def within_feed(
     feed_watts: float,
     cpu_watts: float = 10.0,
 ) -> object:
-    """Refuses racks where the pod would draw more than is left of the feed."""
+    """Refuses racks whose feed has too little power left for the pod."""
     ids = table.nodes.labels[rack].ids[rows]
     drawn = watts_by_rack(table, rack, cpu_watts)[ids] + pod.requests.get("cpu", 0) * cpu_watts / 1000
     return {"node(s) had no power left in their rack": (ids != 0) & (drawn > feed_watts)}
@@ -31,5 +31,5 @@ def within_feed(
 def most_power_left(
     pod: PodInfo, table: Table, rows: Rows, *, rack: str = "example.com/rack", cpu_watts: float = 10.0
 ) -> object:
-    """Prefers racks that draw least."""
+    """Prefers the racks that draw the least power."""
     return -watts_by_rack(table, rack, cpu_watts)[table.nodes.labels[rack].ids[rows]]
