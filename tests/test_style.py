@@ -62,7 +62,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/runtime",
     "extender/table",
     "extender/volumes",
-    "docs/reference.md",
 )
 
 

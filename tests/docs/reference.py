@@ -14,15 +14,16 @@ Everything that can be set and read, as `extender reference` lists it, with `-o 
 `make docs-reference` writes this page from the code.
 """
 _SECTIONS = {
-    "settings": "A flag wins over the environment, and that over the file of `--config`. `extender serve --help` and "
-    "`extender schedule --help` list the flags of each.",
-    "policy": "The fields of a file for `--policy`, in both of its forms. `POINT` stands for any extension point.",
+    "settings": "A flag overrides the environment, and the environment overrides the file of `--config`. "
+    "`extender serve --help` and `extender schedule --help` list the flags of each.",
+    "policy": "The fields of a file for `--policy`, in both of its forms. `POINT` is any extension point.",
     "plugins": "The in-tree plugins, their weights, and what `pluginConfig` takes.",
     "policy-names": "Predicates and priorities of the classic `kind: Policy`.",
-    "endpoints": "Pages below `/debug/` and `/ui`, and `/simulate`, are for this machine by its own name, as "
-    "`kubectl port-forward` asks, or for whoever has a certificate where `clientCa` is set. What goes wrong with one "
-    "pod is told in `Error` with status 200, where kube-scheduler looks for it. Malformed JSON is 400, another path "
-    "404, another method 405, a body beyond the limit 413, another content type 415: one line of JSON each.",
+    "endpoints": "Pages below `/debug/` and `/ui`, and `/simulate`, answer only this machine, under its own name, as "
+    "`kubectl port-forward` asks; if `clientCa` is set, they answer every client with a certificate. An error about "
+    "one pod is in the field `Error` of an answer with status 200, because kube-scheduler looks for it there. "
+    "Malformed JSON is 400, another path 404, another method 405, a body beyond the limit 413, another content type "
+    "415: one line of JSON each.",
     "metrics": "Series of `scheduler_` are those of `extender schedule`.",
     "log": "One JSON object a line; with `--log-format text` the message, then `field=value`.",
 }
