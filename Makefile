@@ -37,13 +37,13 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 test-faults: $(READY) ## hold every kind of write back while its sender ends in every way, on a real API server; takes an hour
 	FAULTS=1 $(VENV)/bin/pytest tests/faults/test_unsettled_writes.py
 
-fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay; takes half an hour on two cores
+fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay level; takes half an hour on two cores
 	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated
 
-explore: $(READY) ## have the property tests look for cases that nobody has seen
+explore: $(READY) ## run the property tests with fresh random cases
 	HYPOTHESIS_PROFILE=exploring $(VENV)/bin/pytest -n 2 -m hypothesis
 
-backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; stock judges the placements of 100
+backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; the stock plugins check the placements of 100
 	BACKLOGS=1000 $(VENV)/bin/pytest -n 2 tests/scheduler/test_backlogs.py
 
 test-injection: $(READY) ## raise an error at calls of every function of the loop, one in each run; about four minutes
@@ -87,7 +87,7 @@ $(DOCS): $(INSTALLED)
 docs: $(DOCS) ## build docs/ into site/ by mkdocs; a link or an anchor that leads nowhere fails
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
-docs-reference: $(READY) ## write docs/reference.md anew from the code
+docs-reference: $(READY) ## rewrite docs/reference.md from the code
 	$(VENV)/bin/python -m tests.docs.reference
 
 clean: ## remove what setup made
