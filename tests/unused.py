@@ -110,3 +110,8 @@ ManualClock
 
 # Rules of users ask it: examples/rules/licences.py.
 in_force
+
+# Users of the library call or read them.
+from_objects
+explain_pending
+examples

@@ -158,7 +158,7 @@ def schedule(
     served at the address of --bind; `extender status` reads the last.
     """
     if scheduler_name == "":
-        raise ConfigurationError(["--scheduler-name: want the schedulerName of the pods to place"])
+        raise ConfigurationError(["--scheduler-name: expected the schedulerName of the pods to schedule"])
     given = {name: value for name, value in {**flags, "bind": address}.items() if value is not None}
     settings = load(config, os.environ, given)
     from extender.app.schedule import Options  # --help, and a fault in the settings, need not wait for NumPy

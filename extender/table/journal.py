@@ -110,7 +110,8 @@ class Cursor:
 
     def read(self) -> list[Any] | None:
         """Returns the keys that have changed since the last call; None: start over, as on the first call."""
-        position, self._position = self._position, self._journal.now
+        position = self._position
+        self._position = self._journal.now
         return self._journal.since(position, *self._topics)
 
     def advance(self) -> bool:

@@ -168,7 +168,8 @@ class Table:
     @contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:
         """Sets the deadline for rules that are called in the block."""
-        before, self.deadline = self.deadline, deadline
+        before = self.deadline
+        self.deadline = deadline
         try:
             yield
         finally:

@@ -172,7 +172,8 @@ class Response:
     def pieces(self) -> Iterator[bytes]:
         """Yields the body as it arrives. Raises BrokenExchange if it ends too early or hangs."""
         while True:
-            arrived, self._pieces = self._pieces, []
+            arrived = self._pieces
+            self._pieces = []
             if arrived:
                 yield arrived[0] if len(arrived) == 1 else b"".join(arrived)
             elif self.complete:

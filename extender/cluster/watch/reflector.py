@@ -58,7 +58,9 @@ class Reflector:
         self.state = ListWatchState(random)
         self._sink = sink
         self._telemetry = telemetry
-        self._decode_page, self._decode_object = decoders(kind)
+        decode_page, decode_object = decoders(kind)
+        self._decode_page = decode_page
+        self._decode_object = decode_object
         self._pages: list[Object] = []  # of the present list
         self._asked_at = LONG_AGO  # for the first of them
         self._sink_has_objects = False
@@ -96,7 +98,8 @@ class Reflector:
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
         """Takes a piece of a watch's stream; returns the failure if the watch must end."""
-        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        *lines, partial_line = (self._partial_line + piece).split(b"\n")
+        self._partial_line = partial_line
         try:
             for line in lines:
                 failure = self._deliver_event(line, now)
@@ -136,7 +139,8 @@ class Reflector:
         return failure
 
     def _deliver_list(self, version: int) -> None:
-        objects, self._pages = self._pages, []
+        objects = self._pages
+        self._pages = []
         delivered = {obj.uid: obj.metadata.resource_version for obj in objects}
         for resource_version in delivered.values():
             version_number(resource_version)  # raises Malformed

@@ -90,7 +90,8 @@ class Inventories:
         objects = self._table.objects
         changed = self._changed_slices.read()
         if self._changed_rules.advance():
-            self._rules, changed = list(objects.all(DeviceTaintRule).values()), None
+            self._rules = list(objects.all(DeviceTaintRule).values())
+            changed = None
         if changed is None:
             changed = list(self._slices.keys() | objects.all(ResourceSlice).keys())
         stale = {pool for name in changed for pool in self._replace(name, objects.get(ResourceSlice, name))}

@@ -74,7 +74,8 @@ class Explanation:
         self._is_bound = bool(pod.node_name)
         self.decision = state.engine.decide(pod)
         self.pod = self.decision.pod
-        own_notes, self.is_excluded = status_notes(pod, state)
+        own_notes, is_excluded = status_notes(pod, state)
+        self.is_excluded = is_excluded
         self.notes = [*own_notes, *notes]
         self.is_known = True
         self.reasons = _reasons(self.decision, state)

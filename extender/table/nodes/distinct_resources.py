@@ -85,7 +85,9 @@ class DistinctResources:
         self.id_of = np.full(nodes.capacity, _NO_ID, np.intp)
         self.id_of[order] = np.cumsum(new) - 1
         distinct = amounts[:, new]
-        self.allocatable, self.requested = np.split(distinct, 2)
+        allocatable, requested = np.split(distinct, 2)
+        self.allocatable = allocatable
+        self.requested = requested
         self._uses = np.bincount(self.id_of[:count], minlength=distinct.shape[1]).tolist()
         self._unused: dict[int, None] = {}  # in the order in which they became unused
         data, width = np.ascontiguousarray(distinct.T).tobytes(), 8 * len(distinct)

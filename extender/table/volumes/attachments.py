@@ -114,7 +114,8 @@ class Attachments:
     # ---- catching up
 
     def _refresh(self) -> None:
-        changed, self._unresolved = self._changed() | self._unresolved, {}
+        changed = self._changed() | self._unresolved
+        self._unresolved = {}
         for source in changed:
             if isinstance(source, Attached):
                 self._reattach(source)

@@ -121,7 +121,8 @@ class Pattern:
             return self._add((then,), test=self._test(code, argument))
         if code is op.SUBPATTERN:
             _, added, removed, parts = argument
-            flags, self._flags = self._flags, (self._flags | added) & ~removed
+            flags = self._flags
+            self._flags = (flags | added) & ~removed
             start = self._sequence(parts, then)
             self._flags = flags
             return start
