@@ -32,13 +32,13 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 def test_a_kubeconfig_that_is_not_there() -> None:
     told = extender("schedule", "--kubeconfig", "/no/such/file", "--no-leader-elect")
-    assert (told.returncode, told.stderr) == (2, "error: kubeconfig: there is no file '/no/such/file'\n")
+    assert (told.returncode, told.stderr) == (2, "error: kubeconfig: no such file: '/no/such/file'\n")
 
 
 def test_no_place_for_the_lease(kubeconfig: Path) -> None:
     told = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
     assert told.returncode == 2
-    assert "leaseNamespace: needed with leaderElect" in told.stderr
+    assert "leaseNamespace: required with leaderElect" in told.stderr
 
 
 def test_a_port_that_is_taken(kubeconfig: Path) -> None:

@@ -45,7 +45,7 @@ STANDBY_SHARE = 1 / 3  # of the retry period
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The times of an election; each is longer than the next, the third with its jitter.
+    """The times of an election. Each is longer than the next; the retry period counts with its jitter.
 
     Attributes:
         settle_seconds: how long a write of an earlier leader may be in flight.
@@ -206,7 +206,7 @@ class Election:
         self._phase = _Phase.READ
 
     def resign(self) -> None:
-        """Stops leading now and for ever, even if a write of the lease succeeds later."""
+        """Stops leading for good, even if a write of the lease succeeds later."""
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:

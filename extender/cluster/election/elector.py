@@ -76,7 +76,7 @@ class LeaderElector:
             time.sleep(_PROBE_SECONDS)
 
     def resign(self) -> None:
-        """Stops leading now; calls that have begun may end."""
+        """Stops leading now. Writes in flight may still finish."""
         self._resigned = True
         self._election.resign()
 

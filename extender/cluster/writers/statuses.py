@@ -128,7 +128,7 @@ class ApiActivator:
         self._clock = clock
 
     def activate(self, pod: Pod) -> None:
-        """See verbs.refused_pods.Activator; a failure is logged.
+        """Wakes the scheduler for the pod; see verbs.refused_pods.Activator. Logs a failure.
 
         Ignores a pod without the condition, because the scheduler is about to write it, which is an update too.
         """
