@@ -34,7 +34,10 @@ HOSTILE = '"><script>window.hacked=1</script><img src=x onerror=window.hacked=1>
 def test_from_the_list_of_causes_to_a_pod_and_its_json(browser: Browser) -> None:
     browser.open("")
     assert browser.one("h1").text == "6 pending pods"
-    assert browser.texts("details.cause summary")[1:] == ["1 Insufficient example.com/gpu", "1 Insufficient memory"]
+    assert browser.texts("details.cause summary")[1:] == [
+        "Insufficient example.com/gpu: 1 pod",
+        "Insufficient memory: 1 pod",
+    ]
     browser.follow(browser.link(PENDING))
     assert "does not fit" in browser.one("h1").text
     assert "0/20 nodes are available" in browser.one(".verdict p").text
@@ -148,7 +151,7 @@ def test_a_slider_leads_through_a_recording(browser: Browser, tmp_path: Path) ->
         browser.follow(_pressing(browser.one("form.steps input[type=range]"), Keys.END))
         assert browser.one("form.steps output").text == "220 of 220"
         assert browser.one("h1").text != "0 nodes"
-        browser.follow(browser.link("back"))
+        browser.follow(browser.link("previous"))
         assert browser.one("form.steps output").text == "219 of 220"
         browser.follow(browser.link("Steps"))
         assert browser.texts("tr.chosen td:first-child") == ["219"]

@@ -121,7 +121,7 @@ def remake(client: ApiClient, claims: ApiClaims) -> None:
     [
         pytest.param(allocate, Refused, "allocated elsewhere", id="allocated for another"),
         pytest.param(lambda client, _: client.delete("ResourceClaim", "c"), NotFound, "not found", id="deleted"),
-        pytest.param(remake, NotFound, "made anew", id="made anew"),
+        pytest.param(remake, NotFound, "was deleted and created again", id="made anew"),
     ],
 )
 def test_a_claim_that_is_no_longer_to_be_had(

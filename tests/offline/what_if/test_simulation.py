@@ -234,7 +234,7 @@ def test_workloads_are_made_and_deleted() -> None:
     result = simulated(*NODES, *old, create=[(deployment, 5)], delete=["default/deploy/web"])
     assert len(result.placements) == 5
     assert len({each.node for each in result.placements}) == 3
-    assert any("requests cpu=1, from its limits" in note for note in result.notes)
+    assert any("requests cpu=1, taken from its limits" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
