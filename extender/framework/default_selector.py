@@ -1,4 +1,4 @@
-"""The selector of a pod's replicas, derived from the services and controllers that select the pod.
+"""Derives a selector for a pod's replicas from the services and controllers that select the pod.
 
 Source: upstream plugins/helper DefaultSelector.
 """

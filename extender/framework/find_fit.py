@@ -29,9 +29,9 @@ class Fit:
 
     Attributes:
         rows: intp[n]: the checked rows.
-        cause: intp[n]: the index into `refusals`, or FITS.
-        refusals: one entry for each mask of a verdict that refused a row, in the order of the checks.
-        narrowed_by: the plugins that named the only possible nodes (upstream PreFilterResult); empty if none did.
+        cause: intp[n]: for each checked row, the index of its refusal in `refusals`; FITS if it has none.
+        refusals: one refusal for each group of rows that a check refused, in the order of the checks.
+        narrowed_by: the plugins that restricted the pod to nodes with certain names (upstream PreFilterResult).
         refused_at_once: True if the pod was refused on every node before any node was checked (upstream PreFilter).
     """
 
@@ -84,9 +84,10 @@ class Fit:
             self.refuse(same_cause, refusal if cause == FITS else merged(self.refusals[cause], refusal))
 
     def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
-        """Refuses the rows of a verdict; returns the positions that are still feasible.
+        """Refuses the rows that a verdict refuses; returns the positions that are still feasible.
 
-        `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to; None: all of them.
+        `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to. None means all positions,
+        as an argument and as a result.
         """
         feasible: BoolColumn | None = None
         for mask, refusal in verdict:
@@ -103,9 +104,9 @@ class Prepared:
 
     Attributes:
         checks: (plugin, check) of the predicates that apply to the pod.
-        refusal: the refusal of the pod on every node, if there is one.
-        only: the names of the only possible nodes (upstream PreFilterResult); None: all are possible.
-        only_by: the plugins that named them, sorted.
+        refusal: a refusal that applies to the pod on every node, or None.
+        only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
+        only_by: the plugins that named the nodes in `only`, sorted.
         check_all: True if each check sees every row, also those that another check has refused.
     """
 
@@ -116,7 +117,7 @@ class Prepared:
     check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
-        """Reduces the possible nodes to those in `only` too; returns False if none is left."""
+        """Restricts the possible nodes further, to those in `only`; returns False if none is left."""
         self.only = only if self.only is None else self.only & only
         self.only_by = sorted({*self.only_by, plugin})
         if not self.only:
@@ -190,8 +191,8 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     """Returns which of `rows` can take the pod (upstream RunFilterPluginsWithNominatedPods).
 
     Pods of the same or a higher priority that are nominated to a node may or may not arrive. So such a node must fit
-    both with and without them; if it fails both times, the reason is what it lacks with them. Predicates that did not
-    apply without the nominated pods are not prepared again (upstream Skip). Raises DeadlineExceeded.
+    both with and without these pods; if it fails both times, the refusal with the pods is reported. Predicates that did
+    not apply without the nominated pods are not prepared again (upstream Skip). Raises DeadlineExceeded.
     """
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
@@ -201,7 +202,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
             _refuse(fit, run(_with_requested(prepared, awaited, table), table, np.unique(awaited.rows)))
             return fit
         by_row = awaited.by_row()
-        # Checks that see a node's own pods only can run once, with the nominated pods on all nodes.
+        # Checks that depend only on a node's own pods can run once for all nodes, with every nominated pod placed.
         one_by_one = not all(check.sees_own_pods_only for check in checks)
         for group in [[row] for row in by_row] if one_by_one else [list(by_row)]:
             placed = [(info, table.nodes.names[row]) for row in group for info in by_row[row]]
@@ -231,7 +232,7 @@ def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
 
 
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
-    """Returns the same checks; those that see pods add the requests of `awaited` to what their nodes have requested."""
+    """Returns a copy whose checks count the requests of the `awaited` pods as requests on their nominated nodes."""
     requested = table.nodes.requested.copy()
     awaited.add_to(requested)
     checks = [
@@ -242,7 +243,7 @@ def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> P
 
 @dataclass(slots=True, eq=False)
 class _RequestedCheck(Check):
-    """A check with given requests, int64[resource, row], in place of those of the table."""
+    """Wraps a check so that it uses the given requests, int64[resource, row], instead of the table's."""
 
     _check: Check
     _requested: IntColumn

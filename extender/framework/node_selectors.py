@@ -1,4 +1,4 @@
-"""Node selectors, evaluated over the label columns or for a single node. Shared by all rules that have one.
+"""Evaluates node selectors, for many nodes at once or for a single node. Shared by all rules that use them.
 
 Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 """
@@ -103,7 +103,7 @@ def selects_nodes(pod: Pod) -> bool:
 
 
 def required_node_selector(pod: Pod) -> NodeSelector | None:
-    """Returns the pod's required node affinity, if it has one."""
+    """Returns the pod's required node affinity, or None if it has none."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     return affinity.required if affinity else None
 

@@ -1,14 +1,14 @@
-"""Reserve and Permit: rules of users that run after a node was chosen and before the pod is bound.
+"""Runs users' Reserve and Permit rules, after a node was chosen for a pod and before the pod is bound.
 
     run: Reserve of each rule, then Permit of each rule ----> bound: finish
            |                               '-- waits --'
            |                                     |
            '-- rejected --> unreserve <----------'  rejected, timed out, or not bound
 
-`Permits` runs the rules and keeps the pods that wait. `Handle` is what a rule sees of it.
+`Permits` runs the rules and keeps the pods that wait. `Handle` is the part of `Permits` that a rule may call.
 
-A rule that misses its deadline rejects the pod, although its call goes on in another thread. When that call ends, its
-`unreserve` is called. Until then no rule runs for that pod.
+If a rule misses its deadline, the pod is rejected, although the rule still runs in another thread. When the rule
+returns, its `unreserve` is called. Until then no rule runs for that pod.
 
 Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go, fwk.Handle.
 """
@@ -127,17 +127,17 @@ Timed = Callable[[str, str], AbstractContextManager[None]]
 
 
 class ReserveRule(Protocol):
-    """A rule of Reserve or Permit."""
+    """A user's Reserve or Permit rule."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def may_wait(self) -> bool:
-        """True for a rule of Permit, False for one of Reserve."""
+        """True for a Permit rule, False for a Reserve rule."""
 
     def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
-        """Returns for how many seconds the pod may wait for this rule; 0: it need not wait.
+        """Returns how many seconds the pod may wait until this rule allows it; 0 if it need not wait.
 
         Raises:
             BindingFailed: the rule rejected the pod or raised an exception.
@@ -153,8 +153,8 @@ class Permit:
     """The state of one pod between `Permits.run` and the outcome of its Binding.
 
     Attributes:
-        pending: the rules that have not allowed the pod yet, with the seconds that each gives it.
-        rejection: the first rejection by a rule.
+        pending: the rules that have not allowed the pod yet, each with the number of seconds after which it times out.
+        rejection: the first rejection by a rule, or None.
         is_uncertain: True if the outcome of the Binding is unknown.
         decided: set once the pod is allowed or rejected.
     """
@@ -188,7 +188,7 @@ class Permit:
 
     @property
     def timeout_seconds(self) -> float:
-        """The seconds until the first of the rules gives up on the pod; 0 if it waits for none."""
+        """The shortest timeout of the rules that the pod waits for; 0 if it waits for no rule."""
         with self.lock:
             return min(self.pending.values(), default=0.0)
 
@@ -221,12 +221,12 @@ class Permit:
 
 
 class _UnfinishedCall(NamedTuple):
-    """A call of a rule that missed its deadline; its pod was rejected in the meantime.
+    """A call to a rule that missed its deadline, so that its pod was rejected.
 
     Attributes:
-        call: done when the rule returns; None: the call could not start.
-        needs_unreserve: True if `unreserve` must be called once the call has ended; False: the call is one of
-            `unreserve` itself.
+        call: a future that is done when the rule returns; None if the call could not start.
+        needs_unreserve: True if `unreserve` must be called once the call has ended; False if the call is itself a call
+            to `unreserve`.
     """
 
     permit: Permit
@@ -239,7 +239,7 @@ class Permits:
     """Runs the rules, for one pod at a time, and keeps each pod's permit until `finish` or `unreserve`.
 
     Args:
-        snapshot: borrows a table.
+        snapshot: given the name of a reader, lends it a current table.
         activate: moves the pods with these labels in a namespace to the active queue; by default it does nothing.
         limit: the time for all rules of one pod together, and for each `unreserve`.
     """
@@ -253,7 +253,7 @@ class Permits:
         self._snapshot = snapshot
         self._activate = activate
         self._limit = limit
-        # One pod at a time: with two, each last member of a gang could wait for the other.
+        # One pod at a time: if the last two members of a gang were decided at once, each could wait for the other.
         self._one_at_a_time = threading.RLock()
         self._lock = threading.Lock()  # guards the permits, which handles change in other threads
         self._permits: dict[str, Permit] = {}
@@ -283,7 +283,7 @@ class Permits:
             return None
         deadline = deadline or self._limit.begin()
         with self._exclusively(deadline):
-            self._unreserve(pod.uid)  # an earlier attempt may be left, if the outcome of its Binding was unknown
+            self._unreserve(pod.uid)  # there is an earlier permit if the outcome of its Binding was unknown
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
                     raise BindingFailed(f"{unfinished.rule.name} is still busy with an earlier attempt")

@@ -1,4 +1,4 @@
-"""A plugin as the registry holds it: name, arguments, and what it does at each extension point."""
+"""Describes plugins for the registry: the name, the arguments, and what a plugin does at each extension point."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Plugin(Generic[A]):
         arguments: the model of its arguments (pluginConfig).
         predicate, priority: build its rules from the arguments. A configuration may also name plugins with neither;
             they have no effect here.
-        reserve: builds its rule of Reserve or Permit; `points` says which of the two.
-        weight: of its scores in the default profile.
+        reserve: builds its Reserve or Permit rule; `points` says which of the two.
+        weight: the weight of its scores in the default profile.
         points: its extension points besides preFilter and filter of a predicate, and score of a priority.
-        needs: (point, earlier point): at the first it reads what it computed at the second.
+        needs: pairs (point, earlier point): at `point`, the plugin reads what it computed at `earlier point`.
         scores_filtered: its score reads what its filter computed, so all its scores are 0 if filter is disabled.
-        interests: the cluster events that may help pods that it refused.
+        interests: the cluster events that may help pods that the plugin refused.
         default: True if it is enabled by default.
     """
 

@@ -16,7 +16,7 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 class CandidateLimits:
     """The number of candidate nodes at which preemption stops searching (DefaultPreemptionArgs).
 
-    It ends at the larger of the two numbers, once a candidate violates no PodDisruptionBudget.
+    The search ends at the larger of the two numbers, but not before one candidate violates no PodDisruptionBudget.
     """
 
     min_nodes_percentage: int = 10
@@ -42,8 +42,8 @@ class Profile:
     """The predicates and priorities of one schedulerName, in their order.
 
     Attributes:
-        filter_order: the names of the predicates in the order of their filter point, if it differs from that of
-            preFilter (`predicates`); upstream orders the two points separately.
+        filter_order: the names of the predicates in the order in which filter runs them, if that is not the order of
+            preFilter (`predicates`); upstream orders the two extension points separately.
         percentage_of_nodes_to_score: how many feasible nodes kube-scheduler's own search looks for; 0: its default.
         preemption: the limits of preemption; None: preemption is off.
         check_all_predicates: every predicate sees every node, so that all reasons are reported
@@ -71,13 +71,19 @@ class Profile:
         return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
 
     def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
-        """Returns True if both belong to one scheduler, which reserves room only for its own nominated pods."""
+        """Returns True if the pod belongs to the scheduler of `scheduler_name`.
+
+        A scheduler reserves room only for its own nominated pods. One scheduler may have several profiles.
+        """
         names = {pod.pod.spec.scheduler_name, scheduler_name}
         return len(names) == 1 or names <= self.scheduler_names
 
 
 class Profiles:
-    """Profiles by schedulerName. Other pods get the first profile, since one extender serves all of a scheduler's."""
+    """Profiles by schedulerName; a pod with any other schedulerName gets the first profile.
+
+    An extender receives the pods of all of a scheduler's profiles, also of profiles that it does not know.
+    """
 
     def __init__(self, profiles: Sequence[Profile], features: FeatureGates = DEFAULT_FEATURES) -> None:
         self.features = features

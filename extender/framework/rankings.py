@@ -1,13 +1,13 @@
-"""The ranking of nodes for pods of one template, kept from one replica to the next.
+"""Keeps a ranking of the nodes for each pod template, so that its next replica is placed faster.
 
 A bind changes one row and the topology domains of its node. So the rules that judge each node alone (`rules.PerNode`)
 run again only for rows that changed since the last replica. The other rules (topology domains, volumes, devices, those
 of users) run again for each pod. The best nodes are the same as those of `find_fit` and `score`. If a ranking cannot
 guarantee that, it returns None and the caller falls back to these two.
 
-It saves replicas of ten templates 6 to 21 % of the loop's CPU time a pod on 1,000 nodes (0.24 -> 0.19 ms for plain
-ones), and 18 to 42 % on 5,000 nodes (0.45 -> 0.26 ms). If no two pods are alike it changes nothing beyond the noise of
-the measurement, 4 % (medians of five pairs in turn, the backlogs of tests/bench with and without it).
+With ten templates, rankings save 6 to 21 % of the scheduling loop's CPU time per pod on 1,000 nodes (0.24 -> 0.19 ms
+for plain pods), and 18 to 42 % on 5,000 nodes (0.45 -> 0.26 ms). If no two pods are alike, rankings make no difference
+beyond the noise of the measurement, 4 % (medians of five pairs of runs of tests/bench, with and without rankings).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from extender.table.podinfo import Group
 from extender.table.pods.templates import of_one_template
 
 _DOES_NOT_FIT = np.iinfo(np.int64).min
-# A change of anything else may change what a PerNode rule says about any node, so it ends the ranking.
+# The changes that a ranking can follow. A change of anything else may change what a PerNode rule says about any node,
+# so the ranking must be rebuilt.
 _FOLLOWED = frozenset(
     (
         RESOURCES,
@@ -47,8 +48,8 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
-_MAX_TEMPLATE_BYTES = 32 * 1024  # as JSON: the first pod of a template is kept after it is gone
-_MAX_REMEMBERED = 2048  # nodes that fill up together pass through the same amounts at about the same time
+_MAX_TEMPLATE_BYTES = 32 * 1024  # as JSON; a bound is needed because the first pod of a template is kept in memory
+_MAX_REMEMBERED = 2048  # few are enough: nodes that fill up together have equal resources at about the same time
 
 
 class Best(NamedTuple):
@@ -61,15 +62,15 @@ class Best(NamedTuple):
 class Ranking:
     """The verdicts and scores of the PerNode rules for every row.
 
-    A check or score is *fixed* if it does not depend on pods, else *moving*.
+    A check or score is called *fixed* if it does not depend on placed pods, and *moving* if it does.
 
     Attributes:
         _fits: bool[row]: all checks accept the node.
         _own: int64[row]: the weighted sum of the scores that are not normalised.
-        _raw: int64[row] for each score that is normalised and not equal on all rows.
-        _normalised_sum: int64[row]: the weighted sum of those, normalised over the feasible rows.
-        _total: int64[row]: the sum of both, or _DOES_NOT_FIT.
-        _open, _fixed: `_fits` and `_own` by the fixed checks and scores alone.
+        _raw: for each score that is normalised and not equal on all rows, the raw scores, int64[row].
+        _normalised_sum: int64[row]: the weighted sum of the scores in `_raw`, normalised over the feasible rows.
+        _total: int64[row]: the sum of `_own` and `_normalised_sum`; _DOES_NOT_FIT if the node does not fit.
+        _open, _fixed: like `_fits` and `_own`, but of the fixed checks and scores alone.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Ranking:
         self._fixed_scorers = [(scorer, weight) for scorer, weight in plain if not scorer.sees_pods]
         moving: list[Check | Scorer] = [*self._moving_checks, *(scorer for scorer, _ in self._moving_scorers)]
         self._by_resources = all(rule.sees_resources_only for rule in moving)
-        self._remembered: dict[int, tuple[bool, int]] = {}  # by the id of distinct resources
+        self._remembered: dict[int, tuple[bool, int]] = {}  # (fits, score) by distinct resources
         self._remembered_at = BEGINNING
         self._run_all()
         self._use_all_other_rules()
@@ -112,7 +113,7 @@ class Ranking:
         self._sum_up()
 
     def _use_all_other_rules(self) -> None:
-        """Forgets which of the PerTemplate rules had nothing to say."""
+        """Resets the list of PerTemplate rules to call, because rules that did not apply may apply now."""
         self._term_changes = self._table.terms.changes
         self._predicates = [rule for rule in self._profile.predicates if not isinstance(rule, PerNode)]
         self._priorities = [rule for rule in self._profile.priorities if not isinstance(rule.priority, PerNode)]
@@ -187,7 +188,7 @@ class Ranking:
         return list(zip(fits.tolist(), scores.tolist(), strict=True))
 
     def best(self, pod: PodInfo) -> Best | None:
-        """Returns the best of the rows that the other rules accept; None if they accept no row or a rule failed."""
+        """Returns the best rows that the other rules accept too; None if there is none or if a rule failed."""
         everywhere = self._feasible
         rows = self._accepted(pod, everywhere)
         if rows is None:
@@ -202,7 +203,10 @@ class Ranking:
         return Best(rows[total == total.max()], only=False)
 
     def _accepted(self, pod: PodInfo, rows: Rows) -> Rows | None:
-        """Returns the rows that the other predicates accept; None if one failed or decides about all nodes at once."""
+        """Returns the rows that the predicates other than PerNode accept.
+
+        Returns None if a predicate failed, refused all nodes at once, or named the only possible nodes.
+        """
         checks = prepared(self._predicates, pod, self._table)
         if checks is None:
             return None
@@ -238,7 +242,10 @@ class Ranking:
 
 
 def prepared(predicates: Sequence[Predicate], pod: PodInfo, table: Table) -> list[tuple[Predicate, Check]] | None:
-    """Returns the predicates that apply to the pod; None if one of them decides about all nodes at once."""
+    """Returns the predicates that apply to the pod, each with its check.
+
+    Returns None if a predicate refuses all nodes at once or names the only possible nodes.
+    """
     checks = []
     for predicate in predicates:
         check = predicate.prepare(pod, table)
@@ -271,7 +278,7 @@ def _sum(scorers: Sequence[tuple[Scorer, int]], rows: Rows) -> Scores:
 
 
 class Rankings:
-    """The rankings for one profile, by template. They follow one table at a time."""
+    """The rankings for one profile, by pod template. All are of the same table; another table clears them."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -281,7 +288,8 @@ class Rankings:
     def best(self, pod: PodInfo, table: Table) -> Best | None:
         """Returns the best nodes for the pod; None if it must be decided without a ranking.
 
-        That is so for the first pod of a template, for pods with volumes or claims, and while any pod is nominated.
+        There is no ranking for the first pod of a template, for pods with volumes or claims, and while any pod is
+        nominated.
 
         Raises:
             RuleFailed: a user's rule raised an exception.

@@ -21,13 +21,13 @@ from extender.table.labels import BoolColumn, IntColumn, Rows
 MAX_SCORE = 100
 Scores = NDArray[np.int64]
 
-# For each refusal, the refused ones of the rows that were checked. The masks of a verdict do not overlap.
+# Pairs (mask, refusal): the mask, bool[n], is True for each checked row with this refusal. The masks do not overlap.
 Verdict = Sequence[tuple[BoolColumn, Refusal]]
 NO_REFUSAL: Verdict = ()
 
 
 class PerNode:
-    """Marks a rule that judges each node alone: by the pod's template, the node, and the pods on that node.
+    """Marks a rule that judges each node only by the pod's template, the node, and the pods on that node.
 
     Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. This only
     has to hold for pods without volumes and claims. Scores that depend on pods must not be normalised.
@@ -50,10 +50,10 @@ class Check:
     """A predicate, prepared for one pod.
 
     Attributes:
-        only: the names of the only possible nodes (upstream PreFilterResult); None: all are possible.
-        sees_pods: the verdict depends on placed pods, so preemption must check again without its victims.
-        sees_own_pods_only: only pods on the node itself count, and removing some never makes the verdict worse.
-        sees_resources_only: the verdict is the same for all nodes with the same resources (`DistinctResources`).
+        only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
+        sees_pods: True if the verdict depends on placed pods, so preemption must check again without its victims.
+        sees_own_pods_only: True if only pods on the node itself count, and removing some never makes the verdict worse.
+        sees_resources_only: True if the verdict is equal for all nodes with equal resources (`DistinctResources`).
     """
 
     only: frozenset[str] | None = None
@@ -73,11 +73,11 @@ class Check:
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """Returns the verdict of each row if its node's pods in `gone` had left, and no pod of another node had.
+        """Returns the verdict on each row as if its node's pods in `gone` had left, but no pods of other nodes.
 
-        Only the masks matter, not the refusals. If `sees_own_pods_only`, the verdict includes the pods of
-        `gone.nominated`, otherwise not. None means that the check cannot do this for many nodes at once; the caller
-        then prepares the predicate again for each node.
+        Only the masks matter, not the refusals. The verdict counts the pods of `gone.nominated` only if
+        `sees_own_pods_only` is True. None means that the check cannot do this for many nodes at once; the caller then
+        prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 
@@ -111,9 +111,9 @@ class Scorer:
     """A priority, prepared for one pod.
 
     Attributes:
-        sees_pods: the raw scores depend on placed pods.
-        sees_resources_only: the score is the same for all nodes with the same resources (`DistinctResources`).
-        normalises: `reduce` changes the scores, so the score of one row depends on the others.
+        sees_pods: True if the raw scores depend on placed pods.
+        sees_resources_only: True if the score is equal for all nodes with equal resources (`DistinctResources`).
+        normalises: True if `reduce` changes the scores, so the score of one row depends on the other rows.
     """
 
     sees_pods: bool = False
@@ -125,7 +125,7 @@ class Scorer:
         raise NotImplementedError
 
     def reduce(self, raw: Scores) -> Scores:
-        """Returns the scores normalised to 0..100; unchanged by default. Override `normalises` with it."""
+        """Returns the scores normalised to 0..100; unchanged by default. An override also sets `normalises`."""
         return raw
 
 

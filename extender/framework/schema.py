@@ -1,4 +1,4 @@
-"""Building blocks of the models of policy files: strict types, the API's names, and no unknown fields."""
+"""Provides base classes and types for the models of policy files, which reject unknown fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 
 
 class ShapePoint(NamedTuple):
-    """A point of a scoring line: `utilization` is 0..100 percent, `score` is 0..10."""
+    """A point of the line that maps the utilization of a resource, 0..100 percent, to a score, 0..10."""
 
     utilization: int
     score: int
@@ -117,7 +117,7 @@ class ResourceSpec(Strict):
 
 
 def duration(least_seconds: float) -> Callable[[str], str]:
-    """Returns a validator of durations in Go's format."""
+    """Returns a validator for durations in Go's format that last at least `least_seconds`."""
 
     def check(value: str) -> str:
         if not re.fullmatch(rf"({_DURATION.pattern})+|0", value) or duration_seconds(value) < least_seconds:

@@ -1,4 +1,7 @@
-"""Refusals as values. Source: upstream framework.Code and framework.Status."""
+"""Defines refusals: the plugin that refuses a node, the reasons, and how final the refusal is.
+
+Source: upstream framework.Code and framework.Status.
+"""
 
 from __future__ import annotations
 

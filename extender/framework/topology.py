@@ -1,4 +1,4 @@
-"""Topology domains: sets of nodes that have the same value of a label."""
+"""Counts pods by topology domain. A domain is the set of nodes that have the same value of one label."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ZONE = "topology.kubernetes.io/zone"
 def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | None = None) -> IntColumn:
     """Returns the sum of `by_node` over the nodes of each domain: int64[len(column)].
 
-    Nodes without the label belong to no domain, so the sum of ABSENT is 0. `domain`: intp[row], the domain of each
-    node if some nodes are left out; by default the ids of the column.
+    Nodes without the label belong to no domain, so the sum for ABSENT, the id of a missing label, is 0. `domain`:
+    intp[row], the domain of each node, is given to leave out some nodes; by default it is the ids of the column.
     """
     ids = column.ids if domain is None else domain
     counted = np.flatnonzero(by_node != 0)  # usually few
@@ -42,7 +42,7 @@ class DomainCounts:
     Attributes:
         domain: intp[row]: the domain of each node.
         pods: int64[domain]: the number of matching pods.
-        leaving: returns how many of the removed pods match on each node: int64[row].
+        leaving: given removed pods, returns how many matching pods are removed from each node: int64[row].
     """
 
     domain: Rows

@@ -103,11 +103,11 @@ class ClusterEvent(NamedTuple):
 
     @property
     def frees_room(self) -> bool:
-        """True if the event only frees resources of a node, as preemption does."""
+        """True if the event does nothing but free resources of a node, as preemption does."""
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Returns True if a rule that registered for this receives `event`: the same event or a special case of it."""
+        """Returns True if `event` is this event or a special case of it; rules registered for this then receive it."""
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:
@@ -119,7 +119,7 @@ ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 
-# Labels in metrics of reasons to move a pod that are not cluster events.
+# Reasons to move a pod in the queue that are not cluster events, as they are called in metrics.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
@@ -130,7 +130,7 @@ POLICY_RELOAD = "PolicyReload"
 EVENTS_MISSED = "EventsMissed"
 
 Room = Callable[[int], Mapping[str, int] | None]
-"""priority -> what a node has free if all pods of lower priorities leave: resource -> amount (cpu in milli).
+"""A function of a priority: the amounts that a node has free if all pods of lower priority leave (cpu in milli).
 
 A resource that devices may provide is absent if the node does not have it. Returns None while pods are nominated to the
 node: they reserve the room, and the queue must then try the waiting pods instead of comparing amounts.

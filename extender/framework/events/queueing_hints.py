@@ -24,12 +24,12 @@ Hint = Callable[[PodInfo, Change], bool]
 
 
 def always(_pod: PodInfo, _change: Change) -> bool:
-    """Is the hint of an event that may help any pod."""
+    """Returns True; the hint of an event that may help any pod."""
     return True
 
 
 def never(_pod: PodInfo, _change: Change) -> bool:
-    """Is the hint of an event that never helps; another rule's hint may still wake the pod."""
+    """Returns False; the hint of an event that never helps. Another rule's hint may still wake the pod."""
     return False
 
 
@@ -39,7 +39,7 @@ def about_any_object(_change: Change) -> None:
 
 
 def has_place(pod: PodInfo | None) -> bool:
-    """Returns True if the pod is bound or nominated, or is None."""
+    """Returns True if the pod is bound or nominated to a node, or if `pod` is None."""
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
 
 
@@ -48,7 +48,7 @@ def _nothing(_pod: PodInfo) -> Hashable:
 
 
 ANY = ""
-"""The name of a pod that every change may help."""
+"""The name under which a pod is indexed if every change may help it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,10 @@ class Reads:
 
     Attributes:
         value: returns that part as a hashable value. The hint is called once for all pods with equal values.
-        names: returns the names under which the pod is indexed, see `Interest.about`. Equal for equal values.
-        amounts: returns the requests of the pod, see `Interest.limits`. They and the priority are equal for equal
-            values.
+        names: returns the names under which the pod is indexed, see `Interest.about`. Pods with equal values must have
+            equal names.
+        amounts: returns the requests of the pod, see `Interest.limits`. Pods with equal values must have equal requests
+            and priorities.
     """
 
     value: Callable[[PodInfo], Hashable] = _nothing
@@ -71,16 +72,17 @@ NOTHING_OF_THE_POD = Reads()
 
 
 def reads_names(names: Callable[[PodInfo], Iterable[str]]) -> Reads:
-    """Returns the `Reads` of a hint that looks at these names only."""
+    """Returns the `Reads` of a hint that reads only these names of a pod."""
     return Reads(lambda pod: tuple(names(pod)), names)
 
 
 class AmountLimits(NamedTuple):
-    """The requests that a change leaves room for.
+    """The limits within which a pod's requests must be so that a change may help the pod.
 
     Attributes:
-        at_most: resource -> the largest request that may be helped; infinity: any.
-        any_of: resource -> True if pods that request it may be helped; a pod needs one such resource. None: any pod.
+        at_most: resource -> the largest request that the change may help; infinity means no limit.
+        any_of: resource -> True if the change may help pods that request it. A pod must request at least one such
+            resource. None means that the change may help any pod.
     """
 
     at_most: Callable[[str], float] = lambda _resource: inf
@@ -97,10 +99,10 @@ class Interest(NamedTuple):
 
     Attributes:
         reads: the part of the pod that the hint reads. If the hint reads more, pods may miss their wake-up.
-        about: returns the names that the change is about. Only pods with one of them (`Reads.names`) may be helped;
-            None: any pod (upstream PreQueueingHintFn).
-        limits: (change, priority) -> the requests that pods of this priority may have (`Reads.amounts`); None: no such
-            pod may be helped. It replaces the hint, which is not called.
+        about: returns the names that the change is about. The change may help only pods indexed under one of these
+            names (`Reads.names`); None means any pod (upstream PreQueueingHintFn).
+        limits: (change, priority) -> the limits of the requests (`Reads.amounts`) of the pods of this priority that the
+            change may help; None if it helps no such pod. It replaces the hint, which is not called.
     """
 
     resource: Resource
@@ -122,7 +124,10 @@ class Interests:
 
     @property
     def reads(self) -> Iterable[Reads]:
-        """The indexes of pods that the rule refused; a pod's own events need none, because they name the pod."""
+        """All `Reads` by which the queue must index the pods that the rule refused.
+
+        Events of the waiting pod itself need no index, because they name the pod.
+        """
         by_objects = (interest.reads for interest in self.of if interest.resource is not Resource.TARGET_POD)
         return dict.fromkeys((NOTHING_OF_THE_POD, *by_objects))
 
@@ -165,11 +170,11 @@ class QueueingHints:
         return interests
 
     def reads(self, rule: str) -> Iterable[Reads]:
-        """Returns the indexes of the pods that `rule` refused."""
+        """Returns all `Reads` by which the queue must index the pods that `rule` refused."""
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns the keys under which `reads` indexes the pod. If it raises, any change finds the pod."""
+        """Returns the keys under which `reads` indexes the pod; if `reads` raises, keys that match every change."""
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
@@ -186,7 +191,7 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about; None, meaning any, also if the function raises."""
+        """Returns the names that the change is about; None if it may help any pod, or if `about` raises."""
         try:
             return interest.about(change)
         except Exception:
@@ -194,7 +199,10 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the requests that the change leaves room for, or None for none; no limits if the function raises."""
+        """Returns the limits of the requests that the change may help; None if it helps no pod of this priority.
+
+        If the interest's function raises, there are no limits.
+        """
         try:
             return interest.limits(change, priority) if interest.limits else AmountLimits()
         except Exception:
@@ -225,16 +233,16 @@ def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of_requirement(requirement: Requirement) -> list[str]:
-    """Returns the names of a requirement; labels that start to satisfy it have, or change, one of them."""
+    """Returns the names of a requirement: if changed labels start to satisfy it, one of these names has changed."""
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
     return [requirement.key]
 
 
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns names such that all labels that satisfy the requirements have one of them; [ANY] if no names do.
+    """Returns names of which every set of labels that satisfies the requirements has at least one; else [ANY].
 
-    The names of any one requirement have that property, so those of the rarest are returned.
+    The names of any single requirement are enough, so those of the requirement that seems the rarest are returned.
     """
     positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]
