@@ -77,7 +77,7 @@ def _preemption(binaries: Binaries, options: Namespace) -> Table:
     evicted = [
         f"{sum(each.evicted for each in group) / sum(each.bound for each in group):.2f}" for group in by_mode if group
     ]
-    table.add([f"evicted for each, by the oracle {least} at least", *evicted], {"least_victims": least})
+    table.add([f"evictions per bound pod (the minimum is {least})", *evicted], {"least_victims": least})
     return table
 
 

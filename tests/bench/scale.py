@@ -106,15 +106,15 @@ def _cpu_seconds(process: Running) -> float:
 
 def _pauses(name: str, api: LargeApi, longest: Callable[[threading.Thread], float], seconds: float) -> Iterator[Figure]:
     happenings: dict[str, Callable[[], object]] = {
-        "nothing happens": lambda: time.sleep(seconds),
-        f"{EVENTS_PER_SECOND} events a second": lambda: _events(api, seconds),
-        "every node gets another label": lambda: _relabel(api, seconds),
+        "no event at all": lambda: time.sleep(seconds),
+        f"{EVENTS_PER_SECOND:,} events a second": lambda: _events(api, seconds),
+        "a new label on every node": lambda: _relabel(api, seconds),
         "a relist of all nodes, each changed": lambda: _expire(api, NODES, seconds),
         "a relist of all pods, each changed": lambda: _expire(api, PODS, 3 * seconds),
     }
     for title, happens in happenings.items():
         pause = longest(threading.Thread(target=happens, daemon=True))
-        yield Figure(f"{name}: longest pause while {title}", 1000 * pause, "ms", 100)
+        yield Figure(f"{name}: longest pause during {title}", 1000 * pause, "ms", 100)
 
 
 def _events(api: LargeApi, seconds: float) -> None:

@@ -162,7 +162,7 @@ def licensed(pod: Pod, node: Node, *, file: str) -> str | None:
 """
 
 
-def test_a_pod_that_fits_by_now_is_tried_again_though_nothing_happens_in_the_cluster(
+def test_a_rejected_pod_that_fits_now_is_retried_without_an_event_in_the_cluster(
     control_plane: ControlPlane, start_extender: StartExtender, tmp_path: Path
 ) -> None:
     (tmp_path / "licences.py").write_text(LICENSED)

@@ -81,7 +81,7 @@ def hanging_plugin(directory: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("verb", ["serve", "schedule"])
-def test_the_end_comes_within_the_grace_period_whatever_hangs(verb: str, tmp_path: Path) -> None:
+def test_the_process_ends_within_the_grace_period_even_if_calls_hang(verb: str, tmp_path: Path) -> None:
     released = threading.Event()
     with api_of_a_node() as api:
         kubeconfig = api.kubeconfig(tmp_path, **hanging_plugin(tmp_path))

@@ -88,7 +88,7 @@ def test_pods_of_a_megabyte_and_bodies_of_many_are_not_kept(extender: MortalExte
     assert resident[-1] < resident[0] + 48 * MIB
 
 
-def test_slow_clients_and_half_open_connections_hold_nobody_up(extender: MortalExtender) -> None:
+def test_slow_clients_and_half_open_connections_delay_no_other_call(extender: MortalExtender) -> None:
     before = threads(extender)
     with ExitStack() as stack:
         dawdlers = [stack.enter_context(_connected(extender.port)) for _ in range(60)]
@@ -100,7 +100,7 @@ def test_slow_clients_and_half_open_connections_hold_nobody_up(extender: MortalE
     assert wait_until(lambda: threads(extender) <= before + 2, 30)
 
 
-def test_clients_that_vanish_in_the_midst_of_an_answer_do_no_harm(extender: MortalExtender) -> None:
+def test_clients_that_disconnect_during_an_answer_do_no_harm(extender: MortalExtender) -> None:
     before = threads(extender)
     call = next(call for call in recorded_calls() if call.verb == "filter")
     body = json.dumps(call.request).encode()

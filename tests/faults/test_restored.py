@@ -48,7 +48,7 @@ def plane(stock_binaries: Binaries, tmp_path: Path) -> Iterator[RestorablePlane]
         yield plane
 
 
-def test_what_a_restored_server_forgot_holds_no_room_and_what_is_back_takes_it(
+def test_pods_that_a_restored_server_lost_take_no_room_and_restored_ones_do(
     plane: RestorablePlane, tmp_path: Path
 ) -> None:
     def create(name: str, number: int) -> None:

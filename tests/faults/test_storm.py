@@ -79,7 +79,7 @@ def settled(client: ApiClient, nudge: Nudge) -> bool:
 
 
 @pytest.mark.parametrize("plugins", VARIANTS)
-def test_each_pod_is_bound_once_and_no_node_is_overfull_whatever_happens(
+def test_each_pod_is_bound_once_and_no_node_is_overfull_after_any_fault(
     control_plane: ControlPlane, tmp_path: Path, plugins: dict[str, Any] | None
 ) -> None:
     client, random, begin = control_plane.client, Random(SEED), time.monotonic()
@@ -103,7 +103,7 @@ def test_each_pod_is_bound_once_and_no_node_is_overfull_whatever_happens(
     check_provoked(proxy, extender)
 
 
-def test_so_it_is_in_the_loop_which_binds_from_fibers(
+def test_the_loop_which_binds_from_fibers_keeps_the_same_rule(
     control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bindings only go wrong here, and up to 64 at a time."""

@@ -86,7 +86,7 @@ def two_replicas(control_plane: ControlPlane, tmp_path: Path, severity: Severity
             yield Replicas((one, two), proxy, witness, scheduler)
 
 
-def test_each_pod_is_bound_once_whoever_leads(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_each_pod_is_bound_once_under_changing_leaders(control_plane: ControlPlane, tmp_path: Path) -> None:
     client, begin = control_plane.client, time.monotonic()
     client.create(*nodes())
     with two_replicas(control_plane, tmp_path, STORM) as replicas:

@@ -218,7 +218,7 @@ def test_an_eviction_under_way_as_a_worker_was_killed_is_waited_for(
     assert writes.predecessors_until == clock.monotonic() + SECONDS
 
 
-def test_that_predecessors_are_not_settled_outlives_a_worker(clock: ManualClock) -> None:
+def test_unsettled_predecessors_are_remembered_after_a_worker_dies(clock: ManualClock) -> None:
     writes = UnsettledWrites(SECONDS, clock)
     in_a_worker(writes.take_over)
     writes.take_over()

@@ -101,7 +101,7 @@ def test_a_victim_that_is_gone_before_it_is_evicted_has_left_in_silence(world: W
     assert world.node_of("p") == "n1"
 
 
-def test_for_a_victim_that_is_gone_before_the_watch_tells_no_other_goes() -> None:
+def test_no_second_victim_is_evicted_if_the_first_is_deleted_before_its_watch_event() -> None:
     standing = [pod(name).node(f"n-{name}").priority(priority) for priority, name in ((1, "gone"), (2, "other"))]
     world = World(node("n-gone", cpu="1"), node("n-other", cpu="1"), *standing, pod("p").priority(10))
     world.attempt()
@@ -131,7 +131,7 @@ def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(wo
     assert evicted(world) == ["victim"]
 
 
-def test_while_others_have_all_victims_leave_the_preemptor_is_not_tried_again_and_again() -> None:
+def test_a_preemptor_is_not_retried_while_another_deletes_its_victims() -> None:
     world = World(node("n1", cpu="1"), pod("victim").node("n1").priority(1))
     victim = world.pod("victim")
     leaving = msgspec.structs.replace(victim.metadata, deletion_timestamp=datetime.now(UTC))
@@ -286,9 +286,7 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
         pytest.param(lambda world: world.put_object(world.pod("p").placed_on("n2")), id="bound by another"),
     ],
 )
-def test_a_preemptor_that_needs_no_room_any_more_when_its_turn_comes_has_nobody_evicted(
-    world: World, happens: Callable[[World], object]
-) -> None:
+def test_a_preemptor_that_no_longer_needs_room_evicts_no_pod(world: World, happens: Callable[[World], object]) -> None:
     world.attempt()
     happens(world)
     world.watch()

@@ -187,7 +187,7 @@ def test_what_the_api_server_refuses_is_tried_again() -> None:
     assert webhook.evicted == ["low"]
 
 
-def test_a_rule_that_hangs_is_left_in_time_and_nobody_goes() -> None:
+def test_a_rule_that_hangs_is_abandoned_in_time_and_no_pod_is_evicted() -> None:
     asked, end = Event(), Event()
 
     @predicate(sees_pods=True)

@@ -147,7 +147,7 @@ def test_a_rule_that_hangs_on_the_nominated_node_is_left_too(hang: Hang) -> None
     assert [message for _, _, message, _ in world.conditions] == [LATE]
 
 
-def test_a_rule_that_hangs_in_preemption_evicts_nobody(hang: Hang) -> None:
+def test_a_rule_that_hangs_in_preemption_evicts_no_pod(hang: Hang) -> None:
     lesser = make_pod("lesser").uid("lesser").req(cpu="1").node("n1")
     world = World(node("n1"), lesser, pod("p").priority(9), profile=predicate_in_preemption(hang), limit=limit())
     world.settle()

@@ -42,7 +42,7 @@ def simulation(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.timeout(120 + SEEDS * 10)
 @pytest.mark.parametrize("form", FORMS)
-def test_whatever_happens_nothing_is_lost(form: tuple[str, ...]) -> None:
+def test_nothing_is_lost_in_any_life_of_a_cluster(form: tuple[str, ...]) -> None:
     cuts = [SEEDS * number // PROCESSES for number in range(PROCESSES + 1)]
     spans = [(ONE,)] if ONE else [(str(first), str(end)) for first, end in pairwise(cuts)]
     processes = [begun(*form, *span) for span in spans]

@@ -130,7 +130,7 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
         pytest.param(LONG_SECONDS, 1, id="longer: nothing can stop the Binding"),
     ],
 )
-def test_a_leader_that_stands_still_between_question_and_binding(seconds: float, overfilled: int) -> None:
+def test_a_leader_that_freezes_between_its_check_and_its_binding(seconds: float, overfilled: int) -> None:
     stopped = Stopped()
     world = lives(stopped, seconds, {"extender.app.feed.ApiBinder": pausing_binder(stopped)})
     assert len(world.judge.overfilled) == overfilled

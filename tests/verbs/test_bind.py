@@ -100,7 +100,7 @@ def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> Non
     assert binder.bound == [(UID, "n"), (UID, "n")]  # of which an API server restored from a copy may have lost one
 
 
-def test_a_repeated_bind_begins_the_time_to_live_anew() -> None:
+def test_a_repeated_bind_restarts_the_time_to_live() -> None:
     clock = ManualClock()
     cache = cache_of(NODE, POD, clock=clock)
     verb = bind_with(FakeBinder(), cache)
@@ -116,7 +116,7 @@ def test_a_repeated_bind_begins_the_time_to_live_anew() -> None:
     [Conflict('pod p is already assigned to node "m"', 409), NotFound("gone", 404), OutcomeUnknown("timed out")],
     ids=repr,
 )
-def test_a_bound_pod_that_the_api_server_does_not_know_to_be_bound_is_not_told_to_be(error: ExtenderError) -> None:
+def test_bind_does_not_answer_bound_for_a_pod_that_the_api_server_shows_unbound(error: ExtenderError) -> None:
     cache, binder = cache_of(NODE, make_pod("p").req(cpu="2").node("n").obj()), FakeBinder(error)
     assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": str(error)}
     assert state(cache) is PodState.ADDED  # till a list tells
@@ -163,7 +163,7 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
         pytest.param([], "the connection ended", id="gone"),
     ],
 )
-def test_where_no_answer_comes_the_watch_tells_what_has_become_of_the_bind(told: list[Object], expected: str) -> None:
+def test_the_watch_shows_the_outcome_of_a_bind_without_an_answer(told: list[Object], expected: str) -> None:
     cache, pauses = cache_of(NODE, OTHER, POD), 0
 
     def pause(_: float) -> None:
@@ -316,7 +316,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind(error: Ex
     assert cache.size().assumed_pods == 0
 
 
-def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
+def test_the_outcome_of_a_bind_that_meets_a_defect_is_unknown() -> None:
     cache = cache_of(NODE, POD)
 
     class Broken:

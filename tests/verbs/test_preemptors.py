@@ -46,7 +46,7 @@ class Scheduler:
         return list(answer(self.filter, args(PREEMPTOR, names=list(names)))["NodeNames"])
 
 
-def test_it_waits_until_the_watch_has_told() -> None:
+def test_filter_waits_for_the_deletion_of_the_victims() -> None:
     scheduler = Scheduler(told_after=3)
     scheduler.preempts()
     assert (scheduler.fits("n"), scheduler.pauses) == (["n"], 3)

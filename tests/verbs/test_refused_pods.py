@@ -49,7 +49,7 @@ class Webhook:
         return [pod.name for pod in self.refused.fitting()]
 
 
-def test_a_pod_that_fits_by_now_is_found_once_when_nobody_has_asked_again() -> None:
+def test_a_rejected_pod_that_fits_now_is_found_once_if_it_was_not_retried() -> None:
     webhook = Webhook()
     assert webhook.ask() == []
     webhook.tell(node("4"))

@@ -56,7 +56,7 @@ def test_filter_judges_the_other_nodes_where_that_one_will_not_do(
     assert answer(Filter(cache, PROFILES, Telemetry()), args(pod, names=asked))["NodeNames"] == left
 
 
-def test_nobody_is_evicted_elsewhere_while_the_place_is_kept() -> None:
+def test_no_pod_is_evicted_elsewhere_while_the_pod_is_assumed() -> None:
     pod = FULL.obj()
     cache, _ = without_answer(pod, LESSER)
     preempt, asked = Preempt(cache, PROFILES), preemption_args(pod, {"m": ["lesser"]})

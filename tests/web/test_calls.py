@@ -208,7 +208,7 @@ def test_the_log_line_has_the_error_that_the_scheduler_gets(
     assert [vars(record)["fields"]["error"][: len(error)] for record in caplog.records] == [error]
 
 
-def test_the_line_of_a_call_has_a_limit_whatever_it_holds(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_line_of_a_call_has_a_length_limit(call: Call, caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, "bind", pod=f"{'s' * 100_000}/{'n' * 100_000}", do="refuse:" + "x" * 100_000)

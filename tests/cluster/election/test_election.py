@@ -247,7 +247,7 @@ SETTLING = Timing(15, 10, 2, settle_seconds=10)
         pytest.param(MINE, 30.0, 30.0, id="mine, and no earlier worker has settled"),
     ],
 )
-def test_until_when_writes_of_the_holder_before_may_arrive(
+def test_the_time_until_which_writes_of_the_earlier_holder_may_arrive(
     found: Lease, before: float | None, until: float | None
 ) -> None:
     writes = settled()
@@ -263,7 +263,7 @@ def test_until_when_writes_of_the_holder_before_may_arrive(
     assert writes.predecessors_until == until
 
 
-def test_what_a_worker_has_noted_as_it_expelled_a_leader_holds_for_the_next_that_finds_its_own_lease() -> None:
+def test_a_worker_that_finds_its_own_lease_settles_the_writes_of_the_expelled_leader() -> None:
     writes = settled()
     expelling = candidate(timing=SETTLING, writes=writes)
     expelling.read(stored(OTHERS), 0.0)
@@ -293,7 +293,7 @@ def test_while_a_write_is_unsettled_the_lease_is_not_released(cause: str) -> Non
     assert election.released(MINE, WALL) is not None
 
 
-def test_a_released_lease_is_told_from_any_other() -> None:
+def test_a_released_lease_differs_from_any_other() -> None:
     released = candidate().released(MINE, WALL)
     assert released is not None
     assert (released.released, MINE.released, Lease().released) == (True, False, False)

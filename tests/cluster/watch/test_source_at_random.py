@@ -69,7 +69,7 @@ def objects_of(api: FakeApiServer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_source_becomes_equal_to_the_server_whatever_fails(
+def test_a_source_becomes_equal_to_the_server_after_any_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(reflection, "FIRST_PAUSE_SECONDS", 0.001)

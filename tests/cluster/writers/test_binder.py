@@ -99,7 +99,7 @@ def test_bound_to_another_node_is_a_conflict(binder: ApiBinder, node: str) -> No
         binder.bind(Binding("default", "p", "u", node))
 
 
-def test_a_pod_made_anew_is_a_conflict(api: FakeApiServer, binder: ApiBinder) -> None:
+def test_a_recreated_pod_is_a_conflict(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(Conflict, match="UID in precondition: old"):
         binder.bind(Binding("default", "p", "old", "n1"))
     assert node_of_p(api) is None

@@ -157,7 +157,7 @@ def kept_by_a_policy(plane: ControlPlane, name: str) -> Iterator[None]:
         assert wait_until(lambda: not is_in_force(), 30)
 
 
-def test_a_victim_that_may_not_be_deleted_is_still_there(control_plane: ControlPlane, connection: KubeClient) -> None:
+def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPlane, connection: KubeClient) -> None:
     """Its name has the letters that tell of a UID."""
     victim = created(control_plane, make_pod("druid-0").grace(60))
     with kept_by_a_policy(control_plane, "druid-0"), pytest.raises(Refused, match="it stays"):

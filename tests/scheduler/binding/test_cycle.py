@@ -87,7 +87,7 @@ def test_an_unexpected_error_in_undoing_reaches_the_pool_which_ends_the_process(
         world.binders.work()
 
 
-def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
+def test_the_outcome_of_a_bind_that_meets_a_defect_is_unknown() -> None:
     world = World(node("n1"), pod("p"))
     world.faults.append(ZeroDivisionError("as the answer was read"))
     world.attempt()
