@@ -1,8 +1,8 @@
-"""The cluster as columns, one row for each node and one slot for each pod, with one journal of all changes.
+"""Stores the cluster in columns (a row for each node, a slot for each pod) and a journal of all changes.
 
 In: nodes, pods, nominations and other objects, from the cache or a snapshot. Out: NumPy columns and sets that rules
-read, updated in place, and the journal, which everything derived from a table follows. A rule is plain Python that runs
-once for each distinct value, and NumPy copies the verdict to the rows. Start reading at `table.Table`, then `journal`,
+read, updated in place, and the journal, which everything derived from a table reads. A rule is plain Python that runs
+once for each distinct value, and NumPy copies the result to the rows. Start reading at `table.Table`, then `journal`,
 then `nodes.columns`.
 """
 

@@ -1,8 +1,8 @@
-"""The differences between a table and one that was built from scratch for the same cluster.
+"""Finds the differences between a table and one that was built from scratch for the same cluster.
 
-Events change a table in place for years, while a new table counts everything once. Rows, slots and ids of the two are
-unrelated, so both are read by the names of nodes and the UIDs of pods. Every query whose counts the old table keeps is
-also asked of the new one, so that kept counts are compared with new ones.
+Events change a table in place for years, while a new table counts everything once. Rows, slots and ids of the two
+tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
+stored, the new table computes the counts too, and the two are compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_TEXT = 200
 
 
 class TableDifference(NamedTuple):
-    """One difference: the field, the node, pod or object, the value in the table, and the value fresh."""
+    """One difference between the two tables: the field, the node, pod or object, and both values."""
 
     what: str
     where: str
@@ -32,7 +32,7 @@ class TableDifference(NamedTuple):
 
 
 def differences(actual: Table, fresh: Table) -> Iterator[TableDifference]:
-    """Yields all differences. May raise any exception if the parts of a table are inconsistent."""
+    """Yields all differences; may raise any exception if the parts of a table are inconsistent."""
     yield from _by_row(actual, fresh)
     yield from _by_slot(actual, fresh)
     mine, other = _entries(actual, actual), _entries(fresh, actual)
@@ -62,7 +62,10 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
 
 
 def _node_columns(table: Table, asked: Table) -> Columns:
-    """Returns every column by row, [row] each, and the counts of the queries that `asked` keeps."""
+    """Returns every column that has a value for each row: [row].
+
+    `asked`: the table with the stored queries; the counts of `table` for these queries are included.
+    """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
         "name": _objects(nodes.names),
@@ -94,7 +97,7 @@ def _kept_counts(table: Table, asked: Table) -> Columns:
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Returns every column by slot, [slot] each."""
+    """Returns every column that has a value for each pod slot: [slot]."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
@@ -134,7 +137,7 @@ def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh:
 
 
 def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
-    """Returns everything that is stored neither by row nor by slot, by keys that do not depend on the table."""
+    """Returns all data that is not in columns, under keys that are the same in every table."""
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
     return {

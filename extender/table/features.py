@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates by their Python names, with the defaults of kube-scheduler v1.37.1; see `BY_NAME` for stock's names."""
+    """The feature gates, with the defaults of kube-scheduler v1.37.1.
+
+    `BY_NAME` has the names that kube-scheduler uses for them.
+    """
 
     dra_fractional_capacity_range: bool = False
     node_declared_features: bool = True
@@ -21,5 +24,5 @@ BY_NAME = {
     "StorageCapacityScoring": "storage_capacity_scoring",
     "VolumeLimitScaling": "volume_limit_scaling",
 }
-"""The fields by their names in kube-scheduler's --feature-gates."""
+"""The fields of `FeatureGates`, by their names in kube-scheduler's --feature-gates."""
 DEFAULT_FEATURES = FeatureGates()

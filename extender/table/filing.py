@@ -1,4 +1,4 @@
-"""Containers for keys that pods bring, which may be 100,000 at once: they give the memory of deleted keys back."""
+"""Containers that release the memory of deleted keys, because one pod may add 100,000 keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORTH_SHRINKING = 1024
 
 
 class ShrinkingDict(dict[K, V]):
-    """A dict that becomes smaller when most of its keys are deleted; Python's keeps its size."""
+    """A dict that releases memory after most of its keys are deleted, which Python's dict never does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,10 @@ class ShrinkingDict(dict[K, V]):
 
 
 class Filing(Generic[K, V]):
-    """Items by key, each once under a key; an item is not a dict. A single item is stored without a container."""
+    """A mapping from each key to a set of items.
+
+    It saves memory by storing a single item without a container, so an item must not be a dict.
+    """
 
     def __init__(self) -> None:
         self._items: ShrinkingDict[K, V | dict[V, None]] = ShrinkingDict()
@@ -74,5 +77,8 @@ class Filing(Generic[K, V]):
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns all those of the keys that have items, and perhaps others; takes as long as the fewer of the two."""
+        """Returns every one of `keys` that has items, and perhaps some that have none.
+
+        The time depends on the smaller of two numbers: of the keys given, and of the keys stored.
+        """
         return keys if len(keys) <= len(self._items) else keys.intersection(self._items)

@@ -1,4 +1,4 @@
-"""Hypothetical removals of pods from all nodes at once, each node independent of the others, for preemption."""
+"""Computes, for preemption, what the removal of pods would change on every node, each node on its own."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class RemovalSum(NamedTuple):
-    """A number for each pod (int64[slot]), and its sum over the pods removed from each node (int64[row])."""
+    """A number for each pod (int64[slot]), and for each node the sum over its removed pods (int64[row])."""
 
     by_slot: IntColumn
     by_row: IntColumn
 
 
 class HypotheticalRemovals:
-    """The pods in some slots, as if they were removed; the table itself does not change.
+    """Shows the cluster as if the pods in some slots were removed; the table itself does not change.
 
-    Preemption reprieves some of them, and removes some again. Every sum that was computed once is kept up to date.
+    Preemption puts some of them back (a reprieve), and removes some again. Every sum that was computed once is updated.
 
     Attributes:
-        initial: the slots given at first, reprieved or not.
-        removed: bool[slot]: those that are removed at present.
-        nominated: the nominated pods, as if they had come. Only `freed` counts them, because it says what stays free.
+        initial: the slots of all pods that were removed at first, whether or not they were put back.
+        removed: bool[slot]: the pods that are removed at present.
+        nominated: nominated pods, which will take some of the freed resources. Only `freed` subtracts them.
     """
 
     def __init__(self, table: Table, slots: Rows, nominated: AwaitedPods = NOBODY) -> None:
@@ -60,9 +60,9 @@ class HypotheticalRemovals:
             np.add.at(by_row, self._rows[slots], by_slot[slots])
 
     def freed(self, resource: int) -> IntColumn:
-        """Returns how much of a resource is free on each node afterwards: int64[row].
+        """Returns how much of a resource the removed pods free on each node: int64[row].
 
-        What nominated pods will take is subtracted. `resource`: index of `NodeColumns.resources`.
+        The amount that nominated pods will take is subtracted. `resource`: an index from `NodeColumns.resources`.
         """
         return self.sum_by_row(
             resource,
@@ -77,12 +77,12 @@ class HypotheticalRemovals:
     def sum_by_row(
         self, key: Hashable, each: Callable[[Rows], IntColumn], begin: Callable[[], IntColumn] | None = None
     ) -> IntColumn:
-        """Returns the sum over the pods that are removed from each node: int64[row].
+        """Returns, for each node, the sum of a number over the pods that are removed from it: int64[row].
 
         Args:
-            key: identifies the sum, which is computed once.
-            each: returns a number for each of the given slots, int64[n].
-            begin: returns the values that the sums start from, int64[row]; 0 by default.
+            key: identifies the sum, which is computed once and then updated.
+            each: returns the number for each of the n given slots, int64[n].
+            begin: returns the initial value of each node's sum, int64[row]; 0 by default.
         """
         removal_sum = self._sums.get(key)
         if removal_sum is None:

@@ -1,14 +1,14 @@
-"""The journal of a table: the one scheme by which everything derived from the table is kept up to date.
+"""Records which keys of a table changed, so that everything derived from the table can be updated.
 
-Each change is noted under a topic and a key: an object of another kind under its kind and key, a node under one of the
-topics below. A reader keeps a cursor, the number of changes that it has taken in, and asks what came `since`; a Cursor
-does so for readers that follow the same topics all the time.
+Each change is recorded under a topic and a key: a node under one of the topics below, any other object under its kind
+and key. A reader remembers its position, the number of changes that it has read, and calls `since` to get the keys that
+changed after it. A `Cursor` does this for readers that always read the same topics.
 
-The journal keeps the latest change of each key only, so a reader that lags behind gets each key once, and the journal
-is no longer than what there is. Keys that are gone are forgotten after a while: a reader that is further behind gets
-None, and reads the whole table again. A new reader has the cursor BEGINNING, and gets None likewise.
+The journal keeps only the latest change of each key. So a reader that lags behind gets each key once, and the journal
+is not longer than the number of keys. Removed keys are forgotten after a while: a reader whose position is older gets
+None, and reads the whole table again. A new reader has the position BEGINNING, and gets None too.
 
-A reader catches up when it is asked something, never when something changes: a reader that is not used costs nothing.
+A reader catches up when it is used, not when something changes, so a reader that is not used costs nothing.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 BEGINNING = -1
 
 RESOURCES = "resources"
-"""By row: what a node offers, or what its pods request, has changed."""
+"""A topic whose keys are rows: the resources that a node offers, or that its pods request, have changed."""
 NODES = "nodes"
-"""By row: a node was added or modified."""
+"""A topic whose keys are rows: a node was added or modified."""
 TOPOLOGY = "topology"
-"""By name: a node was added or removed, or its labels have changed."""
+"""A topic whose keys are node names: a node was added or removed, or its labels have changed."""
 FREE_VOLUMES = "free volumes"
-"""By storage class: volumes without a claim were added, removed or changed."""
+"""A topic whose keys are storage classes: volumes without a claim were added, removed or changed."""
 
 MOST_FOLLOWED = 256
-"""If more rows have changed, reading all at once is faster than one by one."""
+"""If more rows than this have changed, reading all rows at once is faster than reading each changed row."""
 
 _REMOVED_KEYS_KEPT = 4096
 
 
 class Journal:
-    """The latest change of each key, by topic.
+    """Stores the latest change of each key, by topic.
 
     Attributes:
-        now: the number of changes so far: the cursor of a reader that has taken in all of them.
+        now: the number of changes so far, which is the position of a reader that has read all of them.
     """
 
     def __init__(self, removed_keys_kept: int = _REMOVED_KEYS_KEPT) -> None:
@@ -47,14 +47,14 @@ class Journal:
         self._logs: dict[str, _Log] = {}
 
     def note(self, topic: str, key: Hashable) -> None:
-        """Notes that what stands under the key has come or changed."""
+        """Records that the value of the key was added or changed."""
         log = self._logs.get(topic) or self._logs.setdefault(topic, _Log())
         self.now = now = self.now + 1
         log.latest.pop(key, None)  # so that the latest change is always the last
         log.latest[key] = log.position = now
 
     def note_removed(self, topic: str, key: Hashable) -> None:
-        """Notes that what stood under the key is gone."""
+        """Records that the value of the key was removed."""
         self.note(topic, key)
         log = self._logs[topic]
         log.removed.append((key, self.now))
@@ -66,15 +66,15 @@ class Journal:
                 log.forgotten = position
 
     def begin(self, topic: str) -> None:
-        """Makes every reader of the topic start over, because its keys represent something else from now on."""
+        """Makes every reader of the topic start over, because its keys have a different meaning from now on."""
         self.now += 1
         log = self._logs[topic] = _Log()
         log.position = log.forgotten = self.now
 
     def since(self, cursor: int, *topics: str) -> list[Any] | None:
-        """Returns the keys of these topics that have changed after `cursor`; None if that is too long ago.
+        """Returns the keys of these topics that changed after `cursor`; None if `cursor` is too old to know.
 
-        Topic by topic each key once, the latest change last.
+        Each topic contributes each of its keys once, in the order of their latest changes.
         """
         if cursor < 0:
             return None
@@ -93,13 +93,13 @@ class Journal:
         return [topic for topic, log in self._logs.items() if log.position > cursor]
 
     def has_changed(self, cursor: int, topic: str, key: Hashable) -> bool:
-        """Returns whether the key may have changed after `cursor`; True if that is too long ago."""
+        """Returns True if the key has changed after `cursor`, or if `cursor` is too old to know."""
         log = self._logs.get(topic)
         return log is not None and (cursor < log.forgotten or log.latest.get(key, BEGINNING) > cursor)
 
 
 class Cursor:
-    """A reader's position in the journal. It follows some topics."""
+    """A reader's position in the journal, for the topics that this reader reads."""
 
     __slots__ = ("_journal", "_position", "_topics")
 
@@ -109,24 +109,27 @@ class Cursor:
         self._position = BEGINNING
 
     def read(self) -> list[Any] | None:
-        """Returns the keys that have changed since the last call; None: start over, as on the first call."""
+        """Returns the keys that have changed since the last call; None if everything must be read again.
+
+        The first call returns None.
+        """
         position = self._position
         self._position = self._journal.now
         return self._journal.since(position, *self._topics)
 
     def advance(self) -> bool:
-        """Returns whether anything has changed since the last call; True on the first."""
+        """Returns True if anything has changed since the last call, or if this is the first call."""
         return self.read() != []
 
 
 class _Log:
-    """One topic.
+    """The changes of one topic. The position of a change is its number in the journal.
 
     Attributes:
         latest: the position of the latest change of each key, ascending.
-        position: that of the last of them.
-        removed: the latest removals, with their positions.
-        forgotten: the position of the last removal that `latest` no longer has.
+        position: the position of the last change of this topic.
+        removed: the latest removals: the key and the position of each.
+        forgotten: the position of the last removal that is no longer in `latest`.
     """
 
     __slots__ = ("forgotten", "latest", "position", "removed")

@@ -1,7 +1,9 @@
-"""Node labels as columns, one for each key: a cell is the id of a value, and a rule runs once for each value.
+"""Stores node labels in columns, one for each key, and indexes selectors and label sets.
 
-A selector that requires one of some values of a label is filed under those (key, value) pairs, and a label set under
-all its pairs, so only selectors and label sets that share a pair are compared. The few selectors without such a
+Each cell of a column is the id of a label value, so a rule runs once for each distinct value.
+
+An index files a selector that requires one of some values of a label under those (key, value) pairs, and a label set
+under all its pairs, so only selectors and label sets that share a pair are compared. The few selectors without such a
 requirement are always compared.
 """
 
@@ -21,17 +23,17 @@ BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
 Rows = NDArray[np.intp]
 RowIndex = Rows | slice
-"""Some rows, or a slice of all."""
+"""The numbers of some rows, or a slice of all rows."""
 
 ABSENT = 0
 
 
 class LabelColumn:
-    """The values of one label key over all rows. The id of a value that no node has is given to the next new value.
+    """The values of one label key on all nodes. An id is used again when no node has its value.
 
     Attributes:
-        ids: intp[capacity]: the id of each node's value, ABSENT if the node does not have the label.
-        values: the text of each id; "" for ABSENT and for an id that is not in use.
+        ids: intp[row]: the id of each node's value, ABSENT if the node does not have the label.
+        values: the label value of each id; "" for ABSENT and for an id that is not in use.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -40,11 +42,11 @@ class LabelColumn:
         self._id_of: dict[str, int] = {}
         self._nodes = [0]  # by id: the number of nodes that have the value
         self._free: list[int] = []
-        self._numbers = array("q")  # the values as Gt and Lt read them, converted on demand
+        self._numbers = array("q")  # the values as numbers, which Gt and Lt compare; converted on demand
         self._is_number = array("b")
 
     def __len__(self) -> int:
-        """Returns the number of ids, including ABSENT: the width of an array by domain."""
+        """Returns the number of ids, including ABSENT: the length of an array with one entry for each id."""
         return len(self.values)
 
     @property
@@ -53,7 +55,7 @@ class LabelColumn:
         return not self._id_of
 
     def write(self, row: int, value: str | None) -> None:
-        """Replaces the value on the row; None removes the label."""
+        """Sets the label value of the node on this row; None removes the label."""
         before, after = int(self.ids[row]), ABSENT if value is None else self._intern(value)
         self.ids[row] = after
         self._nodes[after] += 1
@@ -126,7 +128,7 @@ class LabelColumns:
     """The label columns of the nodes, one for each key that a node has.
 
     Attributes:
-        key_changes: how often a key has appeared, or disappeared with the last node that had it.
+        key_changes: how often a key got its first node, or lost its last one.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -147,7 +149,7 @@ class LabelColumns:
         return key in self._columns
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """Replaces the labels on the row."""
+        """Replaces the labels `old` of the node on this row by `new`."""
         for key in old.keys() - new.keys():
             column = self._columns[key]
             column.write(row, None)
@@ -168,7 +170,7 @@ class LabelColumns:
             column.ids = np.concatenate((column.ids, np.zeros(capacity - len(column.ids), np.intp)))
 
     def satisfying(self, requirement: Requirement, rows: Rows) -> BoolColumn:
-        """Returns which of the nodes satisfy the requirement: bool[len(rows)]."""
+        """Returns which of the nodes on `rows` satisfy the requirement: bool[len(rows)]."""
         column = self[requirement.key]
         satisfied: BoolColumn = column.satisfying(requirement)[column.ids[rows]]
         return satisfied
@@ -179,9 +181,9 @@ Pair = tuple[str, str]
 
 
 def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns pairs of one key of which a label set must have one to match the selector.
+    """Returns (key, value) pairs; a label set that matches the selector has at least one of them.
 
-    Returns None if the selector requires no such pair, and [] if it matches nothing.
+    Returns None if the selector has no In requirement, and [] if it matches nothing.
     """
     if selector.nothing:
         return []
@@ -193,15 +195,15 @@ def filing_pairs(selector: Selector) -> list[Pair] | None:
 
 
 class SelectorIndex(Generic[T]):
-    """Items by selector. A label set finds those whose selector may match it."""
+    """Items, each with a selector; finds the items whose selector may match a given label set."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
-        self._by_key: Filing[str, T] = Filing()  # if the selector requires no pair, but that a key exists
+        self._by_key: Filing[str, T] = Filing()  # items whose selector has no In requirement, but an Exists one
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns the number of keys and pairs with items, plus that of unfiled items; 0 if nothing can match."""
+        """Returns a positive number if any item may match a label set, else 0; not the number of items."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
@@ -243,7 +245,7 @@ def _required_key(selector: Selector) -> str | None:
 
 
 class LabelIndex(Generic[T]):
-    """Items by label set. A selector finds those whose labels it may match."""
+    """Items, each with a label set; finds the items whose labels a given selector may match."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()

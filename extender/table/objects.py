@@ -1,4 +1,4 @@
-"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`), and indices of them."""
+"""Stores and indexes the objects other than nodes and pods that rules read, by kind and key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ T = TypeVar("T", bound=Object)
 
 
 class Objects:
-    """Objects by kind and key. The journal records each change under the name of the kind."""
+    """Objects by kind and key (`namespace/name`, or `name`).
+
+    Each change is recorded in the journal, with the kind as the topic.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -57,7 +60,7 @@ class Namespaces:
         self._matching: dict[Selector, frozenset[str]] = {}
 
     def labels(self, name: str) -> frozenset[tuple[str, str]]:
-        """Returns the labels of the namespace, or none if it is unknown (upstream GetNamespaceLabelsSnapshot)."""
+        """Returns the labels of the namespace; empty if it is unknown (upstream GetNamespaceLabelsSnapshot)."""
         self._refresh()
         return self._labels.get(name, NO_LABELS)
 
@@ -79,7 +82,7 @@ class Namespaces:
 
 
 class Budgets:
-    """The PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed."""
+    """An index of the PodDisruptionBudgets by selector, rebuilt after any of them has changed."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -87,7 +90,7 @@ class Budgets:
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
 
     def covering(self, group: Group) -> Iterator[str]:
-        """Yields the keys of the budgets that cover pods of this group, in no particular order."""
+        """Yields the keys of the budgets that cover pods of this group, a namespace and labels, in any order."""
         if self._changes.advance():
             self._rebuild()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
@@ -114,7 +117,7 @@ class Services:
 
     def set(self, service: Service) -> None:
         self.remove(service.key)
-        if service.spec.selector is not None:  # one without a selector selects nothing
+        if service.spec.selector is not None:  # a service without a selector selects nothing
             self._services[service.key] = service
             index = self._by_namespace.setdefault(service.namespace, SelectorIndex())
             index.add(selector_from_labels(service.spec.selector), service.key)
@@ -130,7 +133,7 @@ class Services:
                 del self._by_namespace[service.namespace]
 
     def selecting(self, group: Group) -> list[Service]:
-        """Returns the services in the namespace whose selectors match the labels."""
+        """Returns the services in the group's namespace whose selectors match the group's labels."""
         index = self._by_namespace.get(group.namespace)
         if index is None:
             return []

@@ -1,4 +1,4 @@
-"""A pod with everything that rules read of it, computed once (upstream framework.PodInfo)."""
+"""Holds a pod with everything that rules derive from it, computed once (upstream framework.PodInfo)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class HostPort(NamedTuple):
-    """A port that a pod takes on the node's own addresses; 0.0.0.0 means all of them."""
+    """A port that a pod takes on its node; the IP 0.0.0.0 means all addresses of the node."""
 
     protocol: str
     port: int
@@ -24,9 +24,10 @@ class HostPort(NamedTuple):
 
 
 class AffinityTerm(NamedTuple):
-    """An inter-pod (anti-)affinity term of a pod; without any namespaces, the pod's own namespace is filled in.
+    """An inter-pod affinity or anti-affinity term of a pod.
 
-    If `namespace_selector` is NOTHING, only `namespaces` count. `weight` is 0 in a required term.
+    If the pod names no namespaces and no namespace selector, `namespaces` is the pod's own namespace. If
+    `namespace_selector` is NOTHING, only `namespaces` count. `weight` is 0 in a required term.
     """
 
     namespaces: frozenset[str]
@@ -37,7 +38,7 @@ class AffinityTerm(NamedTuple):
 
 
 class LabelSet(frozenset[tuple[str, str]]):
-    """The labels of a pod as a set of pairs. `mapping` is the dict that they come from."""
+    """The labels of a pod as a set of (key, value) pairs; `mapping` is the same labels as a dict."""
 
     __slots__ = ("mapping",)
     mapping: Mapping[str, str]
@@ -57,14 +58,14 @@ class Group(NamedTuple):
 
     @property
     def mapping(self) -> Mapping[str, str]:
-        """The labels by key. They are not copied for each selector, because a pod may have 100,000 labels."""
+        """The labels as a dict, usually not copied, because a pod may have 100,000 labels."""
         return self.labels.mapping if isinstance(self.labels, LabelSet) else dict(self.labels)
 
 
 class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
-    """functools.cached_property without its lock, which Python 3.11 has and which costs more than most work here.
+    """Like functools.cached_property, but without its lock in Python 3.11, which is slow.
 
-    Two threads may both do the work; they get equal results.
+    Two threads may both compute the value; the results are equal.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -81,7 +82,7 @@ class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
 
 
 class PodInfo:
-    """A pod and what is derived from it; each part is computed on first use and then stored."""
+    """A pod and the values derived from it; each value is computed on first use and then stored."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -93,17 +94,20 @@ class PodInfo:
 
     @property
     def started_seconds(self) -> float:
-        """The start of the pod in seconds since the epoch, or infinity (upstream GetPodStartTime: now)."""
+        """The pod's start in seconds since the epoch; infinity if it has not started.
+
+        Upstream GetPodStartTime uses the present time instead of infinity.
+        """
         start_time = self.pod.status.start_time
         return start_time.timestamp() if start_time else inf
 
     @lazy_attribute
     def sort_key(self) -> str:
-        """Sorts like (namespace, name), but faster."""
+        """A key that sorts pods by namespace and name; comparing it is faster than comparing tuples."""
         return f"{self.pod.namespace}\0{self.pod.name}"
 
     def precompute(self) -> None:
-        """Computes everything that a table reads of a placed pod.
+        """Computes every value that a table reads of a placed pod, so that a malformed pod fails here.
 
         Raises:
             MalformedQuantity: a request is not a quantity.
@@ -125,7 +129,7 @@ class PodInfo:
 
     @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
-        """The volumes that rules read, without those like the projected token that every pod has."""
+        """The volumes that rules read; without other types, such as the projected token of every pod."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
 
     @lazy_attribute
@@ -158,7 +162,7 @@ class PodInfo:
 
     @lazy_attribute
     def host_ports(self) -> tuple[HostPort, ...]:
-        """The node ports that the containers and sidecars take (upstream util.GetHostPorts)."""
+        """The host ports that the containers and sidecars take (upstream util.GetHostPorts)."""
         sidecars = (c for c in self.pod.init_containers if c.restart_policy == "Always")
         return tuple(
             HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104  the API's own default
@@ -169,7 +173,7 @@ class PodInfo:
 
     @lazy_attribute
     def images(self) -> tuple[str, ...]:
-        """The images of containers, init containers and image volumes, tagged as nodes report them."""
+        """The images of containers, init containers and image volumes; `:latest` is added if a tag is missing."""
         containers = (container.image for container in (*self.pod.init_containers, *self.pod.containers))
         volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
         return tuple(map(_tagged, (*containers, *volumes)))

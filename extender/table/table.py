@@ -1,8 +1,8 @@
-"""The cluster as columns, which every rule reads.
+"""Defines `Table`, which stores the cluster in columns that every rule reads.
 
 A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader and first applies
-the changes since it was last lent, so a snapshot costs what has changed and not what there is. Each kind of data has
-its own module: nodes, labels, pods, matches (selectors over pods), terms, ports, objects, volumes.
+the changes since it was last lent, so the cost depends on the changes and not on the size of the cluster. Each kind of
+data has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports, objects, volumes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Table:
     """The nodes, the pods on them, the nominated pods, and the other objects that rules read.
 
     Attributes:
-        journal: every change of the table.
+        journal: records every change of the table.
         nominated: the nominated pods, by the name of the node and their UIDs.
-        hypothetical: (pod, row) by UID: the pods that are placed only within `hypothetically`.
-        deadline: that of the decision the table is lent for; rules that may take long check it.
+        hypothetical: the pods that are placed only within `hypothetically`: (pod, row) by UID.
+        deadline: the deadline of the current decision; rules that may take long check it.
     """
 
     def __init__(self, features: FeatureGates = DEFAULT_FEATURES) -> None:
@@ -115,13 +115,13 @@ class Table:
         self.nominated.nominate(info, node_name)
 
     def withdraw(self, uid: str) -> None:
-        """Ends the pod's nomination, if it has one."""
+        """Removes the pod's nomination, if it has one."""
         self.nominated.withdraw(uid)
 
     # ---- other objects
 
     def set_object(self, kind: str, obj: Object) -> None:
-        """Adds or replaces an object of another kind."""
+        """Adds or replaces an object that is neither a node nor a pod."""
         self.objects.set(kind, obj)
         if isinstance(obj, Service):
             self.services.set(obj)
@@ -129,7 +129,7 @@ class Table:
             self.storage.unbound.set(obj)
 
     def remove_object(self, kind: str, key: str) -> None:
-        """Removes an object; an unknown key is ignored."""
+        """Removes an object that is neither a node nor a pod; an unknown key is ignored."""
         self.objects.remove(kind, key)
         if kind == Service.__name__:
             self.services.remove(key)
@@ -142,15 +142,15 @@ class Table:
         """Returns the number of pods on each node that match the query. The table keeps the counts up to date.
 
         Raises:
-            DeadlineExceeded: checked here because a pod may have thousands of terms.
+            DeadlineExceeded: the deadline has passed. It is checked here because a pod may need thousands of counts.
         """
         self.deadline.check("a count of pods")
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
-        """Returns `of(table)`, created once and stored with the table; `of` is a class or function of a module.
+        """Returns `of(table)`, which is created once and stored with the table.
 
-        The reader follows the journal to stay up to date.
+        `of` is a module-level class or function. What it returns must read the journal to stay up to date.
         """
         reader: R | None = self._readers.get(of)
         if reader is None:
@@ -158,7 +158,7 @@ class Table:
         return reader
 
     def leave_readers(self) -> None:
-        """Drops the readers of a table that is not needed again.
+        """Drops the objects that `reader` has created; called when the table is not needed again.
 
         Readers refer back to the table; without this the reference cycle would survive until a full GC, which rarely
         runs.
@@ -167,7 +167,7 @@ class Table:
 
     @contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:
-        """Sets the deadline for rules that are called in the block."""
+        """Sets the table's deadline within a `with` block, for the rules that are called there."""
         before = self.deadline
         self.deadline = deadline
         try:
@@ -177,7 +177,7 @@ class Table:
 
     @contextmanager
     def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:
-        """Places pods, and removes the pods with the UIDs in `removed`; undoes both after the block."""
+        """Places the pods in `placed` and removes the UIDs in `removed`; undoes both after the `with` block."""
         undo: list[tuple[PodInfo, str]] = []
         new: list[str] = []
         try:
@@ -213,7 +213,7 @@ class Table:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
 
     def _recount_requests(self) -> None:
-        """Updates the counted requests after nodes have begun, or ceased, to offer a resource."""
+        """Recomputes the requests of pods after nodes have begun, or ceased, to offer a resource."""
         if self._resource_changes != self.nodes.offered.changes:
             self._resource_changes = self.nodes.offered.changes
             for row, change in self.pods.recount():

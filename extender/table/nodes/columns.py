@@ -1,4 +1,4 @@
-"""The nodes as columns: resources, taints, labels and images, one row for each node.
+"""Stores the nodes in columns: resources, taints, labels and images, one row for each node.
 
 A row exists while the node or a pod on it is known, because pods may arrive before their node, or outlive it.
 """
@@ -49,15 +49,15 @@ S = TypeVar("S", bound=np.generic)
 
 
 class NameIndex:
-    """Finds rows by the hashes of names (SipHash, 64 bits, with a new key in every process).
+    """Finds the rows of many node names at once, by the hashes of the names.
 
-    Looking up 500 of 5,000 names one after another waits for memory 500 times: the keys, entries and values of a dict
-    are far apart, and the scheduler's other work has replaced them in the processor's caches. The array loads here do
-    not wait for each other.
+    It is faster than a dict, which waits for memory once for each name: its keys, entries and values are far apart, and
+    other work has replaced them in the processor's caches. The array loads here do not wait for each other. Hashes are
+    those of Python (SipHash, 64 bits, with a new key in every process).
 
     Args:
-        row_of: the rows by name. Make a new index when they change.
-        capacity: more than any row.
+        row_of: the rows by name. Create a new index when they change.
+        capacity: greater than every row number.
     """
 
     def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
@@ -66,7 +66,7 @@ class NameIndex:
         hashes = _hashes(row_of)
         rows = np.fromiter(row_of.values(), np.int32, len(row_of))
         self._mask = (1 << (8 * len(rows)).bit_length()) - 1
-        self._slots = np.zeros(self._mask + 1, np.int32)  # if names share a slot, it holds the row of the last
+        self._slots = np.zeros(self._mask + 1, np.int32)  # if names share a slot, it has the row of the last of them
         self._slots[hashes & self._mask] = rows
         self._hash_of = np.full(capacity, _FREE_ROW_HASH, np.int64)
         self._hash_of[rows] = hashes
@@ -74,10 +74,10 @@ class NameIndex:
         self._last_rows: Rows | None = None
 
     def rows_of(self, names: list[str]) -> Rows | None:
-        """Returns the rows of names that all have one, each once; None if a name has no row or is given twice.
+        """Returns the rows of these names; None if a name has no row or is given twice.
 
-        Prioritize usually asks about the list that filter returned, so the last list is remembered. A list of more
-        names than there are rows is not: a table that is rarely used would hold 100,000 foreign names for hours.
+        The last list of names is remembered, because Prioritize usually asks about the list that Filter returned. A
+        list with more names than rows is not remembered, because it could occupy memory for hours.
         """
         if len(names) > self._capacity:
             return None
@@ -102,16 +102,17 @@ class NameIndex:
 
 
 class NodeColumns:
-    """Columns over node rows. Arrays are [resource, row] or [row], and longer than the rows in use.
+    """The columns of all nodes. Arrays are [resource, row] or [row], with spare rows at the end.
 
     Attributes:
         allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
         requested: int64[resource, row]: the requests of the pods on the node.
-        offered: the resources that have a row in both matrices; `resources` is its `index_of`.
+        offered: the resources that have a row in `allocatable` and `requested`.
+        resources: the index of each offered resource in these two matrices.
         taint_set: intp[row]: index into `taint_sets`.
         unschedulable: bool[row]: the node is cordoned.
         cordoned: the number of cordoned nodes.
-        present: bool[row]: the node is known, and not only pods on it.
+        present: bool[row]: the node itself is known; False if only pods on it are known.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -138,7 +139,7 @@ class NodeColumns:
 
     @property
     def capacity(self) -> int:
-        """Returns the width of every array."""
+        """Returns the number of rows, used or not, that every array has."""
         return len(self.present)
 
     @property
@@ -154,7 +155,7 @@ class NodeColumns:
         return node
 
     def has(self, name: str) -> bool:
-        """Returns True if a node of this name is known, and not only pods on it."""
+        """Returns True if the node itself is known; False if it is unknown, or only pods on it are known."""
         row = self.row_of.get(name)
         return row is not None and bool(self.present[row])
 
@@ -162,13 +163,13 @@ class NodeColumns:
         return [self.names[row] for row in rows.tolist()]
 
     def rows_of(self, names: list[str]) -> Rows | None:
-        """Returns the rows of names that all have one, each once; None if a name has no row or is given twice."""
+        """Returns the rows of these names; None if a name has no row or is given twice."""
         if self._index is None:
             self._index = NameIndex(self.row_of, self.capacity)
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the column of `fact`, a function of a module, which is called again when a node changes."""
+        """Returns the column of `fact`, a module-level function; nodes that changed are computed again."""
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
@@ -182,7 +183,7 @@ class NodeColumns:
         return row
 
     def release(self, name: str) -> None:
-        """Frees the row of `name` if there is neither a node nor a pod on it."""
+        """Frees the row of `name` if neither the node nor a pod on it is known."""
         row = self.row_of[name]
         if not self.present[row] and not self.requested[PODS, row]:
             del self.row_of[name]
@@ -230,12 +231,12 @@ class NodeColumns:
         self.release(name)
 
     def request(self, row: int, vector: NDArray[np.int64]) -> None:
-        """Adds the request of a pod on the row: int64[resource], negative when the pod leaves."""
+        """Adds a pod's request to the node on this row. `vector`: int64[resource], negative if the pod leaves."""
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """Returns the footprint as int64[resource], without the resources that no node offers."""
+        """Returns the amounts of a footprint as int64[resource]; resources that no node offers are left out."""
         vector = np.zeros(len(self.requested), np.int64)
         for name, amount in footprint.requests:
             index = self.resources.get(name)
@@ -247,7 +248,7 @@ class NodeColumns:
         return vector
 
     def offers_all(self, footprint: Footprint) -> bool:
-        """Returns True if `vector` leaves nothing out."""
+        """Returns True if a node offers every resource of the footprint, so that `vector` leaves none out."""
         return not any(name not in self.resources and is_counted(name) for name, _ in footprint.requests)
 
     def _write_allocatable(self, row: int, old: Node | None, new: Node | None) -> None:
@@ -307,7 +308,7 @@ class NodeColumns:
 
 
 def _offered_amounts(node: Node | None) -> dict[str, int]:
-    """Returns what the node offers of the resources that the scheduler counts."""
+    """Returns the node's allocatable amount of each resource that the scheduler counts."""
     if node is None:
         return {}
     return {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}

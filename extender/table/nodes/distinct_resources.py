@@ -1,7 +1,7 @@
-"""The distinct amounts of resources on nodes: a rule that reads nothing else runs once for each of them.
+"""Groups nodes with equal resource amounts, so that a rule about resources runs once for each group.
 
-Nodes of one kind fill up in the same steps, so there are usually far fewer distinct amounts than nodes. If no two nodes
-are alike, this costs one more look-up for each row.
+Nodes of one kind fill up in the same steps, so there are usually far fewer groups than nodes. If no two nodes are
+alike, this costs one more look-up for each row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
-_MAX_UNUSED = 256  # ids are kept for a while: other nodes may soon have the same amounts
+_MAX_UNUSED = 256  # unused ids are kept for a while, because other nodes may soon have the same amounts
 _NO_ID = -1  # the row has never had a node or a pod
 S = TypeVar("S", bound=np.generic)
 
@@ -31,16 +31,16 @@ class ResourceColumns(Protocol):
 
 
 RuleOfResources = Callable[[ResourceColumns, RowIndex], NDArray[S]]
-"""Returns a value for each of these columns, [column]."""
+"""A rule that reads only resource amounts; it returns a value for each of the given columns: [column]."""
 
 
 class DistinctResources:
-    """The distinct amounts on the nodes.
+    """The distinct combinations of allocatable and requested amounts that nodes have, each with an id.
 
     Attributes:
-        allocatable, requested: int64[resource, id]; there are more columns than ids.
-        id_of: intp[row]: the id of the amounts on the row.
-        changes: the ids that represent other amounts than before (topic RESOURCES).
+        allocatable, requested: int64[resource, id]: the amounts of each id, with spare columns at the end.
+        id_of: intp[row]: the id of the amounts of the node on this row.
+        changes: a journal of the ids whose amounts have changed (topic RESOURCES).
     """
 
     allocatable: NDArray[np.int64]
@@ -53,7 +53,7 @@ class DistinctResources:
         self.changes = Journal()
 
     def __len__(self) -> int:
-        """Returns the number of ids, including those that no row has at present."""
+        """Returns the number of ids, including ids that no row has at present."""
         return len(self._fingerprints)
 
     def values(self, rule: RuleOfResources[S], rows: Rows) -> NDArray[S]:
@@ -65,7 +65,7 @@ class DistinctResources:
         return values
 
     def follow(self) -> None:
-        """Reads the changes of the nodes from the journal."""
+        """Updates the ids of the nodes whose resources have changed, according to the journal."""
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:

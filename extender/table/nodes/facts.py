@@ -1,4 +1,4 @@
-"""Columns of facts about nodes that no other column has, such as conditions and annotations; and the images on nodes.
+"""Stores other facts about nodes in columns, such as conditions and annotations; and their images.
 
 A fact is a function of a node. It is called once for each node, and again when the node changes. Equal values share one
 id, so that a rule runs once for each distinct value.
@@ -19,10 +19,10 @@ F = TypeVar("F", bound=Hashable)
 
 
 class FactColumn(Generic[F]):
-    """One fact about all nodes.
+    """The value of one fact for every node.
 
     Attributes:
-        ids: intp[capacity]: index into `values`; a row without a node keeps its last one.
+        ids: intp[row]: an index into `values`; meaningless if the row has no node.
     """
 
     def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
@@ -33,7 +33,7 @@ class FactColumn(Generic[F]):
         self._changed_rows = Cursor(journal, NODES)
 
     def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
-        """Calls the fact for the nodes that have changed."""
+        """Computes the fact again for the nodes that have changed."""
         self.ids = np.pad(self.ids, (0, capacity - len(self.ids)))
         changed = self._changed_rows.read()
         for row in range(len(objects)) if changed is None else changed:
@@ -50,7 +50,7 @@ class FactColumn(Generic[F]):
 
 
 class NodeFacts:
-    """The columns of all facts that rules use, by function. A fact is a function of a module, not a lambda."""
+    """The columns of all facts that rules use, by fact. A fact is a module-level function, not a lambda."""
 
     def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
         self._objects = objects
@@ -68,13 +68,16 @@ class NodeFacts:
 
 
 class Image(NamedTuple):
-    """An image and the rows that have it. Its size is the one reported first (upstream ImageStateSummary)."""
+    """A container image: its size as first reported, and the rows of the nodes that have it.
+
+    Source: upstream ImageStateSummary.
+    """
 
     size_bytes: int
     rows: set[int]
 
 
 def image_sizes(node: Node | None) -> Mapping[str, int]:
-    """Returns the size of each image on the node by each of its names; the first size if a name occurs twice."""
+    """Returns the sizes of the images on the node, by image name; the first size if a name occurs twice."""
     images = node.status.images if node else None
     return {name: min(image.size_bytes, INT64_MAX) for image in reversed(images or ()) for name in image.names or ()}

@@ -1,7 +1,7 @@
-"""The resources that nodes offer, by name, and their rows in the resource matrices.
+"""Assigns each resource that a node offers, by name, a row in the resource matrices.
 
-A resource that no node offers has no row, however many pods request it: anyone who may create a pod can invent
-thousands of names, and a row is as long as there are nodes.
+A resource that no node offers gets no row, however many pods request it: anyone who may create a pod can invent
+thousands of resource names, and each row takes memory for every node.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-# The first rows of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods that
-# request nothing.
+# The first rows of every matrix. `pods` counts pods. Scores use the two nonzero rows, which include default requests
+# for containers that request nothing.
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
-"""The rows that are computed: no request names these resources."""
+"""The rows that are computed by the scheduler; a pod cannot request these resources by name."""
 
 
 class OfferedResources:
@@ -22,9 +22,9 @@ class OfferedResources:
 
     Attributes:
         index_of: the row of each resource in the matrices.
-        free: rows that are not in use; the next new resources get them.
-        size: the number of rows that have ever been in use.
-        changes: how often a resource has got a row, or lost it.
+        free: rows that are not in use, which the next new resources get.
+        size: the number of rows, in use or free.
+        changes: how often a resource got a row, or lost it.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class OfferedResources:
         self.free: list[int] = []
         self.size = len(BUILT_IN)
         self.changes = 0
-        self._offering_nodes = Counter(BUILT_IN)  # never 0 for these
+        self._offering_nodes = Counter(BUILT_IN)  # an extra 1, so that built-in resources never reach 0
 
     def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
-        """Counts a node that offered the resources in `before`, and now offers those in `after`."""
+        """Updates the rows for a node whose offered resources change from `before` to `after`."""
         for name in after:
             self._offering_nodes[name] += 1
             if name not in self.index_of:

@@ -1,4 +1,4 @@
-"""Pods as columns by slot, and the counts by node that rules read: matches of selectors, affinity terms, host ports.
+"""Stores pods in columns by slot; counts, by node, selector matches, affinity terms and host ports.
 
-In: pods that are placed and removed. Out: counts that each such pod updates. Start at `columns`.
+In: pods that are placed and removed. Out: counts, updated whenever a pod is placed or removed. Start at `columns`.
 """

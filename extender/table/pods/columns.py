@@ -1,4 +1,7 @@
-"""The placed pods as columns, one slot for each; and the host ports in use (upstream HostPortInfo.CheckConflict)."""
+"""Stores the placed pods in columns, one slot for each pod; and the host ports in use.
+
+Source of the host ports: upstream HostPortInfo.CheckConflict.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from extender.table.nodes.columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import HostPort, PodInfo
 
 _FIRST_CAPACITY = 64
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  compared with, never bound
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  only compared with; no socket is bound to it
 
 
 class PodColumns:
-    """Columns over pod slots; free slots have `row` -1.
+    """The columns of all placed pods; a free slot has `row` -1.
 
     Attributes:
-        row: intp[slot]: the node's row.
-        priority: int64[slot].
-        started: float64[slot]: seconds since the epoch; infinity before the start.
-        group: intp[slot]: the group's slot in `Matches`.
-        terms: intp[slot]: the slot of its affinity terms in `Terms`, 0 if it has none.
-        terminating: bool[slot].
+        row: intp[slot]: the row of the pod's node.
+        priority: int64[slot]: the pod's priority.
+        started: float64[slot]: the pod's start in seconds since the epoch; infinity before the start.
+        group: intp[slot]: the slot that the pod's group (its namespace and labels) has in `Matches`.
+        terms: intp[slot]: the slot that the pod's affinity terms have in `Terms`; 0 if the pod has no terms.
+        terminating: bool[slot]: the pod is being deleted.
         requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
-        infos: PodInfo by slot, None if the slot is free.
+        infos: the PodInfo of each slot, None if the slot is free.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -62,7 +65,7 @@ class PodColumns:
         return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
 
     def add(self, info: PodInfo, row: int, group: int, terms: int) -> int:
-        """Puts the pod into a slot; its UID must be new."""
+        """Puts the pod into a free slot and returns the slot; the pod's UID must be new."""
         assert info.uid not in self.slot_of
         slot = self._free.pop() if self._free else self._append()
         self.slot_of[info.uid] = slot
@@ -80,9 +83,9 @@ class PodColumns:
             self._partly_counted.add(slot)
 
     def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Computes again the requests that include resources which nodes have begun, or ceased, to offer.
+        """Recomputes the requests of pods for resources that nodes have begun, or ceased, to offer.
 
-        Yields the row and the change, int64[resource], for each such pod.
+        Yields, for each such pod, its node's row and the change of its request, int64[resource].
         """
         missing = len(self._nodes.requested) - len(self.requested)
         self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
@@ -98,13 +101,13 @@ class PodColumns:
             yield int(self.row[slot]), self.requested[:, slot] - before
 
     def describe(self, slot: int, info: PodInfo) -> None:
-        """Replaces the pod in the slot by another version that counts the same."""
+        """Replaces the pod in the slot by another version that takes the same resources."""
         self.infos[slot] = info
         self.priority[slot] = info.priority
         self.started[slot] = info.started_seconds
 
     def remove(self, uid: str) -> tuple[PodInfo, int]:
-        """Frees the pod's slot; returns the pod and its row."""
+        """Frees the pod's slot; returns the pod and the row of its node."""
         slot = self.slot_of.pop(uid)
         info, row = self.info(slot), int(self.row[slot])
         self.infos[slot] = None
@@ -114,7 +117,7 @@ class PodColumns:
         return info, row
 
     def on(self, row: int) -> Rows:
-        """Returns the slots of the pods on one node."""
+        """Returns the slots of the pods on the node with this row."""
         return np.flatnonzero(self.row == row)
 
     def _append(self) -> int:
@@ -136,19 +139,19 @@ class PodColumns:
 
 
 class PortColumns:
-    """The addresses in use for each (protocol, port), with the number of pods by row."""
+    """The host ports in use: for each protocol, port and address, the number of pods on each node."""
 
     def __init__(self) -> None:
         self._in_use: defaultdict[tuple[str, int], dict[str, dict[int, int]]] = defaultdict(dict)
 
     def add(self, ports: Iterable[HostPort], row: int) -> None:
-        """Adds a pod with these ports on `row`."""
+        """Counts a pod with these ports on the node with this row."""
         for protocol, port, ip in ports:
             rows = self._in_use[protocol, port].setdefault(ip, {})
             rows[row] = rows.get(row, 0) + 1
 
     def remove(self, ports: Iterable[HostPort], row: int) -> None:
-        """Removes a pod with these ports from `row`."""
+        """Removes a pod with these ports from the counts of the node with this row."""
         for protocol, port, ip in ports:
             addresses = self._in_use[protocol, port]
             addresses[ip][row] -= 1
@@ -160,7 +163,7 @@ class PortColumns:
                 del self._in_use[protocol, port]
 
     def in_use(self) -> dict[HostPort, dict[int, int]]:
-        """Returns every port in use, with the number of pods that use it by row."""
+        """Returns every port in use, with the number of pods on each row that use it."""
         return {
             HostPort(protocol, port, ip): rows
             for (protocol, port), addresses in self._in_use.items()
@@ -168,7 +171,7 @@ class PortColumns:
         }
 
     def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
-        """Returns the number of conflicts with `ports` by row. 0.0.0.0 conflicts with every address."""
+        """Returns the number of conflicts with `ports` on each row; 0.0.0.0 conflicts with every address."""
         taken: dict[int, int] = {}
         for port in ports:
             for rows in self._clashing(port):
@@ -193,7 +196,7 @@ class PortColumns:
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
-    """Returns the number of conflicting pairs of a wanted and a taken port, as `PortColumns.conflicting` does."""
+    """Returns how many pairs of a wanted and a taken port conflict, as `PortColumns.conflicting` does."""
     return sum(
         (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
         for has in taken

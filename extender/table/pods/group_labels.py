@@ -1,10 +1,11 @@
-"""The labels of groups by slot, so that a selector with any operators is evaluated over all groups at once.
+"""Evaluates selectors over all groups at once. A group is the namespace and labels that some pods share.
 
-Slots are filed under the namespace, the keys and the (key, value) pairs of their groups, so a requirement costs as much
-as the groups that it finds. A selector like `key Exists` or `NotIn` over 20,000 groups is one NumPy operation.
+Groups are numbered by slots, which are filed under the namespace, the keys and the (key, value) pairs of their groups.
+So a requirement costs only as much as the groups that it finds, and a selector like `key Exists` or `NotIn` over 20,000
+groups is one NumPy operation.
 
-A group with very many labels is not filed, because that would take 100 times as long as the pod itself. Each selector
-is matched with such groups one by one.
+A group with very many labels is not filed under them, because that would take 100 times as long as adding its pod.
+Selectors are evaluated for such groups one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class GroupLabels:
     """The groups that have pods, by slot.
 
     Attributes:
-        capacity: the width of the masks that `matching` returns.
+        capacity: the length of the arrays that `matching` returns.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class GroupLabels:
         return [*(self._groups[slot] for slot in having), *self._unfiled.values()]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
-        """Returns which slots match and are in one of the namespaces (None: any): bool[capacity]."""
+        """Returns which slots have a group that matches and is in `namespaces` (None: in any): bool[capacity]."""
         if selector.nothing:
             return np.zeros(self.capacity, np.bool_)
         mask = self._taken.copy()

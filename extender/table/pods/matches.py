@@ -1,7 +1,7 @@
-"""The number of pods on each node that match a selector, kept up to date.
+"""Counts the pods on each node that match a selector, and keeps the counts up to date.
 
-The first query for a selector counts the placed pods. Later each pod that comes or goes changes the counts, so that the
-same query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
+The first query for a selector counts the placed pods. Later, each pod that is placed or removed changes the counts, so
+the same query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from extender.table.pods.group_labels import GroupLabels
 _MAX_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
 MOST_KEY_BYTES = 4 * 1024 * 1024
-"""The memory for the queries whose counts a table keeps: a pod may have labels and terms of 3 MiB."""
+"""A limit for the total size of the queries whose counts are stored, because one pod may have labels of 3 MiB."""
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
-"""The counts for a larger query are not kept, because they would replace many others."""
-_TEXT_BYTES = 50  # of a string object, without its characters
+"""The counts for a query larger than this are not stored, because they would replace many others."""
+_TEXT_BYTES = 50  # the size of a string object, without its characters
 _FEW_AMOUNTS = 16  # fewer are added faster one by one than with NumPy
 _FEW = 64
-"""Up to this number, groups are matched one by one; more are matched all at once."""
+"""Up to this number of groups are matched one by one; more than that are matched all at once."""
 
 
 def most_kept(capacity: int) -> int:
-    """Returns how many counts over so many rows may be kept: for 50,000 nodes one takes half a MiB."""
+    """Returns how many counts of `capacity` rows each may be stored; one of 50,000 rows takes half a MiB."""
     return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
 def key_bytes(texts: Iterable[str]) -> int:
-    """Returns approximately how much memory these texts take."""
+    """Returns the approximate size of these texts in memory, in bytes."""
     return sum(_TEXT_BYTES + len(text) for text in texts)
 
 
 class NodeCounts:
-    """`by_node`: int64[row]; `total`: their sum."""
+    """A count for each node (`by_node`: int64[row]) and the sum of these counts (`total`)."""
 
     __slots__ = ("by_node", "total")
 
@@ -57,7 +57,7 @@ class NodeCounts:
         self.total += amount
 
     def add_all(self, amounts: Mapping[int, int], factor: int = 1) -> None:
-        """Adds `factor` times the amounts, which are by row."""
+        """Adds to each node `factor` times its amount. `amounts`: by row."""
         if len(amounts) < _FEW_AMOUNTS:
             for row, amount in amounts.items():
                 self.add(row, factor * amount)
@@ -72,7 +72,11 @@ class NodeCounts:
 
 
 class PodCountQuery(NamedTuple):
-    """The pods to count. `namespaces` None means all namespaces."""
+    """Describes which pods to count: those in `namespaces` (None: in any) that match `selector`.
+
+    Attributes:
+        terminating: True if pods that are being deleted count too.
+    """
 
     namespaces: frozenset[str] | None
     selector: Selector
@@ -80,7 +84,7 @@ class PodCountQuery(NamedTuple):
 
     @property
     def key_bytes(self) -> int:
-        """Approximately how much memory it takes."""
+        """The approximate size of this query in memory, in bytes."""
         conditions = self.selector.requirements
         return key_bytes(
             chain(self.namespaces or (), *((condition.key, *condition.values) for condition in conditions))
@@ -93,11 +97,11 @@ class PodCountQuery(NamedTuple):
 
 
 class MatchCount(NodeCounts):
-    """The counts for one query.
+    """The number of pods on each node that match one query.
 
     Attributes:
-        groups: the groups that are counted, if they are few.
-        index: the row in the matrix of matches if they are many, else -1.
+        groups: the groups that match the query, if they are few; else empty.
+        index: if many groups match, the row of `Matches._wide` that marks them; else -1.
     """
 
     __slots__ = ("groups", "index", "query")
@@ -111,12 +115,13 @@ class MatchCount(NodeCounts):
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group that has pods.
+    """A group (a namespace and labels) that has pods.
 
     Attributes:
-        slot: its slot.
-        standing, terminating: the number of pods by row.
-        answers: the counts with few groups that include this one.
+        slot: the number of the group.
+        standing: the number of its pods on each row that are not being deleted.
+        terminating: the number of its pods on each row that are being deleted.
+        answers: the stored counts that list this group in their `groups`.
     """
 
     slot: int
@@ -126,7 +131,10 @@ class GroupEntry:
 
 
 class _Places(NamedTuple):
-    """Every place with pods of a group, as columns: [place] each."""
+    """Parallel columns with one entry for each combination of a group and a row with pods of it.
+
+    Pods that are being deleted have separate entries.
+    """
 
     slot: Rows
     row: Rows
@@ -135,10 +143,10 @@ class _Places(NamedTuple):
 
 
 class Matches:
-    """All groups that have pods, and the counts that are kept.
+    """All groups that have pods, and the stored counts of recent queries.
 
-    A count with few groups is listed in each of them. One with many groups is a row of `_wide`, bool[count, slot]: a
-    query like `key Exists` costs one NumPy operation over 20,000 groups instead of a step for each.
+    If few groups match a query, each of these groups lists the count. If many match, they are marked in a row of
+    `_wide`, bool[count, slot], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -155,20 +163,20 @@ class Matches:
         self._key_bytes = 0  # of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """Adds a pod of `group` on `row`; returns the group's slot, which is its own while it has pods."""
+        """Counts a pod of `group` on `row`; returns the group's slot, its number while it has pods."""
         entry = self._entries.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot
 
     def remove(self, group: Group, row: int, terminating: bool) -> None:
-        """Removes a pod of `group` from `row`."""
+        """Removes a pod of `group` on `row` from all counts."""
         entry = self._entries[group]
         self._count(entry, row, terminating, -1)
         if not entry.standing and not entry.terminating:
             self._dismiss(group)
 
     def count(self, query: PodCountQuery) -> MatchCount:
-        """Returns the counts for the query, computed now if they are not kept."""
+        """Returns the counts for the query: stored ones if there are any, else newly computed ones."""
         answer = self._answers.get(query)
         if answer is None:
             return self._count_once(query) if query.key_bytes > LARGEST_KEY_BYTES else self._keep(query)
@@ -176,7 +184,7 @@ class Matches:
         return answer
 
     def queries(self) -> tuple[PodCountQuery, ...]:
-        """Returns the queries whose counts are kept."""
+        """Returns the queries whose counts are stored."""
         return tuple(self._answers)
 
     def groups(self) -> Mapping[Group, GroupEntry]:
@@ -184,7 +192,7 @@ class Matches:
         return self._entries
 
     def matching_groups(self, query: PodCountQuery) -> BoolColumn:
-        """Returns which group slots match the query: bool[slot]; ignore slots without a group."""
+        """Returns which groups match the query: bool[slot]; the value of a slot without a group means nothing."""
         answer = self.count(query)
         if answer.index >= 0:
             wide: BoolColumn = self._wide[answer.index]
@@ -201,7 +209,7 @@ class Matches:
                 answer.grow(capacity)
 
     def _count_once(self, query: PodCountQuery) -> MatchCount:
-        """Returns the counts for a query that is too large to be kept."""
+        """Returns the counts for a query that is too large for its counts to be stored."""
         answer = MatchCount(query, self._capacity)
         for slot in np.flatnonzero(self._labels.matching(query.namespaces, query.selector)).tolist():
             self._include(answer, self._labels.group(slot))
@@ -224,7 +232,7 @@ class Matches:
         return answer
 
     def _evaluate(self, answer: MatchCount) -> None:
-        """Finds the matching groups among many, and counts their pods."""
+        """Finds the groups that match the query among all groups, and adds their pods to the count."""
         mask = self._labels.matching(answer.query.namespaces, answer.query.selector)
         slots = np.flatnonzero(mask)
         if len(slots) <= _FEW:

@@ -1,4 +1,4 @@
-"""The nominated pods as columns: a wave of preemptors may have thousands of them."""
+"""Stores the nominated pods in columns, because preemption may nominate thousands of pods at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from extender.table.pods.columns import PodColumns
 
 @dataclass(frozen=True, slots=True)
 class AwaitedPods:
-    """Nominated pods that another pod must leave room for.
+    """Nominated pods whose resources another pod must leave free.
 
     Attributes:
-        infos: list of n pods.
-        rows: intp[n]: the rows of the nodes that they are nominated to.
-        requested: int64[resource, n]: what they will take there, by the indices of `NodeColumns.resources`.
+        infos: the n nominated pods.
+        rows: intp[n]: the rows of the nodes that these pods are nominated to.
+        requested: int64[resource, n]: the resources that each pod will take, by the indices of `NodeColumns.resources`.
     """
 
     infos: list[PodInfo]
@@ -42,17 +42,20 @@ class AwaitedPods:
         return by_row
 
     def only(self, chosen: BoolColumn) -> AwaitedPods:
-        """Returns the chosen ones, bool[n]."""
+        """Returns those of the pods for which `chosen`, bool[n], is True."""
         infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
         return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
 
     def add_to(self, requested: IntColumn) -> None:
-        """Adds what they will take to int64[resource, row]."""
+        """Adds the resources that these pods will take to `requested`, int64[resource, row]."""
         for amounts, more in zip(requested, self.requested, strict=False):
             np.add.at(amounts, self.rows, more)
 
     def taken(self, resource: int, capacity: int) -> IntColumn:
-        """Returns what they will take of a resource (index of `NodeColumns.resources`): int64[capacity], by row."""
+        """Returns how much of a resource these pods will take on each row: int64[capacity].
+
+        `resource`: an index from `NodeColumns.resources`.
+        """
         taken = np.zeros(capacity, np.int64)
         if resource < len(self.requested):
             np.add.at(taken, self.rows, self.requested[resource])
@@ -63,7 +66,7 @@ NOBODY = AwaitedPods([], np.zeros(0, np.intp), np.zeros((len(BUILT_IN), 0), np.i
 
 
 class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
-    """The nominated pods by the name of the node and their UIDs. Source: upstream nominator."""
+    """The nominated pods: for each node name, the pods by UID. Source: upstream nominator."""
 
     def __init__(self, nodes: NodeColumns, journal: Journal) -> None:
         self._nodes = nodes
@@ -107,12 +110,16 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns.remove(uid)
 
     def recount(self) -> None:
-        """Computes the requests again that include resources which nodes have begun, or ceased, to offer."""
+        """Recomputes the pods' requests for resources that nodes have begun, or ceased, to offer."""
         for _ in self._columns.recount():
             pass
 
     def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
-        """Returns the pods with at least the priority of `pod` whose schedulerName `awaits` accepts."""
+        """Returns the nominated pods whose resources `pod` must leave free.
+
+        These are other pods with at least the priority of `pod`, a node in the table, and a schedulerName that `awaits`
+        accepts.
+        """
         if not self._by_node:
             return NOBODY
         if self._rows_changed.advance():

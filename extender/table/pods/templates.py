@@ -1,4 +1,4 @@
-"""Pods made from one template share what was computed for the first of them."""
+"""Lets pods of one template share the values that were computed for the first of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extender.table.podinfo import Group, PodInfo
 
 _MAX_GROUPS, _MIN_GROUPS = 4096, 256
 _MAX_OF_A_GROUP = 10
-# In a pod without volumes and claims, none of these depends on its name or UID.
+# In a pod without volumes and claims, none of these attributes of a PodInfo depends on the pod's name or UID.
 _SHARED = (
     "requests",
     "requests_with_defaults",
@@ -28,19 +28,22 @@ _SHARED = (
 
 
 class Templates:
-    """The last few different pods of each group, while anything else refers to them; safe for several threads.
+    """Remembers the last few different pods of each group, so that similar pods can share computed values.
 
-    A group has several different pods before and after the kubelet has reported their containers, while a template is
-    replaced, and if templates of several owners have the same labels.
+    A group is a namespace and labels. Its pods may differ: before and after the kubelet reports their containers, while
+    a template is replaced, and if several owners use the same labels. References are weak: a pod is forgotten when
+    nothing else refers to it. Several threads may use one instance.
     """
 
     def __init__(self) -> None:
-        # By the hash of the group: the group itself, with up to 100,000 labels, would outlive its pods here.
+        # Keyed by the group's hash, because the group, with up to 100,000 labels, would stay in memory after its pods.
         self._last: dict[int, list[ref[PodInfo]]] = {}
         self._max_groups = _MIN_GROUPS
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
-        """Returns the pod with everything that a table reads of it. `before` is the version known so far.
+        """Returns the pod with every value that a table reads, copied from a similar pod if there is one.
+
+        `before`: the previous version of the pod, if it is known.
 
         Raises:
             MalformedQuantity: a request is not a quantity.
@@ -53,7 +56,7 @@ class Templates:
         if alike is None:
             info.precompute()
         if last:
-            info.group = last[0].group  # equal, and so shared
+            info.group = last[0].group  # use one object for equal groups, to save memory
         others = [other for other in last if other is not alike]
         self._keep(hash(info.group), [info, *others[: _MAX_OF_A_GROUP - 1]])
         return info
@@ -71,7 +74,10 @@ class Templates:
 
 
 def twin(info: PodInfo, pod: Pod) -> PodInfo:
-    """Returns a pod with what was computed for `info`; the two may differ only in name, UID and node."""
+    """Returns a PodInfo for `pod` with the values computed for `info`.
+
+    The two pods may differ only in name, UID and node.
+    """
     if info.volumes:
         return PodInfo(pod)
     alike = PodInfo.__new__(PodInfo)
@@ -81,21 +87,21 @@ def twin(info: PodInfo, pod: Pod) -> PodInfo:
 
 
 def _share(one: PodInfo, other: PodInfo) -> bool:
-    """Copies what was computed for the first pod to the second; returns False if it may differ."""
+    """Copies the computed values of `one` to `other`; returns False, without copying, if they may differ."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):
         return False
-    for name in _SHARED:  # one by one, so that all instances share one table of attribute names
+    for name in _SHARED:  # one by one, so that Python shares the attribute names between instances
         setattr(other, name, getattr(one, name))
     return True
 
 
 def _first_alike(infos: list[PodInfo], info: PodInfo) -> PodInfo | None:
-    """Returns the first of the pods from which the computed parts could be copied."""
+    """Copies the computed values of the first similar pod to `info`; returns that pod, None if there is none."""
     return next((other for other in infos if _share(other, info)), None)
 
 
 def _alike(one: Pod, other: Pod) -> bool:
-    """Returns True if everything is equal that the shared parts are computed from, for pods without volumes."""
+    """Returns True if all values in `_SHARED` are equal for these two pods, which must have no volumes."""
     return (
         one.spec.containers == other.spec.containers
         and one.spec.init_containers == other.spec.init_containers
@@ -117,7 +123,7 @@ def _alike(one: Pod, other: Pod) -> bool:
 
 
 def of_one_template(one: Pod, other: Pod) -> bool:
-    """Returns True if every rule treats the pods alike, for pods of one group without volumes."""
+    """Returns True if every rule treats the two pods alike; both must have no volumes, and equal labels."""
     return (
         one.spec.tolerations == other.spec.tolerations
         and one.spec.node_name == other.spec.node_name

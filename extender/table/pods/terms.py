@@ -1,11 +1,12 @@
-"""Inter-pod (anti-)affinity terms of placed pods, and their effects on a pod that is to be placed.
+"""Computes how the inter-pod affinity and anti-affinity terms of placed pods affect an incoming pod.
 
-Terms are stored once for all pods with equal ones. The effects on one kind of incoming pod are kept up to date as in
-`matches`: the first time all terms are compared with it, and later each pod that comes or goes changes the sums.
+An incoming pod is a pod that needs a node. Equal lists of terms are stored once. The first time, the terms of all
+placed pods are compared with the incoming pod, and their amounts are added up by node. These sums are stored for later
+pods with the same namespace and labels; each pod that is placed or removed changes them, as in `matches`.
 
 A pod may have 25,000 terms. So a term whose topology key no node has is ignored, because it has no effect; the terms of
-one pod with the same effect are added up; and if a pod with many terms comes, the kept sums are dropped and computed
-again when they are needed.
+one pod with the same effect are added up; and if a pod with many terms is placed, the stored sums are dropped and
+computed again when they are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeC
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
 _MAX_PAIRS_TO_MATCH = 10_000
-"""If more pairs of a term and an incoming pod would have to be compared, the kept effects are dropped instead."""
+"""If a new list of terms would need more comparisons with incoming pods, the stored sums are dropped instead."""
 
 
 class TermKind(Enum):
@@ -39,14 +40,18 @@ class TermKind(Enum):
 
 
 class Effect(NamedTuple):
-    """The effect of matching terms: they count, or weigh, for all nodes of a topology domain."""
+    """The effect of a term that matches: it adds a count or a weight to all nodes of one topology domain."""
 
     kind: TermKind
     topology_key: str
 
 
 class HeldTerm(NamedTuple):
-    """A term of a placed pod. `amount`: 1 if it is required, else its weight, negative in anti-affinity."""
+    """A term of a placed pod.
+
+    Attributes:
+        amount: 1 if the term is required, else its weight, which is negative for anti-affinity.
+    """
 
     effect: Effect
     amount: int
@@ -54,14 +59,14 @@ class HeldTerm(NamedTuple):
 
 
 class IncomingPod(NamedTuple):
-    """Everything that the terms of other pods can read of a pod."""
+    """The properties of an incoming pod that the terms of placed pods are compared with."""
 
     group: Group
     namespace_labels: frozenset[tuple[str, str]]
 
     @property
     def key_bytes(self) -> int:
-        """Approximately how much memory it takes."""
+        """The approximate size of these properties in memory, in bytes."""
         return key_bytes((self.group.namespace, *chain.from_iterable(self.group.labels)))
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
@@ -69,14 +74,18 @@ class IncomingPod(NamedTuple):
         return self.is_in(term.namespaces, term.namespace_selector) and term.selector.matches(self.group.mapping)
 
     def is_in(self, namespaces: frozenset[str], selector: Selector) -> bool:
-        """Returns True if the pod's namespace is one of these, or if the selector matches it."""
+        """Returns True if the pod's namespace is in `namespaces`, or if its labels match `selector`."""
         if self.group.namespace in namespaces:
             return True
         return not selector.nothing and selector.matches(dict(self.namespace_labels))
 
 
 class TermCount(NodeCounts):
-    """The sum of the amounts on each node. `amounts`: those of one pod, by the slot of its terms."""
+    """The sum, on each node, of the amounts of matching terms with one effect.
+
+    Attributes:
+        amounts: the amount that each pod adds, by the slot of the pod's list of terms.
+    """
 
     __slots__ = ("amounts",)
 
@@ -85,7 +94,7 @@ class TermCount(NodeCounts):
         self.amounts: Counter[int] = Counter()
 
     def amount_by_slot(self, slots: int) -> IntColumn:
-        """Returns the amount that one pod adds: int64[slot of its terms]."""
+        """Returns the amount that each pod adds, by the slot of its list of terms: int64[slots]."""
         by_slot = np.zeros(slots, np.int64)
         by_slot[list(self.amounts)] = list(self.amounts.values())
         return by_slot
@@ -93,7 +102,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The sums for one kind of incoming pod, by effect."""
+    """The sums of the terms that match one kind of incoming pod, by effect."""
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -101,15 +110,15 @@ class TermEffects:
 
 @dataclass(slots=True, eq=False)
 class Holders:
-    """The pods with equal terms.
+    """The placed pods that have the same list of terms.
 
     Attributes:
-        slot: that of the terms.
-        terms: the terms of one pod.
-        filed: how often it has each of them, without those whose topology key no node has.
-        rows: the number of pods by row.
-        sums: the amount that each pod adds to each kept sum.
-        excluding: the sum of the amounts of its excluding terms.
+        slot: the number of this list of terms.
+        terms: the list of terms.
+        filed: how often each term is in the list, without terms whose topology key no node has.
+        rows: the number of such pods on each row.
+        sums: the amount that one such pod adds to each stored sum.
+        excluding: the sum of the amounts of its excluding terms (see `_is_excluding`), by effect and namespaces.
     """
 
     slot: int
@@ -121,11 +130,11 @@ class Holders:
 
 
 class Terms:
-    """All distinct lists of terms that placed pods have, and the effects that are kept.
+    """All distinct lists of terms that placed pods have, and the stored effects on recent incoming pods.
 
     Attributes:
-        slots: the number of slots that were ever in use.
-        changes: how often a pod with terms has come or gone.
+        slots: the number of slots, in use or free.
+        changes: how often a pod with terms was placed or removed.
     """
 
     def __init__(self, capacity: int, labels: LabelColumns) -> None:
@@ -139,7 +148,7 @@ class Terms:
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
-        self._counts = 0  # of all answers
+        self._counts = 0  # the number of sums in all answers
         self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._excluding_by_key: Filing[str, tuple[int, HeldTerm]] = Filing()
@@ -147,7 +156,7 @@ class Terms:
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
-        """Adds the pod on `row`; returns the slot of its terms, NO_TERMS if it has none."""
+        """Adds the terms of a pod on `row`; returns the slot of its list of terms, or NO_TERMS."""
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
@@ -156,7 +165,7 @@ class Terms:
         return holders.slot
 
     def remove(self, slot: int, row: int) -> None:
-        """Removes a pod whose terms have this slot from `row`."""
+        """Removes the terms of a pod on `row`. `slot`: the slot of its list of terms."""
         if slot == NO_TERMS:
             return
         holders = self._by_slot[slot]
@@ -165,7 +174,10 @@ class Terms:
             self._dismiss(holders)
 
     def follow_labels(self) -> None:
-        """Takes in the terms whose topology key a node has now, and drops those whose key no node has."""
+        """Updates which terms count, after a label key got its first node or lost its last one.
+
+        A term counts only if a node has its topology key. Drops all stored effects if any key has changed.
+        """
         if self._key_changes == self._labels.key_changes:
             return
         self._key_changes = self._labels.key_changes
@@ -181,7 +193,7 @@ class Terms:
         """Returns the effects that the terms of all placed pods have on the incoming pod.
 
         Raises:
-            DeadlineExceeded: there are too many terms; nothing was kept.
+            DeadlineExceeded: comparing the terms took too long; nothing was stored.
         """
         answer = self._answers.get(incoming)
         if answer is None:
@@ -193,11 +205,11 @@ class Terms:
         return answer
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
-        """Returns the incoming pods whose effects are kept."""
+        """Returns the incoming pods for which the effects of placed pods' terms are stored."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns every list of terms that pods have."""
+        """Returns the pods that have each list of terms, by list of terms."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -209,7 +221,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns the amount that one pod adds, by the slot of its terms and the effect."""
+        """Returns the amount that a placed pod adds, by the slot of its list of terms and the effect."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
@@ -318,7 +330,7 @@ class Terms:
         self._with_excluding.pop(holders.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
-        """Counts the terms whose topology key any node has; a term that is written twice counts twice."""
+        """Returns the terms whose topology key any node has, and how often each is in the list."""
         return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:
@@ -344,9 +356,10 @@ class Terms:
 
 
 def _is_excluding(selector: Selector) -> bool:
-    """Returns True if the selector matches a pod unless certain labels of the pod exclude it.
+    """Returns True if the selector has only NotIn and DoesNotExist requirements.
 
-    Most pods match such a selector, so its terms are added up, and only those that a label excludes are looked at.
+    Most pods match such a selector. So all terms with such selectors are added up in advance, and only the terms that
+    one of the incoming pod's labels may exclude are examined.
     """
     return bool(selector.requirements) and all(
         requirement.operator in ("NotIn", "DoesNotExist") for requirement in selector.requirements
@@ -354,7 +367,7 @@ def _is_excluding(selector: Selector) -> bool:
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """Returns all terms of the pod as they count for other pods."""
+    """Returns all affinity and anti-affinity terms of the pod, with their effects on other pods."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

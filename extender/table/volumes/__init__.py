@@ -1,5 +1,5 @@
-"""The volumes of the table: who uses which claim and disk, what is attached where, which volumes are unbound.
+"""Stores which pods use which volumes, which volumes are attached to which nodes, and unbound volumes.
 
 In: every change of pods, nodes, claims, volumes, CSINodes and VolumeAttachments. Out: columns by row and sets of slots
-for the volume rules. Start reading at `storage.Storage`, which owns the others.
+for the volume rules. Start reading at `storage.Storage`, which owns the other classes.
 """

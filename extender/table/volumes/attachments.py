@@ -1,8 +1,8 @@
-"""The CSI volumes attached to each node. Source: upstream nodevolumelimits CSILimits.
+"""Counts the CSI volumes attached to each node. Source: upstream nodevolumelimits CSILimits.
 
 A volume counts once on a node, no matter how many pods there use it, so the unit is the pair of a volume and a node. A
-claim may resolve to another volume when the claim, its volume or its class changes. The journal records that, and the
-next reader resolves the claim again.
+claim may resolve to another volume when the claim, its volume or its class changes. The journal records such changes,
+and the claim is resolved again when the counts are next read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN = ResolvedVolume(None)
 
 
 class Attachments:
-    """The volumes that pods and VolumeAttachments put on nodes."""
+    """The CSI volumes on each node, because a pod there uses them or a VolumeAttachment exists."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes = nodes
@@ -54,19 +54,19 @@ class Attachments:
         self._objects = objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = VolumePairs()
-        self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()  # use in _pairs by slot
+        self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()  # use in _pairs, by pod slot
         self._pair_of: dict[Attached, int] = {}
         self._resolved: ShrinkingDict[Source, ResolvedVolume] = ShrinkingDict()
         self._readers: ShrinkingDict[ObjectKey, set[Source]] = ShrinkingDict()
         self._faulty: dict[Attachable, Fault] = {}
         self._node_of: dict[Attached, str] = {}
         self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
-        self._unresolved: dict[Attachable, None] = {}  # sources of pods that have come since the last reader
+        self._unresolved: dict[Attachable, None] = {}  # volumes of pods added since the counts were last read
 
     # ---- changes
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """Adds the pod in `slot`."""
+        """Adds the volumes of the pod in `slot`."""
         for source in info.attachables:
             self._users.setdefault(source, {})[slot] = None
             if source in self._resolved:
@@ -76,7 +76,7 @@ class Attachments:
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for source in info.attachables:
-            if source not in self._users:  # the pod names it twice
+            if source not in self._users:  # the pod names the volume twice
                 continue
             use = self._users[source].pop(slot, None)
             if use is not None:
@@ -89,22 +89,28 @@ class Attachments:
     # ---- reading
 
     def counted(self, driver: str, gone: BoolColumn | None = None) -> IntColumn:
-        """Returns the number of volumes of a driver on each node: int64[row]. `gone`: bool[slot], pods to leave out."""
+        """Returns the number of volumes of a driver on each node: int64[row].
+
+        `gone`: bool[slot]: pods to ignore.
+        """
         self._refresh()
         return self._pairs.counted(driver, self._nodes.capacity, gone)
 
     def drivers(self) -> tuple[str, ...]:
-        """Returns the drivers of all volumes that were ever used."""
+        """Returns the drivers of all volumes that have ever been on a node."""
         self._refresh()
         return self._pairs.drivers()
 
     def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
-        """Returns the nodes where a pod uses the volume: bool[row]. `gone`: see `counted`."""
+        """Returns the nodes where a pod uses the volume: bool[row]. `gone`: bool[slot]: pods to ignore."""
         self._refresh()
         return self._pairs.used(volume, self._nodes.capacity, gone)
 
     def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
-        """Returns the faults of pods' volumes, with the rows of those pods. `gone`: see `counted`."""
+        """Returns the faults of volumes, each with the rows of the pods that use the volume.
+
+        `gone`: bool[slot]: pods to ignore.
+        """
         self._refresh()
         return {
             fault: self._pods.row[[slot for slot in self._users[source] if gone is None or not gone[slot]]]
@@ -123,7 +129,10 @@ class Attachments:
                 self._reuse(source)
 
     def _changed(self) -> dict[Source, None]:
-        """Returns the sources that may resolve differently now; VolumeAttachments also if their node came or went."""
+        """Returns the claims, inline volumes and VolumeAttachments that must be resolved again.
+
+        Their objects have changed, or the node of a VolumeAttachment was added, removed or relabelled.
+        """
         changes = [(topic, cursor.read()) for topic, cursor in self._changes.items()]
         changed: dict[Source, None] = {}
         for topic, keys in changes:

@@ -1,4 +1,4 @@
-"""CSINodes as columns; and the CSI volumes behind claims, inline volumes and VolumeAttachments.
+"""Stores CSINodes in columns; finds the CSI volumes of claims, inline volumes and VolumeAttachments.
 
 Source: upstream CSILimits.getCSIDriverInfo.
 """
@@ -35,18 +35,18 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class MissingClaim(NamedTuple):
-    """The claim with this key does not exist."""
+    """The result for a pod's claim that does not exist."""
 
     use: ClaimUse
 
 
 class ResolvedVolume(NamedTuple):
-    """The volume of a claim, an inline volume or an attachment.
+    """The CSI volume of a claim, an inline volume or a VolumeAttachment.
 
     Attributes:
-        volume: the volume, or the reason why it is not known; None if no driver attaches it.
-        migrated: it is an in-tree volume, which a driver attaches only on a node that has a CSINode.
-        read: kind and key of the objects that it depends on, whether or not they exist.
+        volume: the volume, or the reason why it is unknown; None if no CSI driver attaches it.
+        migrated: True for an in-tree volume, which a CSI driver attaches only on a node that has a CSINode.
+        read: kind and key of the objects that the result depends on, whether or not they exist.
     """
 
     volume: CSIVolume | Fault | MissingClaim | None
@@ -55,7 +55,7 @@ class ResolvedVolume(NamedTuple):
 
 
 def csi_volume_of(source: Attachable, objects: Objects) -> ResolvedVolume:
-    """Returns the volume of a claim or an inline volume."""
+    """Returns the CSI volume of a claim or an inline volume."""
     if isinstance(source, InlineVolume):
         return ResolvedVolume(_countable(source.volume), migrated=True)
     read = (("PersistentVolumeClaim", source.key),)
@@ -70,7 +70,7 @@ def csi_volume_of(source: Attachable, objects: Objects) -> ResolvedVolume:
 
 
 def attached_volume(attachment: VolumeAttachment, objects: Objects) -> ResolvedVolume:
-    """Returns the volume that a VolumeAttachment attaches."""
+    """Returns the CSI volume that a VolumeAttachment attaches."""
     name = attachment.spec.source.persistent_volume_name
     if not attachment.spec.attacher or name is None:
         return ResolvedVolume(None)
@@ -87,7 +87,7 @@ def _of_claim(claim: PersistentVolumeClaim, objects: Objects, read: tuple[Object
         volume = objects.get(PersistentVolume, claim.spec.volume_name)
         if volume is not None:
             return _of_volume(volume, read)
-    # It is not bound yet, or its volume is gone: the class names the driver that will provision one.
+    # The claim is not bound yet, or its volume is gone: the class names the driver that will provision a volume.
     if not claim.class_name:
         return ResolvedVolume(None, read=read)
     read = (*read, ("StorageClass", claim.class_name))
@@ -111,7 +111,7 @@ def _countable(found: CSIVolume | Fault | None) -> CSIVolume | Fault | None:
 
 
 class CSINodes:
-    """Columns over node rows, updated when they are read."""
+    """The data of all CSINodes in columns by node row, updated when they are read."""
 
     def __init__(self, nodes: NodeColumns, objects: Objects, journal: Journal) -> None:
         self._nodes = nodes
@@ -130,12 +130,12 @@ class CSINodes:
         return self._known
 
     def limited(self) -> BoolColumn:
-        """Returns the nodes that have a limit for any driver: bool[row]."""
+        """Returns the nodes whose CSINode limits the volumes of any driver: bool[row]."""
         self._refresh()
         return self._limited
 
     def limit(self, driver: str) -> IntColumn:
-        """Returns how many volumes of the driver a node can have, or NO_LIMIT: int64[row]."""
+        """Returns how many volumes of the driver each node can have, NO_LIMIT if unlimited: int64[row]."""
         self._refresh()
         return self._limits.get(driver, np.full(len(self._known), NO_LIMIT))
 
@@ -145,7 +145,7 @@ class CSINodes:
         return self._drivers.get(driver, np.zeros(len(self._known), np.bool_))
 
     def migrated(self, plugin: str) -> BoolColumn:
-        """Returns the nodes where the CSI driver handles the in-tree plugin's volumes: bool[row]."""
+        """Returns the nodes where a CSI driver handles the volumes of the in-tree plugin: bool[row]."""
         self._refresh()
         return self._migrated.get(plugin, np.zeros(len(self._known), np.bool_))
 

@@ -1,4 +1,7 @@
-"""The table's columns and indices of volumes, and the class that passes every change to them."""
+"""Indexes unbound volumes and the users of volumes.
+
+`Storage` has these indices and those of attachments and CSINodes, and passes each change to all of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from extender.table.volumes.csi import CSINodes
 
 
 class VolumeTraits(NamedTuple):
-    """The properties that a claim must match besides size and node affinity; many volumes share them."""
+    """The properties of a volume, besides size and node affinity, that must suit a claim.
+
+    Many volumes have the same properties.
+    """
 
     access_modes: frozenset[str]
     volume_mode: str
@@ -31,7 +37,12 @@ class VolumeTraits(NamedTuple):
 
 
 class UnboundVolume(NamedTuple):
-    """A volume with its size and traits. `selector_key` is equal for equal node affinities."""
+    """A persistent volume that may not be bound yet.
+
+    Attributes:
+        nanos: its size in billionths of a byte.
+        selector_key: a value that is equal for volumes with equal node affinity.
+    """
 
     volume: PersistentVolume
     nanos: int
@@ -41,7 +52,7 @@ class UnboundVolume(NamedTuple):
 
 
 class UnboundVolumes:
-    """The volumes without a claimRef by storage class, and those with one by claim."""
+    """The persistent volumes, by storage class if they have no claimRef, else by the claim that it names."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -71,7 +82,7 @@ class UnboundVolumes:
         return self._reserved.get(claim_key, {}).values()
 
     def names(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Returns the names of all volumes, by ("free", class) and ("reserved", claim)."""
+        """Returns the names of all volumes, under the keys ("free", storage class) and ("reserved", claim)."""
         free = {("free", class_name): frozenset(volumes) for class_name, volumes in self._free.items() if volumes}
         return free | {("reserved", claim): frozenset(volumes) for claim, volumes in self._reserved.items() if volumes}
 
@@ -103,7 +114,7 @@ _NO_SLOTS: frozenset[int] = frozenset()
 
 
 class Storage:
-    """The volumes in use, attached and unbound."""
+    """All data of the table about volumes: their users, attachments, CSINodes and unbound volumes."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self.usage = VolumeUsage()
@@ -112,7 +123,7 @@ class Storage:
         self.unbound = UnboundVolumes(journal)
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """Adds the pod in `slot`."""
+        """Adds the volumes of the pod in `slot`."""
         if info.volumes:
             self.usage.add(info, slot)
             self.attachments.add(info, slot)
@@ -124,7 +135,7 @@ class Storage:
 
 
 class VolumeUsage:
-    """The slots of the pods that use each claim and inline disk.
+    """The slots of the pods that use each claim and each inline disk.
 
     Claims of ephemeral volumes are left out, because only one pod uses them.
     """
@@ -134,7 +145,7 @@ class VolumeUsage:
         self._disks: ShrinkingDict[Disk, dict[int, bool]] = ShrinkingDict()
 
     def add(self, info: PodInfo, slot: int) -> None:
-        """Adds the pod in `slot`."""
+        """Adds the volumes of the pod in `slot`."""
         for use in _shared(info):
             self._claims.setdefault(use.key, set()).add(slot)
         for disk, read_only in info.mounts:
@@ -152,11 +163,11 @@ class VolumeUsage:
                 del self._disks[disk]
 
     def claims(self) -> Mapping[str, set[int]]:
-        """Returns the slots of the users of every claim in use."""
+        """Returns the slots of the pods that use each claim, by the claim's key."""
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns for every inline disk in use the slots of its users; True for those that only read."""
+        """Returns, for each inline disk, the slots of its pods, with True for a pod that only reads it."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:

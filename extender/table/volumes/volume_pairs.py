@@ -1,4 +1,4 @@
-"""Pairs of a CSI volume and a node that has it, and the pod slots that use each pair, as columns."""
+"""Stores, in columns, which CSI volumes are on which nodes, and which pods there use them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FREE = -1
 
 
 class VolumePairs:
-    """One slot for each pair, and one slot for each use of a pair by a pod."""
+    """Numbers the pairs of a CSI volume and a node that has it, and the uses of each pair by a pod."""
 
     def __init__(self) -> None:
-        self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()  # pair by row
+        self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()  # the pair of each volume, by row
         self._volume: list[CSIVolume | None] = []
         self._row = np.zeros(_FIRST_CAPACITY, np.intp)
         self._driver = np.full(_FIRST_CAPACITY, _FREE, np.intp)
@@ -29,7 +29,7 @@ class VolumePairs:
         self._free_uses = list(range(_FIRST_CAPACITY))
 
     def add_use(self, volume: CSIVolume, row: int, slot: int) -> int:
-        """Adds a use of the volume by the pod in `slot` on `row`; returns the use."""
+        """Adds a use of the volume by the pod in `slot` on `row`; returns the number of the use."""
         pair = self._pair(volume, row)
         if not self._free_uses:
             self._grow_uses()
@@ -39,7 +39,7 @@ class VolumePairs:
         return use
 
     def drop_use(self, use: int) -> None:
-        """Removes a use."""
+        """Removes a use that `add_use` has returned."""
         pair = int(self._use_pair[use])
         self._use_pair[use] = _FREE
         self._free_uses.append(use)
@@ -47,28 +47,31 @@ class VolumePairs:
         self._release(pair)
 
     def attach(self, volume: CSIVolume, row: int) -> int:
-        """Adds a VolumeAttachment of the volume on `row`; returns the pair."""
+        """Adds a VolumeAttachment of the volume to the node with this row; returns the number of the pair."""
         pair = self._pair(volume, row)
         self._attachments[pair] += 1
         return pair
 
     def detach(self, pair: int) -> None:
-        """Removes a VolumeAttachment from the pair."""
+        """Removes a VolumeAttachment from the pair that `attach` has returned."""
         self._attachments[pair] -= 1
         self._release(pair)
 
     def drivers(self) -> tuple[str, ...]:
-        """Returns the drivers of all volumes that were ever used."""
+        """Returns the drivers of all volumes that have ever been on a node."""
         return tuple(self._drivers)
 
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
-        """Returns the number of volumes of the driver on each row: int64[capacity]."""
+        """Returns the number of the driver's volumes on each row: int64[capacity].
+
+        `gone`: bool[slot]: pods to ignore.
+        """
         there = (self._uses_without(gone) > 0) | (self._attachments > 0)
         there &= self._driver == self._drivers.get(driver, _FREE - 1)
         return np.bincount(self._row[there], minlength=capacity)
 
     def used(self, volume: CSIVolume, capacity: int, gone: BoolColumn | None) -> BoolColumn:
-        """Returns the rows where pods use the volume: bool[capacity]."""
+        """Returns the rows where a pod uses the volume: bool[capacity]. `gone`: bool[slot]: pods to ignore."""
         used = np.zeros(capacity, np.bool_)
         pairs = list(self._pair_of.get(volume, {}).values())
         used[self._row[pairs]] = self._uses_without(gone)[pairs] > 0
