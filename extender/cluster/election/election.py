@@ -5,27 +5,28 @@
      |  '--- another holds it: pause, READ      |                    '--- failed: READ at once
      '------------------ failed: pause ---------'
 
-`next` returns what to do, and `read`, `written` or `failed` take in the result. A leader pauses for the retry period,
-and after a failure up to 2.2 times as long, at random. A standby pauses for a third of it, because no process answers
-while the lease is free, and a look at the lease is only a read.
+`next` returns what to do, and the caller reports the result with `read`, `written` or `failed`. A leader pauses for the
+retry period, and after a failure up to 2.2 times as long, at random. A standby pauses for only a third of the period:
+no process answers while the lease is free, and to check the lease is only a read.
 
 Never two leaders at once: a leader leads until the renew deadline, counted from the START of its last write that
 succeeded. Others see that write later than this, and wait for the whole lease duration from when they saw it, each by
-its own monotonic clock: clocks may run at speeds that differ by lease duration / renew deadline, 1.5 by default, and
-need not show the same time. A write names the version that was read before, so one that arrives late, or whose response
-is lost, cannot undo another's. A Lease that people delete or edit is not protected by this until the next renewal.
+its own monotonic clock. Clocks may run at speeds that differ by lease duration / renew deadline, 1.5 by default, and
+need not show the same time. A write names the version that was read before, so a write that arrives late, or whose
+response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, none of this holds
+until the next renewal.
 
 Writes of the last holder may still be in flight when a candidate takes the lease. Before the candidate writes the
-lease, it notes in `writes` what the lease says about them. A holder releases a lease only when none of its writes is
-unsettled, so a released lease vouches for them. A lease that has expired, or that is not there, vouches for nothing.
-This candidate's own identity vouches for nothing either: what an earlier worker left is in `writes` already.
+lease, it records in `writes` what the lease says about them. A holder releases a lease only when the outcome of all its
+writes is known, so a released lease proves that none is in flight. A lease that has expired or does not exist proves
+nothing. Nor does a lease that this candidate held: what its earlier worker left unsettled is in `writes` already.
 
 Stricter than client-go, which counts the deadline from the first renewal that fails, and ends the process when it
 passes: here leading ends by the clock alone, though every thread may hang, and the process stays as a warm standby.
-A lease that is won back, by its former holder too, begins a new term, and each term begins with a reconciliation.
-A process that cannot do a leader's work releases the lease, and is no candidate until it can.
+Winning the lease begins a new term, even for its former holder, and each term begins with a reconciliation.
+A process that cannot do a leader's work releases the lease, and is not a candidate until it can.
 
-Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), not the coordinated kind.
+Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), without coordinated election.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ STANDBY_SHARE = 1 / 3  # of the retry period
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The times of an election. Each is longer than the next; the retry period counts with its jitter.
+    """The durations of an election.
+
+    The lease duration must exceed the renew deadline, and the renew deadline the retry period with its jitter.
 
     Attributes:
         settle_seconds: how long a write of an earlier leader may be in flight.
@@ -58,25 +61,25 @@ class Timing:
 
     @property
     def call_seconds(self) -> float:
-        """Returns the longest wait for an answer: half the deadline, so that no single hang loses the lease."""
+        """Returns the time limit of a call: half the deadline, so that one call that hangs does not lose the lease."""
         return min(max(1.0, self.renew_deadline_seconds / 2), self.renew_deadline_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Do nothing for this long."""
+    """The step: do nothing for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask for the lease."""
+    """The step: read the lease from the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Create or update the lease."""
+    """The step: create or update the lease at the API server."""
 
     lease: Lease
 
@@ -86,7 +89,12 @@ Step = Sleep | Read | Write
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One uninterrupted term: its number, and when it ends unless it is renewed, in monotonic seconds."""
+    """One uninterrupted term as leader.
+
+    Attributes:
+        term: the number of the term.
+        until: when the term ends unless the lease is renewed, in monotonic seconds.
+    """
 
     term: int
     until: float
@@ -99,12 +107,12 @@ class _Phase(Enum):
 
 
 class Election:
-    """One candidate. `now` is in monotonic seconds everywhere, `wall` in seconds since the epoch.
+    """One candidate of the election. `now` is in monotonic seconds everywhere, `wall` in seconds since the epoch.
 
-    One thread drives it; `leading`, `term`, `holder` and `reconciled` may be called from any.
+    One thread calls its methods; any thread may call `leading`, `term`, `holder` and `reconciled`.
 
     Args:
-        writes: takes the notes about writes in flight; the lease is not released before they are settled.
+        writes: records which writes may be in flight; the lease is not released before their outcome is known.
     """
 
     def __init__(self, identity: str, timing: Timing, random: Random, writes: UnsettledWrites) -> None:
@@ -139,7 +147,7 @@ class Election:
         return term != 0 and term == self._reconciled_term
 
     def reconciled(self, term: int) -> None:
-        """Takes in that everything earlier leaders did is known. It has no effect after the end of `term`."""
+        """Records that this process knows all writes of earlier leaders, so that it may lead for the rest of `term`."""
         self._reconciled_term = term
 
     # ---- for the thread that drives it
@@ -153,7 +161,7 @@ class Election:
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))
 
     def read(self, lease: Lease, now: float) -> None:
-        """Takes in the lease that was read at `now`."""
+        """Handles the result of a Read step: the lease as it was at `now`."""
         if lease.spec != self._lease.spec:
             self._observed_at = now
         self._lease = lease
@@ -166,12 +174,12 @@ class Election:
             self._pause(now, STANDBY_SHARE)
 
     def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
-        """Notes in `writes` until when writes of the last holder may be in flight."""
+        """Records in `writes` until when writes of the last holder may be in flight."""
         if lease.holder == self.identity:
-            return  # no other process has led since the last note
+            return  # no other process has led since this was last recorded
         if lease.released:
             self._writes.vouch()
-        elif lease.holder:  # it had to stop leading some time before its lease expired
+        elif lease.holder:  # the last holder had to stop leading some time before its lease expired
             margin_seconds = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
             in_flight_seconds = max(0.0, self._timing.settle_seconds - margin_seconds)
             self._writes.expect_predecessors(self._expires_at + in_flight_seconds)
@@ -179,7 +187,7 @@ class Election:
             self._writes.expect_predecessors(now + self._timing.settle_seconds)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
-        """Takes in the written lease; the write was sent at `asked_at` and answered at `now`."""
+        """Handles the result of a Write step: `lease` was sent at `asked_at`, and the response arrived at `now`."""
         self._lease = lease
         self._observed_at = now
         if not self.term(now):
@@ -189,7 +197,7 @@ class Election:
         self._phase = _Phase.RENEW
 
     def failed(self, now: float) -> None:
-        """Takes in that the step failed, as far as is known."""
+        """Handles the failure of a step. A write that failed may still have had its effect."""
         if self._phase is _Phase.RENEW:
             self._phase = _Phase.READ
         else:
@@ -201,7 +209,7 @@ class Election:
             self._resume_at = float("-inf")
 
     def abdicate(self) -> None:
-        """Stops leading until it wins the lease again. Call it between two steps, not during a write."""
+        """Stops leading until this candidate wins the lease again. Call it between two steps, not during a write."""
         self._tenure = None
         self._phase = _Phase.READ
 
@@ -210,9 +218,10 @@ class Election:
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
-        """Returns the lease without its holder, so that others need not wait.
+        """Returns the lease to write in order to release it: without a holder, so that other candidates need not wait.
 
-        Returns None if another process holds it, or if a write is unsettled: then others must wait.
+        Returns None if another process holds the lease, or if the outcome of one of our writes is unknown: then other
+        candidates must wait until the lease expires.
         """
         if lease.holder != self.identity or not self._writes.nothing_unsettled():
             return None

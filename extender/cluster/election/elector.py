@@ -1,4 +1,4 @@
-"""Runs a leader election: one thread keeps the lease, and another one prepares each term that is won."""
+"""Runs a leader election: one thread keeps the lease, another prepares this process for a term it has won."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _RELEASES = 3
 class LeaderElector:
     """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` are cheap.
 
-    It is a candidate while it is `eligible`: a process whose cache is empty or out of date must neither take the lease
-    from one that can answer nor keep it. It releases the lease only if no write that the lease protects is in flight or
-    of unknown outcome; otherwise it leaves the lease to expire. After it has won the lease, it does not lead before
-    `settlement` has caught up: then the cache shows everything that earlier leaders wrote, late writes included.
+    This process is a candidate only while `eligible()` is True: a process whose cache is empty or out of date must not
+    take the lease from a process that can answer, nor keep it. It releases the lease only if the outcome of every write
+    that the lease protects is known; otherwise it leaves the lease to expire. After it has won the lease, it does not
+    lead before `settlement` has caught up: then the cache shows everything that earlier leaders wrote, late writes
+    included.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class LeaderElector:
         return f"waiting for the lease {self._lease.key}{by}"
 
     def hurry(self, seconds: float) -> None:
-        """Waits until this process leads, at most this long, and looks at the lease without pauses."""
+        """Waits until this process leads, at most this long; the lease is read without pauses in the meantime."""
         ends_at = self._clock.monotonic() + seconds
         while not (self.leading() or self._resigned) and self._clock.monotonic() < ends_at:
             self._hurried.set()
@@ -81,7 +82,7 @@ class LeaderElector:
         self._election.resign()
 
     def stop(self) -> None:
-        """Stops leading, and releases the lease if no write is unsettled."""
+        """Stops leading, and releases the lease if the outcome of every write is known."""
         self.resign()
         self._stopping.set()
         self._hurried.set()
@@ -135,7 +136,7 @@ class LeaderElector:
         self._stopping.wait(_PROBE_SECONDS)
 
     def _observe(self) -> None:
-        """Logs a change of the leader, and prepares a new term."""
+        """Logs a change of the leader, and starts to prepare this process if it has won a new term."""
         term = self._election.term(self._clock.monotonic())
         holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():
@@ -156,7 +157,7 @@ class LeaderElector:
                     self._election.reconciled(term)
                     logger.info("leading lease=%s", self._lease.key)
                     return
-            except Exception as error:  # tried again while the term lasts
+            except Exception as error:  # the loop tries again while the term lasts
                 logger.warning("not leading yet lease=%s reason=%r", self._lease.key, str(error))
             self._stopping.wait(_PROBE_SECONDS)
 

@@ -1,8 +1,8 @@
-"""Points a Service at the leader: it has no selector, and one EndpointSlice with one address.
+"""Points a Service at the leader: the Service has no selector, and one EndpointSlice with one address.
 
-So all replicas can be ready, which a roll-out waits for, while calls reach only the leader. The leader writes its own
-address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then
-releases the lease. A call that reaches the successor before it leads waits there, so no call is refused.
+Calls reach only the leader, although all replicas are ready, as a roll-out requires. The leader writes its own address.
+Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then releases
+the lease. A call that reaches the successor before it leads waits there, so no call is refused.
 """
 
 from __future__ import annotations
@@ -77,7 +77,11 @@ class LeaderService:
             logger.warning("service not updated service=%s reason=%r", self._name, str(error))
 
     def _point_to(self, address: str) -> None:
-        """Raises ClusterError; Conflict if the slice has changed since it was read."""
+        """Writes the address into the Service's EndpointSlice, unless it is there already.
+
+        Raises:
+            ClusterError: a call has failed; Conflict if the slice has changed since it was read.
+        """
         path = f"{self._slices}/{quote(self._name, '')}"
         try:
             slice_ = self._get(path)
@@ -89,7 +93,7 @@ class LeaderService:
             logger.info("service points to the leader service=%s address=%s", self._name, address)
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
-        """Returns the EndpointSlice. Proxies ignore it unless its port has the same name as the Service's."""
+        """Returns the EndpointSlice as JSON. Proxies ignore it unless its port has the same name as the Service's."""
         service = self._service()
         return msgspec.json.encode(
             {
@@ -119,7 +123,7 @@ class LeaderService:
         return services["items"][0]
 
     def _successor(self) -> str | None:
-        """Returns the address of the youngest other replica that is ready, None without one."""
+        """Returns the address of the youngest other replica that is ready, None if there is none."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))
@@ -130,7 +134,7 @@ class LeaderService:
 
 
 def _ready(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the pod's address if the pod is ready and not terminating."""
+    """Yields the pod's address if the pod is ready and not terminating, otherwise nothing."""
     status = pod.get("status") or {}
     conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
     if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"] and status.get("podIP"):

@@ -16,12 +16,12 @@ from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
-_EVENTS = "/apis/events.k8s.io/"  # an event takes no place on a node, so its outcome need not be known
+_EVENTS = "/apis/events.k8s.io/"  # an event reserves nothing on a node, so the outcome of its write need not be known
 RELEASED_SECONDS = 1
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Upstream LeaseSpec without the fields of coordinated election. Times are text, as the API server sends them."""
+    """The upstream LeaseSpec without the fields of coordinated election. Times are strings, as in the JSON."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -31,7 +31,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease. `metadata` is sent back unchanged, so that the write is refused if another one came in between."""
+    """A Lease. `metadata` is sent back unchanged, so that a write is refused if the lease has changed."""
 
     spec: LeaseSpec = LeaseSpec()
     metadata: dict[str, Any] = {}
@@ -45,9 +45,9 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def released(self) -> bool:
-        """Returns True if its last holder released it, which it does only if none of its writes is unsettled.
+        """Returns True if the last holder released the lease, so the outcome of all its writes is known.
 
-        A lease that was just created, or whose holder was removed by hand, has another duration.
+        The duration shows it: a lease that was just created, or whose holder was removed by hand, has another one.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 
@@ -79,7 +79,7 @@ class LeaseClient:
             return Lease()
 
     def put(self, lease: Lease) -> Lease:
-        """Creates or updates the lease; returns the written one.
+        """Creates or updates the lease; returns the lease as the API server stored it.
 
         Raises:
             Conflict: the lease has changed since it was read.
@@ -95,14 +95,15 @@ class LeaseClient:
 
 
 def micro_time(seconds: float) -> str:
-    """Returns seconds since the epoch in the form of metav1.MicroTime: 2026-11-21T10:23:00.000000Z."""
+    """Formats seconds since the epoch as a metav1.MicroTime: 2026-11-21T10:23:00.000000Z."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class Fence:
-    """Notes each write, and checks immediately before it that this process still leads.
+    """Records each write, and checks immediately before it is sent that this process still leads.
 
-    The decision to write may be old: another process may lead since this one was stopped or waited for a lock.
+    The decision to write may be old: while this process stood still or waited for a lock, another may have become the
+    leader.
     """
 
     def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
@@ -111,7 +112,11 @@ class Fence:
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
-        """Lets the block send the write; see UnsettledWrites.noted. Raises Refused if this process does not lead."""
+        """Records `write`, which the block sends; see UnsettledWrites.noted.
+
+        Raises:
+            Refused: this process does not lead.
+        """
         with self._writes.noted(write):  # first, so that a release of the lease sees every write that may yet be sent
             self.check()
             yield
@@ -136,7 +141,7 @@ class LeaderBinder:
 
 
 class LeaderClient(Caller):
-    """A client that writes only while this process leads; it always reads."""
+    """A client that writes only while this process leads. Reads are always allowed."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
         self._client = client

@@ -53,8 +53,8 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: P
     """Runs the credential plugin of `spec`, a kubeconfig's `exec`, in `directory`; returns its credentials.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: it cannot be run, fails, returns no credentials, or takes longer than
-            `PLUGIN_SECONDS`.
+        OSError, ValueError, KeyError, TypeError: the plugin cannot be run, fails, returns no credentials, or takes
+            longer than `PLUGIN_SECONDS`.
     """
     info: dict[str, Any] = {"interactive": False}
     if spec.get("provideClusterInfo"):
@@ -98,16 +98,16 @@ def _output_of(command: list[str], environment: Mapping[str, str], directory: Pa
 
 _RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour and replaced ten minutes before its end
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # of a malformed file
+_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what a malformed file raises
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientConfig:
-    """The credentials as they were read at one time.
+    """The address of the API server and the credentials, as they were read at one time.
 
     Attributes:
         base: the path before all paths of the API, usually "".
-        authorization: the header, None without one.
+        authorization: the Authorization header, None if there is no token.
         valid_until: when the credentials must be read again, in monotonic seconds.
         material: everything that the endpoint depends on; if it has changed, a new endpoint is needed.
     """
@@ -129,7 +129,7 @@ class Kubeconfig:
         self._plugin_credentials_until = 0.0
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
-        """Reads the credentials. The endpoint is that of `before` unless something about it has changed.
+        """Reads the credentials. Reuses the endpoint of `before` unless something about it has changed.
 
         Args:
             rejected: the API server no longer accepts the credentials of `before`.
@@ -180,7 +180,7 @@ class Kubeconfig:
         return _config(configuration, before, valid_until, pem)
 
     def _credentials_of(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
-        """Returns the plugin's credentials, and runs it first if the last ones have expired."""
+        """Returns the plugin's credentials; runs the plugin first if its last credentials have expired."""
         credentials = self._plugin_credentials
         if credentials is None or time.monotonic() >= self._plugin_credentials_until:
             credentials = run_plugin(plugin, cluster, self._path.parent.resolve())
@@ -215,7 +215,11 @@ def credentials_of(kubeconfig: Path | None) -> Credentials:
 
 
 def _user_and_cluster(document: Any, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError with the field."""
+    """Returns the context's user ({} if it names none) and its cluster.
+
+    Raises:
+        ValueError: a field is missing or wrong; the message names it.
+    """
     if not isinstance(document, dict):
         raise ValueError("expected a mapping with clusters, users, contexts and current-context")
     if not (name := context_name or document.get("current-context")):
@@ -240,7 +244,10 @@ def _named(document: Mapping[str, Any], kind: str, name: object) -> dict[str, An
 
 
 def _config(configuration: Any, before: ClientConfig | None, valid_until: float, pem: bytes = b"") -> ClientConfig:
-    """Returns a ClientConfig for a kubernetes.client.Configuration. `pem`: the plugin's certificate and key.
+    """Returns the ClientConfig for a kubernetes.client.Configuration.
+
+    Args:
+        pem: the certificate and key that the credential plugin returned, b"" if none.
 
     Raises:
         OSError, ValueError: a certificate cannot be read, or the token cannot be sent.
@@ -285,7 +292,7 @@ def _tls_context(configuration: Any, authorities: str | None, certificate: bytes
 
 
 def _authorities(configuration: Any) -> str | None:
-    """Returns the trusted authorities (PEM), None for those of the system. Raises OSError, ValueError."""
+    """Returns the trusted certificate authorities (PEM), None for those of the system. Raises OSError, ValueError."""
     if not configuration.ssl_ca_cert:
         return configuration.ca_cert_data or None
     authorities = Path(configuration.ssl_ca_cert).read_text("ascii")
@@ -306,7 +313,11 @@ def _proxy(configuration: Any) -> SplitResult | None:
 
 
 def _seconds_until(timestamp: str) -> float:
-    """Returns the seconds until credentials with this expiration must be renewed. Raises ValueError."""
+    """Returns the seconds until credentials that expire at `timestamp` must be renewed.
+
+    Raises:
+        ValueError: `timestamp` is not in RFC 3339.
+    """
     if not timestamp:
         return inf
     valid_seconds = datetime.fromisoformat(timestamp).timestamp() - time.time()

@@ -1,4 +1,4 @@
-"""The address of a server, and how to connect to it: directly or through a proxy, with TLS or without."""
+"""Defines a server's address and how to connect to it: directly or through a proxy, with TLS or without."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from extender.errors import Refused
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Endpoint:
-    """One server with one set of credentials. Compared by identity: connections are not shared between two endpoints.
+    """One server with one set of credentials.
+
+    Endpoints are compared by identity, so that two of them never share a connection.
 
     Attributes:
-        host: the Host header.
+        host: the value of the Host header.
         server_name: the name that the server's certificate must have.
-        tls: None for plain HTTP.
+        tls: the TLS settings with the client's certificate, None for plain HTTP.
     """
 
     host: str
@@ -32,10 +34,10 @@ class Endpoint:
     proxy_headers: Mapping[str, str] | None = None
 
     def dial(self, timeout_seconds: float) -> socket.socket:
-        """Opens a connection, TLS included.
+        """Opens a connection, including TLS if the endpoint uses it.
 
         Raises:
-            Refused: the server cannot be reached in that time; the status is 503, which a gateway would answer.
+            Refused: the server cannot be reached in that time. The status is 503, as a gateway would answer.
         """
         sock = None
         try:
@@ -58,7 +60,7 @@ class Endpoint:
 
 
 def address_of(url: SplitResult) -> tuple[str, int]:
-    """Returns the host and the port, by default that of the scheme. Raises ValueError."""
+    """Returns the URL's host and port; without a port, the default one of the scheme. Raises ValueError."""
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -73,11 +75,11 @@ def split_http_url(text: str) -> SplitResult:
 def client_context(
     authorities: str | None, pem: bytes, *, verified: bool, cafile: Path | None = None
 ) -> ssl.SSLContext:
-    """Returns a context that trusts `authorities` (PEM), or else `cafile`, or else the system's authorities.
+    """Returns a TLS context that trusts `authorities` (PEM), or else `cafile`, or else the system's authorities.
 
     Args:
-        pem: the client's certificate and key, b"" without one.
-        verified: the server's certificate is verified.
+        pem: the client's certificate and key, b"" if it has none.
+        verified: True if the server's certificate is to be verified.
 
     Raises:
         OSError: a certificate cannot be read (ssl.SSLError).
@@ -87,7 +89,7 @@ def client_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if pem:
-        with tempfile.NamedTemporaryFile() as file:  # the ssl module reads it only from a file; this one is private
+        with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates only from files; no other user can read it
             file.write(pem)
             file.flush()
             context.load_cert_chain(file.name)

@@ -22,7 +22,7 @@ _OK = 200
 
 
 class HttpExtender:
-    """One other extender; any number of calls at once, over connections that stay open."""
+    """A client of one other extender. Any number of calls may run at once, over connections that stay open."""
 
     def __init__(self, config: ExtenderConfig) -> None:
         """Raises ConfigurationError if the certificates cannot be read."""

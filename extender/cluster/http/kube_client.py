@@ -1,4 +1,4 @@
-"""Calls to the API server, with time limits on everything and credentials that may change at any time."""
+"""Calls the API server, with time limits on everything and credentials that may change at any time."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials: a credentia
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-_CONCLUSIVE = (404, 409)  # these describe the object, whichever of two attempts had its effect
+_CONCLUSIVE = (404, 409)  # they describe the present state of the object, so they hold for both of two attempts
 # A gateway sends these when it stops waiting; the request behind it may still have its effect. 499 is nginx's.
 _INCONCLUSIVE = (408, 499)
 
 _NO_RESPONSE = "<error>"  # as in client-go's metrics
 ObserveRequest = Callable[[str, str, str, float], object]
-"""Receives the method, the host, the status code or "<error>", and the seconds until the response's head arrived."""
+"""Called with the method, the host, the status code or "<error>", and the seconds until the response's head arrived."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Status(msgspec.Struct, gc=False):
-    """metav1.Status, the body of a refusal."""
+    """A metav1.Status: the body of a response that refuses a call."""
 
     message: str = ""
     reason: str = ""
@@ -48,7 +48,7 @@ class Status(msgspec.Struct, gc=False):
 
 
 class Caller(ABC):
-    """Calls the API server."""
+    """An interface for calls to the API server."""
 
     @abstractmethod
     def call(
@@ -58,8 +58,8 @@ class Caller(ABC):
 
         Raises:
             Refused: the API server refused (status 4xx, with Conflict and NotFound), or cannot be reached (503).
-            OutcomeUnknown: no response, an unreadable one, or a status other than 2xx and 4xx. If the first attempt got
-                no response, also a refusal of the second, because it says nothing about the first.
+            OutcomeUnknown: there was no response, it is unreadable, or its status is neither 2xx nor 4xx. Also raised
+                if the first of two attempts got no response and the second was refused: the first may have succeeded.
         """
 
     def call_for(
@@ -80,10 +80,14 @@ class Caller(ABC):
 
 
 class KubeClient(Caller):
-    """Calls one API server with the current credentials; any number of calls at once."""
+    """A client of one API server with the current credentials. Any number of calls may run at once."""
 
     def __init__(self, credentials: Credentials, observe: ObserveRequest = lambda *_: None) -> None:
-        """`observe` receives every request. Raises ConfigurationError if the credentials cannot be read."""
+        """Reads the credentials. Raises ConfigurationError if they cannot be read.
+
+        Args:
+            observe: called after every request, for metrics.
+        """
         self._credentials = credentials
         self._observe = observe
         self._config = credentials.load()
@@ -157,7 +161,7 @@ class KubeClient(Caller):
     def _exchange(
         self, config: ClientConfig, request: Request, silence_seconds: float, deadline: float = inf
     ) -> Iterator[Response]:
-        """Sends the request, and reports it when the response's head has arrived or the exchange has failed."""
+        """Sends the request, and calls `observe` when the response's head has arrived or the exchange has failed."""
         code = _NO_RESPONSE
         began_at = time.monotonic()
         try:
@@ -187,16 +191,17 @@ class KubeClient(Caller):
         return config
 
     def _renew(self, rejected: ClientConfig) -> ClientConfig:
-        """Returns credentials that were read after `rejected`, or `rejected` itself if that takes too long."""
+        """Returns newer credentials than `rejected`, or `rejected` itself if reading them takes too long."""
         renewed = self._begin_renewal(rejected, rejected=True)
         if renewed is not None:
             in_thread(lambda: renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic()))
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:
-        """Reads the credentials in a thread, unless one does so now or did a moment ago.
+        """Starts a thread that reads the credentials, unless one is reading them or did so a moment ago.
 
-        It is called after a 401, and also if the server cannot be reached, because its CA may have changed.
+        Returns an event that is set at the end of the present reading, None if there is none. Called after a 401, and
+        also if the server cannot be reached, because its CA may have changed.
         """
         with self._lock:
             now = time.monotonic()

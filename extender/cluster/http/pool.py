@@ -1,8 +1,8 @@
-"""Connections that stay open between requests: any number of exchanges at once, the most recently used one first.
+"""Keeps connections open between requests and reuses them, the most recently used one first.
 
-Hand-made because `exchange` is, whose head says what that saves, and because urllib3's pool brings its own connections.
-After one connection has hung, this one closes all that were idle at that time. It repeats a request only if the server
-had closed the connection before the first byte of the response.
+urllib3's pool would bring its own connections, which are slower than those of `exchange`; the docstring of `exchange`
+has the figures. After one connection has hung, this pool closes all connections that were idle at that time. It repeats
+a request only if the server had closed the connection before the first byte of the response.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class Request(NamedTuple):
 
 
 class ConnectionPool:
-    """The connections of one client, by endpoint.
+    """The connections of one client; any number of exchanges may run at once.
 
-    If one connection hangs, those that were idle at that time are not used again: whatever froze it froze them too.
+    If one connection hangs, those that were idle at that time are not used again, because they may hang for the same
+    reason.
     """
 
     def __init__(self, connect_seconds: float, most_idle: int = 64) -> None:
@@ -58,9 +59,9 @@ class ConnectionPool:
         """Sends a request; the caller reads the response's body within the block.
 
         Args:
-            silence_seconds: the longest pause in the response.
-            deadline: the end of the exchange, in monotonic seconds.
-            repeatable: the request is sent again if the server had closed the idle connection.
+            silence_seconds: the longest time without a byte of the response.
+            deadline: when the exchange must be complete, in monotonic seconds.
+            repeatable: True to send the request again if the server had closed the idle connection.
 
         Raises:
             Refused: the server cannot be reached.
@@ -78,7 +79,7 @@ class ConnectionPool:
             raise
 
     def retire(self, endpoint: Endpoint) -> None:
-        """Uses no connection to `endpoint` again; exchanges that have begun may end."""
+        """Stops reusing connections to `endpoint`; exchanges that have begun may complete."""
         with self._lock:
             self._retired.add(endpoint)
         self._end_idle(endpoint=endpoint)
@@ -114,7 +115,7 @@ class ConnectionPool:
     def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
             connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
-            if time.monotonic() >= deadline:  # after a standstill of this process another may lead
+            if time.monotonic() >= deadline:  # this process may have stood still, and another may lead now
                 self._put_back(connection, reusable=False)
                 raise Refused("the request could not be sent in time", 503)
         except Refused as error:

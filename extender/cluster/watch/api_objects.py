@@ -1,7 +1,7 @@
 """Decodes the API server's lists and events into objects, and keeps their JSON if an extender needs it whole.
 
-Pods share equal parts: what replicas have from one template is in memory once. msgspec decodes, but it has no such
-sharing, and without it 200,000 pods as the API server sends them take five times the memory.
+Pods share equal parts: replicas get many of their fields from one template, and each such part is in memory once.
+msgspec, which decodes, cannot share, and without sharing 200,000 pods take five times the memory.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 _TEXTS: Final = (("metadata", "namespace"), ("spec", "node_name"), ("spec", "scheduler_name"), ("status", "phase"))
 _MOST_BYTES = 32 * 1024 * 1024
 _FEWEST_BYTES = 1024 * 1024
-_BYTES_PER_PART = 300  # besides its encoded form
+_BYTES_PER_PART = 300  # the memory that a part takes besides its encoded form, roughly
 _Key = tuple[str, bytes | str]
 _UNUSED_PART: Final[_Key] = ("", b"")
 _encode = msgpack.Encoder().encode
 
 
 class SharedParts:
-    """The parts of pods, by field and value; for one thread.
+    """Finds a part (labels, containers, ...) that is equal to one of an earlier pod. Only one thread may use it.
 
-    Parts that no pod uses are dropped once as many bytes were added as were in use the last time, so they never take
-    more memory than the others. If the parts in use exceed half of `_MOST_BYTES`, pods differ in them, and all are
-    dropped.
+    Parts that no pod uses any longer are dropped once the parts added since the last time take as many bytes as the
+    parts that were in use then. So unused parts never take more memory than used ones. If the parts in use exceed half
+    of `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,10 @@ class SharedParts:
         self._most_added_bytes = _FEWEST_BYTES
 
     def share(self, pod: Pod) -> Pod:
-        """Replaces the pod's parts by equal ones of other pods; returns the pod, which must not be in use yet."""
+        """Replaces the pod's parts by equal parts of earlier pods, in place; returns the pod.
+
+        The pod must not be in use yet.
+        """
         if self._added_bytes > self._most_added_bytes:
             self._drop_unused()
         parts, added_bytes = self._parts, 0
@@ -82,7 +85,8 @@ class SharedParts:
         return pod
 
     def _drop_unused(self) -> None:
-        # Lists and dicts have no weak references, so references are counted, beside those of a part without users.
+        # Lists and dicts cannot be weakly referenced. So this compares each part's reference count with that of a part
+        # that no pod uses.
         references = {key: getrefcount(part) - (part is key[1]) for key, part in self._parts.items()}
         unused = references[_UNUSED_PART]
         parts = {key: part for key, part in self._parts.items() if key == _UNUSED_PART or references[key] > unused}
@@ -113,7 +117,7 @@ class Page(msgspec.Struct, Generic[T], gc=False):
 
 
 class Malformed(OutcomeUnknown):
-    """Bytes that are neither a page of a list nor an event."""
+    """The API server's response is neither a page of a list nor an event."""
 
 
 DecodeObject = Callable[[msgspec.Raw], Object]
@@ -121,7 +125,7 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
-    """Returns the decoders of a page and of one object of the kind. They raise msgspec's errors."""
+    """Returns two functions: one decodes a page of a list, the other one object. They raise msgspec's errors."""
     if kind.type is Pod and not kind.whole:
         return _pod_decoders()
     if not kind.whole:
@@ -154,7 +158,11 @@ def _pod_decoders() -> tuple[DecodePage, DecodeObject]:
 
 
 def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
-    """Returns the page. Raises Malformed for anything else, which as an empty page would delete every object."""
+    """Decodes a page of a list.
+
+    Raises:
+        Malformed: it is something else. As an empty page it would delete every object from the cache.
+    """
     try:
         page = decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The state machine of a reflector: what to do next, without I/O, and with time and randomness passed in.
+"""Decides what a reflector does next: a state machine without I/O; time and randomness are passed in.
 
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
@@ -6,10 +6,12 @@
                                   '--- nothing but 404 for a minute: no longer served ------> LISTING, every ten minutes
                                   '--- distrust: a survey or event contradicts it --------> LISTING, unsynced until done
 
-`next` returns what to do, and the other methods take in the result. Pauses grow from 0.8 s to 30 s, each up to doubled
-at random, and start over after two minutes without a failure (client-go's reflector), those of lists after every page.
-They end early if the API server answers other requests. An expired version (410) is not an outage and has separate
-pauses. If the server says when to ask again, that time is kept, up to ten times in a row (client-go's rest.Request).
+`next` returns what to do, and the caller reports the result with the other methods. Pauses after failures grow from
+0.8 s to 30 s, and each is up to doubled at random. They start again at 0.8 s after two minutes without a failure
+(client-go's reflector), and pauses of lists also after every page. A pause ends early if the API server answers other
+requests. An expired version (410) is not an outage and has separate pauses. If the server says when to retry, the next
+attempt is made then, up to ten times in a row (client-go's rest.Request). A survey is a list of all UIDs and versions,
+without the objects, which checks the watch; see `survey`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
-# A kind is gone after this long with nothing but 404, because one of several API servers may be in an upgrade.
+# A kind counts as removed only after this long with nothing but 404: a single 404 may come from one of several API
+# servers that is being upgraded.
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
@@ -45,24 +48,29 @@ class ListWatchFailure(Enum):
 
 
 class _FailureCount(Enum):
-    """The failures that are counted separately, because they have separate pauses."""
+    """The groups of failures that are counted separately, because each has its own growing pause."""
 
     LIST = auto()
     WATCH = auto()
     VERSION = auto()
-    """A watch from an expired version: the server answers, whatever failed before."""
+    """A watch from an expired version. The server has answered, so this says nothing about an outage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for this long."""
+    """The step: do nothing for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Fetch a page of the list, the first if `continue_token` is "". `limit` 0 means everything in one page."""
+    """The step: fetch a page of the list.
+
+    Attributes:
+        continue_token: the token of the page, "" for the first page.
+        limit: the most objects in the page; 0 means everything in one page.
+    """
 
     continue_token: str
     limit: int
@@ -70,7 +78,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch the changes since `version`; the server ends the watch after `timeout_seconds`."""
+    """The step: watch the changes since `version`; the server ends the watch after `timeout_seconds`."""
 
     version: str
     timeout_seconds: int
@@ -83,29 +91,29 @@ class ListWatchState:
     """The state of one kind's reflector. Times are monotonic seconds.
 
     Attributes:
-        synced: the whole list was delivered since the kind is served and since it was last distrusted.
-        served: the API server serves the kind; True until a 404 says otherwise.
+        synced: True if a whole list was delivered, and the kind was neither distrusted nor removed since then.
+        served: False if the API server does not serve the kind (404).
     """
 
     def __init__(self, random: Random) -> None:
         self.synced = False
         self.served = True
         self._random = random
-        self._version: str | None = None  # None while it lists
+        self._version: str | None = None  # None while the kind is being listed
         self._continue_token = ""
         self._limit = PAGE_SIZE
         self._resume_at = 0.0
         self._failures = Counter[_FailureCount]()
         self._last_failure_at = float("-inf")
-        self._retries = 0  # in a row, at times that the server set
+        self._retries = 0  # the number in a row that were made at a time that the server set
         self._opened_at = 0.0
         self._progress = True  # something was delivered since the last stream broke
-        self._missing_since: float | None = None  # every answer since was 404
-        self._distrusted = False  # and has not begun to list since
+        self._missing_since: float | None = None  # the time since which every answer was 404
+        self._distrusted = False  # until the list that this causes begins
 
     @property
     def version(self) -> str:
-        """Returns the version that the sink has; "" while the kind is listed."""
+        """Returns the version up to which the sink has all changes; "" while the kind is being listed."""
         return self._version or ""
 
     def next(self, now: float) -> Step:
@@ -121,7 +129,7 @@ class ListWatchState:
         return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
 
     def paged(self, version: str, continue_token: str) -> bool:
-        """Takes in a page; returns True if it was the last one."""
+        """Handles the arrival of a page of the list; returns True if it was the last one."""
         self._continue_token = continue_token
         self._missing_since = None
         self._retries = 0
@@ -136,36 +144,39 @@ class ListWatchState:
         return True
 
     def observed(self, version: str) -> None:
-        """Takes in that a watch delivered an object or a bookmark of this version."""
+        """Records that a watch delivered an object or a bookmark of this version."""
         self._version = version
         self._progress = True
 
     def distrust(self) -> None:
-        """Makes a list the next step; the kind is not synced until it is delivered. Any thread may call this."""
+        """Makes a new list the next step, because the watch may have lost events.
+
+        The kind is not synced until that list is delivered. Any thread may call this.
+        """
         self._distrusted = True
         self.synced = False
         self.answered()
 
     def answered(self) -> None:
-        """Ends the present pause, unless the server set it, because the server answers. Any thread may call this."""
+        """Ends the present pause, unless the server set it. Any thread may call this when the server has answered."""
         if not self._retries:
             self._resume_at = 0.0
 
     def opened(self) -> None:
-        """Takes in that the API server has accepted a watch."""
+        """Records that the API server has accepted a watch."""
         self._missing_since = None
         self._retries = 0
 
     def ended(self, now: float) -> None:
-        """Takes in that a watch ended normally; within a second that is a failure, as in client-go."""
+        """Handles the normal end of a watch. An end within one second counts as a failure, as in client-go."""
         if now - self._opened_at < _SHORT_WATCH_SECONDS:
             self.failed(ListWatchFailure.OTHER, now)
 
     def failed(self, failure: ListWatchFailure, now: float, retry_after_seconds: float = 0.0) -> None:
-        """Takes in that a list or a watch failed."""
+        """Handles the failure of a list or a watch: chooses the next step and the pause before it."""
         watching = self._version is not None
         if failure is ListWatchFailure.EXPIRED:
-            # The list takes longer than the server keeps a continue token, so the next one has a single page.
+            # If a list takes longer than the server keeps a continue token, the next list has a single page.
             self._start_over(limit=PAGE_SIZE if watching else 0)
         elif failure is ListWatchFailure.SINK:
             self._start_over(limit=PAGE_SIZE)
@@ -190,7 +201,10 @@ class ListWatchState:
         self._resume_at = now + max(self._pause(now, count), retry_after_seconds)
 
     def _is_gone(self, now: float) -> bool:
-        """Returns True if the kind was never listed, or was answered with nothing but 404 for long enough."""
+        """Returns True if a 404 means that the kind is not served.
+
+        That is so if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
+        """
         if self._missing_since is None:
             self._missing_since = now
         return not self.synced or now >= self._missing_since + WITHDRAWN_SECONDS

@@ -1,4 +1,4 @@
-"""Lists all objects of a kind, page by page, as a quorum read: it has everything that was written before the call."""
+"""Lists all objects of a kind, page by page. Each list is a quorum read: it shows every write before the call."""
 
 from __future__ import annotations
 
@@ -38,9 +38,12 @@ def list_all(
     accept: str = _JSON,
     namespace: str = "",
 ) -> tuple[str, list[T]]:
-    """Returns the version of the list and its objects, of one namespace or of all.
+    """Returns the version of the list and its objects.
 
-    If a continue token has expired, the list is asked for again without pages, as by the reflector.
+    If a continue token has expired, this lists everything again in a single page, as the reflector does.
+
+    Args:
+        namespace: the namespace to list, "" for all.
 
     Raises:
         Refused, OutcomeUnknown: the API server does not answer with the list.

@@ -1,4 +1,7 @@
-"""Keeps a sink equal to the API server's objects of one kind. Takes the bytes of lists and watches, and does no I/O."""
+"""Keeps a sink equal to the API server's objects of one kind.
+
+The caller passes in the bytes of lists and watches; this module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,24 @@ from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-# Longer than a survey takes, which must know of an object in its list whether it was deleted since.
+# Longer than a survey takes: it must know which objects of its list were deleted after the list was made.
 _DELETION_SECONDS = 300.0
 
 
 class WatchEvent(msgspec.Struct, gc=False):
-    """A line of a watch. `object` is one of the kind, or a Status if `type` is ERROR."""
+    """A line of a watch. `object` is an object of the watched kind, or a Status if `type` is ERROR."""
 
     type: str
     object: msgspec.Raw
 
 
 class Deletion(NamedTuple):
-    """The version of a deletion, and when it was delivered, in monotonic seconds."""
+    """A deletion that was delivered to the sink.
+
+    Attributes:
+        version: the resource version of the deletion.
+        at: when it was delivered, in monotonic seconds.
+    """
 
     version: str
     at: float
@@ -45,10 +53,10 @@ class Reflector:
     seconds.
 
     Attributes:
-        state: what it does next.
+        state: decides what the reflector does next.
         version_seen: the version of the last list, event or bookmark.
         delivered: the resource version of each object that the sink has, by UID. Only the reflector's thread writes it.
-        deletions: those that were delivered in the last five minutes, by UID.
+        deletions: the deletions that were delivered in the last five minutes, by UID.
         version_listed: the version of the last whole list.
         listed_as_of: when that list was asked for, in monotonic seconds.
     """
@@ -61,8 +69,8 @@ class Reflector:
         decode_page, decode_object = decoders(kind)
         self._decode_page = decode_page
         self._decode_object = decode_object
-        self._pages: list[Object] = []  # of the present list
-        self._asked_at = LONG_AGO  # for the first of them
+        self._pages: list[Object] = []  # the objects of the present list so far
+        self._asked_at = LONG_AGO  # when the first page of that list was requested
         self._sink_has_objects = False
         self._partial_line = b""
         self.version_seen = 0
@@ -81,7 +89,10 @@ class Reflector:
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
-        """Takes the response to a List; returns the failure if it cannot be read."""
+        """Handles the response to a List, and delivers the list after its last page.
+
+        Returns the failure if the response cannot be read.
+        """
         try:
             page = read_page(self._decode_page, body)
             self._pages += page.items or ()
@@ -93,11 +104,11 @@ class Reflector:
         return None
 
     def opened(self) -> None:
-        """Takes in that the API server has accepted a watch. It proves nothing: a watch may stay open and silent."""
+        """Records that the API server has accepted a watch, which does not prove that the watch delivers anything."""
         self.state.opened()
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
-        """Takes a piece of a watch's stream; returns the failure if the watch must end."""
+        """Delivers the events in a piece of a watch's stream; returns the failure if the watch must end."""
         *lines, partial_line = (self._partial_line + piece).split(b"\n")
         self._partial_line = partial_line
         try:
@@ -112,14 +123,17 @@ class Reflector:
         return None
 
     def ended(self, now: float) -> ListWatchFailure | None:
-        """Takes in the end of a watch's stream; returns the failure if it ended in the middle of a line."""
+        """Handles the end of a watch's stream; returns the failure if it ended in the middle of a line."""
         if self._partial_line:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self.state.ended(now)
         return None
 
     def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
-        """Takes in a refusal, as the response or as an event of a watch; returns the failure."""
+        """Handles an error status in a response or in an event of a watch; returns the failure.
+
+        Deletes all objects of the kind from the sink if the API server no longer serves the kind.
+        """
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
             failure = ListWatchFailure.OTHER  # every API server serves the core group, so this was another server
@@ -132,7 +146,7 @@ class Reflector:
         return failure
 
     def broken(self, failure: ListWatchFailure, now: float) -> ListWatchFailure:
-        """Takes in that the API server could not be reached, or that its response cannot be read."""
+        """Handles a failure without an error status, such as an unreadable response; returns `failure`."""
         if failure is ListWatchFailure.MALFORMED:
             self._telemetry.watch_event(self.kind.name, "MALFORMED")
         self.state.failed(failure, now)
@@ -174,7 +188,10 @@ class Reflector:
         return None
 
     def _forget(self, obj: Object, now: float) -> None:
-        """Moves the object to the deletions first, so that a survey in another thread finds it in one of both."""
+        """Moves the object from `delivered` to `deletions`.
+
+        It is added first and removed second, so that a survey in another thread always finds it in one of them.
+        """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)
         while now - self.deletions[oldest := next(iter(self.deletions))].at > _DELETION_SECONDS:
@@ -184,7 +201,7 @@ class Reflector:
         """Returns the object's version.
 
         Raises:
-            Malformed: it is missing, not a number, or below the last one. Events arrive in order, so in the
+            Malformed: the version is missing, not a number, or below the last one. Events arrive in order, so in the
                 last two cases the server was restored from a backup or is another one, and the kind is listed again.
         """
         if not obj.metadata.resource_version:

@@ -24,16 +24,19 @@ from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
-# A watch of a kind in which nothing happens may be silent, without even a bookmark, and a connection that hangs looks
-# the same. So a watch that was silent for so long is opened again from where it was.
+# If nothing happens to a kind, its watch may be silent, without even a bookmark, and a connection that hangs looks the
+# same. So a watch that was silent for this long is closed, and a new one continues from the last version.
 WATCH_SILENCE_SECONDS = 90.0
 SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
-_LONGEST_WAIT_SECONDS = 1.0  # a pause is waited for in parts, because it may end early
+_LONGEST_WAIT_SECONDS = 1.0  # a longer pause is divided into waits of this length, because it may end early
 
 
 class ClusterSource:
-    """Keeps a sink equal to the cluster; a ports.Lister. Call `start` after a fork, which threads do not survive."""
+    """Keeps a sink equal to the cluster, and implements ports.Lister.
+
+    Call `start` after a fork, because threads do not survive it.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class ClusterSource:
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the served kinds that the sink does not have in full. Called by every verb, so it must be cheap."""
+        """Returns the served kinds that the sink does not have in full. Every call checks this, so it must be cheap."""
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
@@ -78,7 +81,7 @@ class ClusterSource:
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
-        """Returns the version of `kind` that the sink has; "" while it is listed."""
+        """Returns the version up to which the sink has all changes of `kind`; "" while it is being listed."""
         reflector = self._by_kind.get(kind)
         return reflector.state.version if reflector else ""
 
@@ -87,7 +90,11 @@ class ClusterSource:
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
-        """Lists a kind; the result says when the sink has all of it. Raises Refused or OutcomeUnknown."""
+        """Lists the UIDs and versions of a kind's objects; the result says whether the sink has them all.
+
+        Raises:
+            Refused, OutcomeUnknown: the list has failed.
+        """
         return self._surveyor.survey(self._by_kind[kind])
 
     def relist(self, kind: str, why: str) -> None:
@@ -131,7 +138,7 @@ class ClusterSource:
         while not self._stopping.is_set():
             try:
                 self._advance(reflector)
-            except Exception:  # the sink may have taken in half of an event, which the list that follows corrects
+            except Exception:  # the sink may have applied half of an event, which the next list corrects
                 logger.exception("reflector failed, listing again kind=%s", reflector.kind.name)
                 reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
 
@@ -198,12 +205,13 @@ class ClusterSource:
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
-        if reflector in self._interrupted:  # the server may have been restored since, and be past our version again
+        # The server may have been restored during the interruption, and may be past our version again.
+        if reflector in self._interrupted:
             self._interrupted.discard(reflector)
             self._surveyor.hurry(reflector)
         self._watches[reflector] = response
         try:
-            if not reflector.state.synced:  # distrusted before there was a watch to abort
+            if not reflector.state.synced:  # it was distrusted before there was a watch to abort
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())

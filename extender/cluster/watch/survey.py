@@ -1,19 +1,19 @@
-"""Surveys: fresh lists that show whether a reflector has delivered everything that the API server holds.
+"""Checks with surveys (lists without the objects) that reflectors deliver all that the API server holds.
 
 A watch may fail without a sign: it stays open and silent, it loses one event and delivers the next, or it follows a
 server that was restored from a backup. So every kind is surveyed once a minute or more often, whether events arrive or
-not. A survey is a list without a resource version, which makes it a quorum read, and of metadata only. It has the UID
-and the version of every object at one moment, and it is confirmed once the reflector has delivered each of them in this
-version or a newer one, and the deletion of everything that is not listed.
+not. A survey is a list of metadata only: the UID and the version of every object at one moment. It has no resource
+version, which makes it a quorum read. It is confirmed once the reflector has delivered each object in the listed
+version or a newer one, and the deletion of every object that is not listed.
 
-A survey that is not confirmed within `PATIENCE_SECONDS` distrusts the watch, for any caller: the reflector lists
-everything again, and the kind is not synced until then. It distrusts the watch at once if the versions contradict each
-other:
+If a survey is not confirmed within `PATIENCE_SECONDS`, the watch is distrusted: the reflector lists everything again,
+and the kind is not synced until then. The watch is distrusted at once if the versions contradict each other:
 
 - The reflector has seen a newer version than that of the object that it lacks. Events arrive in the order of their
-  versions (KEP-5504), so this one is lost. A bookmark does not help: it may arrive although events were lost.
+  versions (KEP-5504), so the event of this object is lost. A bookmark does not prove the contrary: it may arrive
+  although events were lost.
 - The list is older than what the reflector has seen, or has an object in an older version: the API server was restored
-  from a backup. A watch from a version of the future would be accepted, and stay silent.
+  from a backup. A watch from a version that the server has not reached yet would be accepted, and stay silent.
 
 A cache can therefore be wrong without knowing it for at most 110 s, however large the cluster is:
 `LONGEST_INTERVAL_SECONDS`, 30 s for the list itself, and `PATIENCE_SECONDS`.
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # the interval grows with the kind's size, and limits the cost to this rate
+_OBJECTS_PER_SECOND = 200  # limits the cost: the interval between surveys grows with the number of objects
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -58,11 +58,13 @@ _DECODE = msgspec.json.Decoder(Page[_ListedObject]).decode
 
 
 class Survey:
-    """The versions of all objects of a kind at one moment, beside what the reflector has delivered; a PodSurvey.
+    """Compares the versions of all objects of a kind at one moment with those the reflector has delivered.
+
+    Implements cache.expiry.PodSurvey.
 
     Attributes:
         reflector: the reflector of the kind.
-        asked_at: when the list was asked for, in monotonic seconds: it shows everything that was accepted before.
+        asked_at: when the list was requested, in monotonic seconds. It shows every write accepted before that time.
     """
 
     def __init__(
@@ -73,14 +75,15 @@ class Survey:
         distrust: Callable[[str], object],
         restored: Callable[[str], object],
     ) -> None:
-        """Lists the objects.
+        """Lists the UIDs and versions of the objects.
 
         Args:
-            distrust: called with the reason to make the reflector list everything again.
-            restored: called with the reason if the API server was restored from a backup: no kind can be trusted.
+            distrust: called with a reason; makes the reflector list everything again.
+            restored: called with a reason if the API server was restored from a backup, so that all kinds are
+                listed again.
 
         Raises:
-            Refused, OutcomeUnknown: there is no list.
+            Refused, OutcomeUnknown: the list has failed.
         """
         self.reflector = reflector
         self._clock = clock
@@ -96,13 +99,16 @@ class Survey:
             restored(reason)
 
     def confirmed(self) -> bool:
-        """Returns True once the sink has everything that the list shows; while the reflector lists, it is False."""
+        """Returns True once the sink has everything that this list shows; False while the reflector lists again.
+
+        Distrusts the watch if it has lost events, or has been behind for `PATIENCE_SECONDS`.
+        """
         reflector = self.reflector
         if not reflector.state.synced or not reflector.state.version:
             return False
         if reflector.version_listed >= self._version or reflector.listed_as_of > self.asked_at:
             return True
-        version_seen = reflector.version_seen  # read before the objects: these are delivered first
+        version_seen = reflector.version_seen  # before `delivered`, which the reflector updates first
         self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
         lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
         if lost:
@@ -113,21 +119,21 @@ class Survey:
         return not self._unconfirmed
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the list has a later version of the pod than this one (None: the cache has no version)."""
+        """Returns True if the list has a later version of the pod than `pod` (None if the cache does not have it)."""
         return version_number(self._versions.get(uid, "")) > (
             version_number(pod.metadata.resource_version) if pod else 0
         )
 
     def _differing(self) -> list[str]:
-        """Returns the UIDs of all objects that are not delivered in the version that is listed."""
-        delivered = self.reflector.delivered.copy()  # in one step: the reflector's thread goes on
+        """Returns the UIDs of all objects whose listed version differs from the delivered one, or that only one has."""
+        delivered = self.reflector.delivered.copy()  # an atomic copy, because the reflector's thread keeps changing it
         changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
         return changed + [uid for uid in delivered if uid not in self._versions]
 
     def _is_unconfirmed(self, uid: str) -> bool:
         version_seen = self._version_seen(uid)
         if version_seen > self._version:
-            return False  # by an event that is newer than the list
+            return False  # an event that is newer than the list has confirmed the object
         if uid not in self._versions:
             return uid in self.reflector.delivered
         return version_seen < self._awaited_version(uid)
@@ -152,14 +158,14 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the version that the event must have at least by which the reflector learns of the object."""
+        """Returns the lowest version that the expected event can have: an update as listed, or a deletion."""
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
 
 class Surveyor:
-    """Decides when each kind is surveyed, and follows each survey until it is confirmed or the watch is distrusted.
+    """Decides when each kind is surveyed, and checks each survey until it is confirmed or the watch is distrusted.
 
-    Call `survey_next` from one thread, which waits for lists, and `follow_up` every second from another.
+    Call `survey_next` from one thread, because it waits for lists, and `follow_up` every second from another.
     """
 
     def __init__(
@@ -169,7 +175,11 @@ class Surveyor:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        """`ask` lists the reflector's kind; it raises Refused or OutcomeUnknown."""
+        """Makes every kind due at once.
+
+        Args:
+            ask: makes a survey of the reflector's kind; raises Refused or OutcomeUnknown.
+        """
         self._reflectors = list(reflectors)
         self._ask = ask
         self._telemetry = telemetry
@@ -182,7 +192,7 @@ class Surveyor:
     def survey(self, reflector: Reflector) -> Survey:
         """Surveys the kind now. Raises Refused or OutcomeUnknown."""
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # if it fails
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # the next attempt if this fails
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()
@@ -191,7 +201,7 @@ class Surveyor:
         return survey
 
     def hurry(self, reflector: Reflector) -> None:
-        """Makes the kind due at once, because its watch was interrupted: the server may be another one now."""
+        """Makes the kind due at once. Call it if its watch was interrupted: the server may be another one now."""
         self._hurried.add(reflector)
 
     def survey_next(self) -> bool:
@@ -208,7 +218,7 @@ class Surveyor:
         return True
 
     def follow_up(self) -> None:
-        """Checks every unconfirmed survey once, and reports which kinds are up to date, and as of when."""
+        """Checks every unconfirmed survey once, and reports to the telemetry since when the kinds are up to date."""
         with self._lock:
             surveys = self._unconfirmed_surveys
             self._unconfirmed_surveys = []
@@ -221,15 +231,15 @@ class Surveyor:
         if survey.confirmed():
             self._telemetry.synced(survey.reflector.kind.name, survey.asked_at)
             return True
-        return not state.synced  # it is listed again, which shows more than the survey
+        return not state.synced  # the reflector lists the kind again, so the survey is no longer needed
 
     def _next_at(self, reflector: Reflector) -> float:
-        """Returns when the kind is due; a list that the reflector made counts as a survey."""
+        """Returns when the next survey of the kind is due. A list that the reflector made counts as a survey."""
         if reflector in self._hurried:
             return float("-inf")
         return max(self._due_at[reflector], reflector.listed_as_of + interval_seconds(len(reflector.delivered)))
 
 
 def interval_seconds(objects: int) -> float:
-    """Returns the time from one survey of a kind with so many objects to the next."""
+    """Returns the time between two surveys of a kind with this many objects."""
     return min(max(objects / _OBJECTS_PER_SECOND, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS)

@@ -1,6 +1,6 @@
-"""All writes to the API server: bindings, evictions, statuses, events, claims and volumes.
+"""Makes all writes to the API server: bindings, evictions, statuses, events, claims and volumes.
 
 Each writer implements a protocol of `scheduler.ports` or `runtime.ports`, and sends UIDs as preconditions. Decisions
-come in; the written object or a ClusterError goes out. Statuses and events go through `outbox`, at the rate of
-`pacing`. Start with `binder`.
+come in; the written object or a ClusterError goes out. Statuses and events wait in an `outbox`, and `pacing` limits
+their rate. Start with `binder`.
 """

@@ -20,11 +20,11 @@ def _quoted(name: str) -> str:
 
 
 class ApiBinder:
-    """Posts Bindings with the pod's UID as precondition; a ports.Binder.
+    """A ports.Binder that posts Bindings with the pod's UID as precondition.
 
     A post may be repeated, because the API server answers the second of two equal ones with a conflict that names the
-    node. 429 is a refusal: the server has done nothing, and the scheduler tries again later. A wait here would use up
-    the time limit of its call.
+    node. A status 429 counts as a refusal: the server has done nothing, and the scheduler tries again later. Waiting
+    here would use up the time limit of the scheduler's call.
     """
 
     def __init__(self, client: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Writes allocations and reservations of claims to the API server (upstream DynamicResources.bindClaim)."""
+"""Writes allocations and reservations of ResourceClaims to the API server (upstream DynamicResources.bindClaim)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DECODE = msgspec.json.Decoder(ResourceClaim).decode
 
 
 class ApiClaims:
-    """A scheduler.ports.ClaimWriter: strategic merge patches with UID and version as preconditions.
+    """A scheduler.ports.ClaimWriter that sends strategic merge patches with UID and version as preconditions.
 
-    A claim that has changed since it was read is read and checked again.
+    If a claim has changed since it was read, the writer reads it again, checks it and repeats the patch.
     """
 
     def __init__(self, client: Caller, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class ApiClaims:
                 if not tries_left:
                     raise
             current = self._read(claim)
-            if _is_done(current, pod, allocation):  # by the first of two attempts, which got no response
+            if _is_done(current, pod, allocation):  # the first of two attempts got no response, but had its effect
                 return current
             if allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
@@ -113,7 +113,7 @@ class ApiClaims:
             raise Refused(f"claim {claim.key} got {change} elsewhere in the meantime", 409)
         status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}]}
         if allocation is not None:
-            # The finalizer is not part of the status. It is written first, so that no allocated claim can be deleted.
+            # The finalizer is not part of the status, and is written first so that no allocated claim can be deleted.
             claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})
             now = datetime.fromtimestamp(int(self._clock.now()), UTC)
             status["allocation"] = msgspec.structs.replace(allocation, allocation_timestamp=now)

@@ -52,7 +52,7 @@ class _Series:
 
 
 class ApiEvents:
-    """A scheduler.ports.Events. New events are dropped while too many wait."""
+    """A scheduler.ports.Events that writes in the background. New events are dropped while too many wait."""
 
     def __init__(
         self,
@@ -62,7 +62,12 @@ class ApiEvents:
         instance: str,
         dropped: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`instance` is the reporting process; `dropped` is called for each event that is dropped."""
+        """Creates the writer; `start` starts its thread.
+
+        Args:
+            instance: the name of this process, which the events show.
+            dropped: called for each event that is dropped.
+        """
         self._client = client
         self._clock = clock
         self._instance = instance
@@ -91,7 +96,7 @@ class ApiEvents:
             self._written.popitem(last=False)
 
     def _continue(self, series: _Series, occurrences: _Occurrences) -> bool:
-        """Adds the occurrences to the event; returns False if the event is gone."""
+        """Adds the occurrences to the event that was written; returns False if it no longer exists."""
         series.count += occurrences.count
         series.last_at = occurrences.last_at
         try:

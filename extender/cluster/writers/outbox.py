@@ -1,4 +1,4 @@
-"""Writes in the background, so that no caller waits; an outdated write is never sent."""
+"""Queues writes to the API server and sends them in the background; only the newest value of a key is sent."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ V = TypeVar("V")
 MOST_TRIES = 10
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
-_TEMPORARY = (429, 503)  # too many requests; unreachable, or not the leader
+_TEMPORARY = (429, 503)  # 429: too many requests; 503: unreachable, or not the leader
 
 
-class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait, without reference cycles
+class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait; they form no reference cycles
     value: V
     tries: int = 0
 
@@ -37,7 +37,7 @@ class Outbox(Generic[K, V]):
     key, grows until one succeeds.
 
     Args:
-        join: returns one value for two values of a key, given the older one first.
+        join: called with the older and the newer value of a key; returns the one value to write for both.
         dropped: called with the outbox's name for each write that is dropped, because too many wait or because it has
             failed `MOST_TRIES` times.
     """
@@ -68,7 +68,7 @@ class Outbox(Generic[K, V]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def put(self, key: K, value: V) -> None:
-        """Queues the value, joined with the waiting one of its key. It is dropped if too many wait."""
+        """Queues the value, joined with the waiting value of its key, if any. Drops it if too many keys wait."""
         with self._changed:
             waiting = self._waiting.get(key)
             if waiting is None and len(self._waiting) >= self._capacity:
@@ -82,7 +82,7 @@ class Outbox(Generic[K, V]):
         return len(self._waiting)
 
     def withdraw(self, key: K) -> None:
-        """Drops the waiting write of the key, and waits for the end of its present one."""
+        """Drops the waiting write of the key. If a write of the key is in flight, waits until it ends."""
         with self._changed:
             self._waiting.pop(key, None)
             if self._writing != key:
@@ -98,7 +98,7 @@ class Outbox(Generic[K, V]):
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Waits for the present write, at most this long; waiting ones are not written."""
+        """Stops the thread; waits for the write in flight, at most this long. Queued writes are not sent."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -137,7 +137,7 @@ class Outbox(Generic[K, V]):
         return float(min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), LONGEST_PAUSE_SECONDS))
 
     def _take(self) -> tuple[K, _Entry[V]] | None:
-        """Waits for the next write's turn and returns it, None at the end."""
+        """Waits until the next write may be sent, and returns it; returns None once the outbox is stopped."""
         while True:
             with self._changed:
                 self._writing = None

@@ -18,9 +18,9 @@ _RETRY_AFTER_SECONDS = 1.0  # the API server always answers this
 
 
 class TokenBucket:
-    """Tells each caller how long to wait for its turn (client-go's flowcontrol).
+    """Limits the rate of calls: says how long each caller must wait for its turn (client-go's flowcontrol).
 
-    `burst` calls need not wait; by default as many as in one second.
+    Up to `burst` calls need not wait; the default is the number of calls allowed in one second.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -30,7 +30,7 @@ class TokenBucket:
         self._paid_until = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Takes a turn; returns the seconds until then. `now` in monotonic seconds."""
+        """Reserves the next free turn; returns the seconds to wait for it. `now` is in monotonic seconds."""
         with self._lock:
             full = now - self._burst * self._seconds_per_turn
             self._paid_until = max(self._paid_until, full) + self._seconds_per_turn
@@ -41,7 +41,7 @@ class YieldingBucket(TokenBucket):
     """A bucket that runs at a tenth of its rate while `is_urgent()` is True.
 
     Attributes:
-        is_urgent: returns True while something else is more urgent; set by the owner.
+        is_urgent: returns True while other calls are more urgent; set by the owner.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -57,7 +57,8 @@ class YieldingBucket(TokenBucket):
 class PacedBinder:
     """A ports.Binder that waits for its turn, and repeats a bind that the API server answers with 429.
 
-    It does so as often, and after the same pauses, as client-go. A pod that went back to the queue would wait longer.
+    It repeats as often, and after the same pauses, as client-go. If the pod went back to the queue, it would wait
+    longer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Patches pods' statuses (why a pod waits, its nomination, a probe time that wakes the scheduler), and evicts pods."""
+"""Patches pods' statuses (why a pod waits, its nominated node, a time that wakes a scheduler); evicts pods."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
-# By rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate. A refusal by a policy may name any pod.
+# Matches the messages of rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate about a wrong UID. The
+# message of an admission policy does not match.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """A status to write; a part that is None stays as it is."""
+    """A status to write. If the reason or the nominated node is None, that part stays as it is."""
 
     pod: Pod
     reason: str | None = None
@@ -42,12 +43,12 @@ class _Status:
 
 
 class ApiStatuses:
-    """A scheduler.ports.Statuses. A status that the pod already has is not written."""
+    """A scheduler.ports.Statuses that writes in the background. A status that the pod already has is not written."""
 
     def __init__(
         self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
     ) -> None:
-        """`dropped` is called for each write that is dropped."""
+        """Creates the writer; `start` starts its thread, and `dropped` is called for each write that is dropped."""
         self._client = client
         self._clock = clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
@@ -91,7 +92,10 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns `lastTransitionTime` if the condition changes its status, else {}; `now` in seconds since the epoch."""
+    """Returns the field `lastTransitionTime` for a condition whose status changes, {} if it does not.
+
+    `now` is in seconds since the epoch.
+    """
     is_set = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
@@ -101,13 +105,16 @@ def pod_path(pod: Pod) -> str:
 
 
 def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
-    """Patches the status of the pod of this UID. Raises as Caller does."""
+    """Patches the pod's status; refused if the name now belongs to a pod with another UID. Raises as Caller does."""
     body = _ENCODE({"metadata": {"uid": pod.uid}, "status": patch})
     client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
 
 def _content_of(pod: Pod) -> tuple[str | None, str, str]:
-    """Returns the reason and message of PodScheduled=False in the pod's status, and the nominated node."""
+    """Returns (reason, message, nominated node) of the pod's status.
+
+    The first two are those of its condition PodScheduled=False; None and "" if it has none.
+    """
     conditions = pod.status.conditions or ()
     condition = next((c for c in conditions if (c.type, c.status) == (_CONDITION, "False")), None)
     reason, message = (condition.reason, condition.message) if condition else (None, "")
@@ -121,16 +128,16 @@ def _joined(before: _Status, after: _Status) -> _Status:
 
 
 class ApiActivator:
-    """Sets `lastProbeTime` of the pod's PodScheduled condition, which a scheduler takes for an update of the pod."""
+    """Makes a scheduler try a pod again: sets `lastProbeTime` of its PodScheduled condition, which updates the pod."""
 
     def __init__(self, client: Caller, clock: Clock) -> None:
         self._client = client
         self._clock = clock
 
     def activate(self, pod: Pod) -> None:
-        """Wakes the scheduler for the pod; see verbs.refused_pods.Activator. Logs a failure.
+        """Makes the scheduler try the pod again; logs a failure. See verbs.refused_pods.Activator.
 
-        Ignores a pod without the condition, because the scheduler is about to write it, which is an update too.
+        Ignores a pod without the condition: the scheduler is about to write it, and that updates the pod too.
         """
         if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
@@ -145,7 +152,10 @@ class ApiActivator:
 
 
 class ApiEvictor:
-    """A scheduler.ports.Evictor. Both calls have the victim's UID, which protects a recreated pod of the same name."""
+    """A scheduler.ports.Evictor that marks the victim in its status, and deletes it.
+
+    Both calls have the victim's UID as precondition, which protects a recreated pod of the same name.
+    """
 
     def __init__(self, client: Caller, clock: Clock) -> None:
         self._client = client
@@ -172,5 +182,8 @@ class ApiEvictor:
 
 
 def _is_about_uid(error: Refused) -> bool:
-    """Returns True if the name now belongs to another pod: then a patch is invalid, and a deletion a conflict."""
+    """Returns True if the call was refused because the pod's name now belongs to another pod.
+
+    The API server then refuses a patch as invalid (422), and a deletion with a conflict (409).
+    """
     return error.status in (409, 422) and _OF_UID.search(str(error)) is not None

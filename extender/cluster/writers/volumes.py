@@ -1,4 +1,4 @@
-"""Writes the volumes and claims of a binding to the API server (upstream volumeBinder.bindAPIUpdate)."""
+"""Binds volumes to claims and selects nodes for claims (upstream volumeBinder.bindAPIUpdate)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Object)
 
 
 class ApiVolumes:
-    """A scheduler.ports.VolumeWriter: merge patches with UID and version as preconditions."""
+    """A scheduler.ports.VolumeWriter that sends merge patches with UID and version as preconditions."""
 
     def __init__(self, client: Caller) -> None:
         self._client = client
