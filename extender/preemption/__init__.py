@@ -1,7 +1,8 @@
 """Preemption: which pods to evict so that a more important pod fits, and on which node that costs least.
 
-In: a profile, a pod, a table, and either the fit of the pod's failed attempt (`preempt`) or victims that kube-scheduler
-has chosen (`process_preemption`). Out: candidates, each a node with its victims, and the node to nominate.
+The input is a profile, a pod, a table, and either the result of the pod's failed attempt (`preempt`) or the victims
+that kube-scheduler has chosen (`process_preemption`). The output is candidates, each a node with its victims, and the
+node to nominate.
 
 Start with `evaluator.preempt`. `dry_run` finds the victims on all nodes at once. `candidates` says which pods may be
 evicted and in which order, and picks the node.

@@ -1,4 +1,7 @@
-"""Candidates: which pods may be evicted, in which order, and the node where that costs least."""
+"""Finds the pods that may be evicted, sorts them by importance, and picks the node where eviction costs least.
+
+A pod's slot is its index in the table's pod columns.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ _PRIORITY_OFFSET = 2**31
 
 
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
-    """Sorts pods by row, then by descending priority, then by ascending start (upstream MoreImportantPod).
+    """Sorts pods by row, then by descending priority, then by ascending start time (upstream MoreImportantPod).
 
     Equally important pods are in the order of their namespaces and names. Upstream's sort is not stable, so there their
     order is arbitrary (docs/differences.md).
 
     Returns:
-        The sorted slots, intp[n], and their ranks, int64[n]: equal only for equally important pods of one node.
+        The sorted slots, intp[n], and their ranks, int64[n]. Two ranks are equal only if the pods are equally important
+        and on one node.
     """
     pods = table.pods
     key = (pods.row[slots] << _PRIORITY_BITS) - pods.priority[slots]
@@ -41,7 +45,7 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
 
 
 def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
-    """Sorts slots of equal rank, which are adjacent, by namespace and name, in place."""
+    """Sorts pods of equal rank, which are adjacent in `slots`, by namespace and name; changes `slots`."""
     tied = np.flatnonzero(np.bincount(rank)[rank] > 1)
     names = [info.sort_key for info in table.pods.at(slots[tied])]
     order = sorted(range(len(tied)), key=lambda i: (rank[tied[i]], names[i]))
@@ -49,13 +53,13 @@ def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
 
 
 class VictimColumns(NamedTuple):
-    """Pods of any number of nodes: those of one node are adjacent, the most important first.
+    """Pods on any number of nodes. Pods of one node are adjacent, the most important first.
 
     Attributes:
-        slots: intp[n]: their slots in the table's pod columns.
-        rows: intp[n]: the rows of their nodes.
+        slots: intp[n]: the slots of the pods, which are indices into the table's pod columns.
+        rows: intp[n]: the rows of the pods' nodes.
         violating: bool[n]: True if evicting the pod would violate a PodDisruptionBudget.
-        rank: int64[n]: smaller for more important pods; equal only for equally important pods of one node.
+        rank: int64[n]: smaller for more important pods; equal only for equally important pods on one node.
     """
 
     slots: Rows
@@ -64,11 +68,11 @@ class VictimColumns(NamedTuple):
     rank: IntColumn
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
-        """Returns the pods for which `chosen` is True, or those at the positions in `chosen`, in that order."""
+        """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the order wanted."""
         return VictimColumns(self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen])
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """Returns these pods followed by `others`, which must be on other nodes."""
+        """Returns these pods followed by the pods of `others`, which must be on other nodes."""
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def begins(self) -> Rows:
@@ -77,9 +81,9 @@ class VictimColumns(NamedTuple):
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Returns the pods that are not reprieved, bool[n].
+        """Returns the pods for which `reprieved`, bool[n], is False: those that must leave.
 
-        Of equally important pods, those that violate a budget come first, because upstream lists them first.
+        Of equally important pods, those whose eviction violates a budget come first, as upstream lists them.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
@@ -103,8 +107,8 @@ def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
 def violating(table: Table, slots: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` must be sorted by `by_importance`. Each node is judged alone: the disruptions that a budget allows go to the
-    more important pods first, and a pod that violates one budget uses up no disruption of another.
+    `slots` must be sorted by `by_importance`. Each node is judged alone: the evictions that a budget allows are used
+    for the more important pods first. A pod that violates one budget does not use up an eviction that another allows.
     """
     violating = np.zeros(len(slots), np.bool_)
     covered = _covered_by_budget(table, slots)
@@ -133,7 +137,7 @@ def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
 
 
 def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, positions: Rows) -> Rows:
-    """Drops pods whose eviction the API server has already granted, because the budget has counted them."""
+    """Returns the positions without pods whose eviction the API server has granted; the budget has counted those."""
     disrupted = budget.status.disrupted_pods
     if not disrupted:
         return positions
@@ -143,7 +147,7 @@ def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, posit
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that can take the preemptor once its victims have left. They are in upstream's order.
+    """A node that can take the preemptor once its victims, in upstream's order, have left.
 
     `num_pdb_violations` is the number of victims that a PodDisruptionBudget protects.
     """
@@ -154,10 +158,10 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """Candidates by node name. They keep no reference to the table."""
+    """Candidates by node name. This object keeps no reference to the table."""
 
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
-        """`num_pdb_violations`: int64[nodes]; None: counts `victims.violating`."""
+        """Builds the candidates; if `num_pdb_violations`, int64[nodes], is None, `victims.violating` is counted."""
         begins = victims.begins()
         names = table.nodes.names_of(victims.rows[begins[:-1]])
         if num_pdb_violations is None:
@@ -182,7 +186,7 @@ class Candidates(Mapping[str, Candidate]):
 
 
 def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
-    """Returns the candidates that another extender has kept; its nodes and victims must be in the table."""
+    """Returns the candidates that another extender has left; their nodes and victims must be in the table."""
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
     victims = VictimColumns(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_), np.arange(len(slots)))
@@ -193,7 +197,7 @@ def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
 def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_violations: IntColumn) -> int:
     """Returns the index of the node where preemption costs least (upstream pickOneNodeForPreemption).
 
-    Equal costs are decided by the next cost, and equal nodes by their order.
+    If nodes are equal by one cost, the next cost decides. If they are equal by all costs, the first node is picked.
     """
     first_victims = begins[:-1]
     priority = table.pods.priority[victims.slots]

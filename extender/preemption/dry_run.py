@@ -23,7 +23,10 @@ from extender.table.labels import BoolColumn, Rows
 
 
 class _PodDependent(NamedTuple):
-    """A predicate that sees placed pods, with its check. None: with all pods in place it refuses every node."""
+    """A predicate that depends on placed pods, and its check.
+
+    The check is None if the predicate refuses every node while all pods are in place.
+    """
 
     predicate: Predicate
     check: Check | None
@@ -37,11 +40,12 @@ class _PodDependent(NamedTuple):
 
 
 class DryRun:
-    """Checks if one pod fits on nodes without some of their pods.
+    """Checks if one pod would fit on nodes if some of their pods were removed.
 
     Pods of the same or a higher priority that are nominated to a node may or may not arrive, so such a node must fit
-    with and without them. Checks that see only a node's own pods decide both at once. For the others, such nodes are
-    checked one by one. Predicates that do not apply to the pod are not prepared again (upstream Skip).
+    with and without these pods. Checks that depend only on the node's own pods decide both cases at once. For all other
+    checks, these nodes are checked one by one. Predicates that do not apply to the pod are not prepared again (upstream
+    Skip).
     """
 
     def __init__(self, profile: Profile, pod: PodInfo, table: Table) -> None:
@@ -62,7 +66,7 @@ class DryRun:
         return fitting
 
     def select_victims(self, potential: VictimColumns) -> VictimColumns:
-        """Returns the fewest potential victims that make room on each node; none for nodes where even all do not.
+        """Returns the victims on each node where the pod fits without the potential victims; as few as possible.
 
         Pods that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
         """
@@ -94,12 +98,12 @@ class DryRun:
         return HypotheticalRemovals(self._table, victims.slots, self._awaited)
 
     def _may_help(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: True if the row passes the checks that no eviction can change."""
+        """Returns bool[len(rows)]: True if the row passes the checks whose verdict no eviction can change."""
         may_help: BoolColumn = run(self._fixed, self._table, rows).cause == FITS
         return may_help
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True for removed pods that can stay after all."""
+        """Returns bool[n]: True for each of the `removed` pods that can stay on its node after all."""
         reprieved = np.zeros(len(removed.slots), np.bool_)
         order = np.lexsort((~removed.violating, removed.rows))  # stable, so more important pods come first
         begins = removed.begins()
@@ -114,7 +118,7 @@ class DryRun:
         return reprieved
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True if the row passes all checks that see pods, without its own removed pods."""
+        """Returns bool[n]: True if the row passes all checks that depend on pods, without its node's removed pods."""
         fits = np.ones(len(rows), np.bool_)
         one_by_one: list[Predicate] = []
         for rule in self._dependent:
@@ -142,7 +146,7 @@ class DryRun:
     ) -> BoolColumn:
         """Returns bool[len(rows)]: True if all predicates, prepared again for each node, accept the row.
 
-        Only rows with `to_check`, bool[len(rows)], are checked.
+        Only the rows for which `to_check`, bool[len(rows)], is True are checked.
         """
         fits = np.zeros(len(rows), np.bool_)
         removed = _by_row(self._table, removals.slots)
@@ -172,7 +176,7 @@ def _accepts_all(verdict: Verdict) -> bool:
 
 
 def _by_row(table: Table, slots: Rows) -> dict[int, list[int]]:
-    """Returns the slots by row."""
+    """Returns a dict of the slots by the row of their node."""
     by_row: dict[int, list[int]] = {}
     for slot, row in zip(slots.tolist(), table.pods.row[slots].tolist(), strict=True):
         by_row.setdefault(row, []).append(slot)

@@ -1,4 +1,4 @@
-"""One preemption, step by step: is the pod eligible, a dry run on the nodes that eviction may help, the best candidate.
+"""Runs a preemption: checks if the pod may preempt, finds victims on nodes in a dry run, and picks the best node.
 
 Source: upstream preemption.Evaluator, DefaultPreemption.
 """
@@ -32,7 +32,7 @@ class Preemption:
 
     Attributes:
         candidates: the possible nodes, by name.
-        nominated_node: the best of them; None without candidates.
+        nominated_node: the best of the possible nodes; None if there are no candidates.
         reason: why there are no candidates, in kube-scheduler's words; None if there are some.
     """
 
@@ -42,7 +42,9 @@ class Preemption:
 
 
 class ProcessedPreemption(NamedTuple):
-    """kube-scheduler's victims, corrected. Unknown nodes, and nodes that no eviction helps, are in neither attribute.
+    """The victims that kube-scheduler chose, corrected.
+
+    Nodes that the table does not know, and nodes where no eviction helps, are in neither attribute.
 
     Attributes:
         candidates: the nodes with the victims that must leave them.
@@ -65,9 +67,9 @@ def preempt(
     """Finds the pods to evict so that `pod` fits (upstream Evaluator.Preempt).
 
     Args:
-        fit: the pod's last attempt; only nodes that it refused as Unschedulable are tried.
+        fit: the result of the pod's last attempt; only nodes that were refused as Unschedulable are tried.
         offset: the index among these nodes where the dry run starts; it matters only if `limits` end the search.
-        rows: the nodes to try among these; None: all.
+        rows: the nodes to try, of those refused as Unschedulable; None means all of them.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason is not None:
@@ -86,9 +88,10 @@ def process_preemption(
 ) -> ProcessedPreemption:
     """Corrects the victims, UIDs by node, that kube-scheduler has chosen for `pod` (upstream ProcessPreemption).
 
-    If they suffice on a node, those that need not leave are dropped. If they do not, or a node has none, victims are
-    selected among all pods of a lower priority. Of the `unconfirmed` pods, which kube-scheduler may not know, only
-    those in `offered` can be victims. Raises DeadlineExceeded.
+    `offered` has kube-scheduler's victims. If evicting these makes room on a node, those that need not leave are
+    dropped. If it does not, or a node has no victims, they are selected among all pods of lower priority. Of the
+    `unconfirmed` pods, which kube-scheduler may not know, only those in `offered` can be victims. Raises
+    DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
@@ -128,7 +131,7 @@ def _victims_are_leaving(pod: PodInfo, table: Table, row: int) -> bool:
 
 
 def _dry_run_preemption(profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int) -> VictimColumns:
-    """Returns victims on at least `enough` of the rows, tried in order; on fewer if evictions help on fewer."""
+    """Returns the victims on the first `enough` or more rows where evictions help, or on all of these if fewer."""
     dry_run = DryRun(profile, pod, table)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):

@@ -1,4 +1,4 @@
-"""The message of a pod that fits on no node, in the scheduler's words. Source: upstream framework.FitError."""
+"""Writes the message for a pod that fits on no node, in kube-scheduler's words. Source: upstream framework.FitError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_VICTIMS_FOUND = "No preemption victims found for incoming pod"
 
 
 def fit_message(fit: Fit) -> str:
-    """Returns `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
+    """Returns a message such as `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
     if fit.refused_at_once:
         return f"{_none_of(len(fit.rows))}: {', '.join(fit.refusals[0].reasons)}."
     counts: Counter[str] = Counter()
@@ -25,10 +25,11 @@ def fit_message(fit: Fit) -> str:
 
 
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
-    """Returns what a preemption that found no candidate adds to the message; empty if it nominated a node.
+    """Returns the text to append to the message if preemption found no candidate; empty if it nominated a node.
 
-    A node where evictions could help but are not enough is counted under what it lacks now. Upstream counts what it
-    would lack without the victims. The text is usually the same: a node that still lacks cpu lacks it now.
+    A node where evictions could help but are not enough is counted under the reasons why it is refused now. Upstream
+    counts the reasons that would remain without the victims. These are usually the same: a node that still lacks cpu
+    after the evictions lacks it now, too.
     """
     if preemption.nominated_node is not None:
         return ""
