@@ -1,6 +1,6 @@
-"""Pods and nodes with the JSON that they were read from, for extenders that get whole objects.
+"""Keeps the JSON of pods and nodes, because other extenders receive whole objects.
 
-The model has only the fields that are used here; an extender may need others.
+The structs of the model have only the fields that this package uses; another extender may need more.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class WholePod(Pod, frozen=True):
-    """A pod with the JSON that `document` made of it."""
+    """A pod that also keeps its whole JSON, as returned by `document`."""
 
     document: bytes = b""
 
 
 class WholeNode(Node, frozen=True):
-    """A node with the JSON that `document` made of it."""
+    """A node that also keeps its whole JSON, as returned by `document`."""
 
     document: bytes = b""
 
@@ -35,7 +35,7 @@ WHOLE: Mapping[type[Object], type[Object]] = {Pod: WholePod, Node: WholeNode}
 def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
     """Returns an object's JSON as kube-scheduler sends it: without kind and apiVersion.
 
-    kube-scheduler's informers drop managedFields of pods only. `managed` is True if they stay.
+    `managed` is True to keep metadata.managedFields. kube-scheduler's informers drop them, but for pods only.
 
     Raises:
         msgspec.DecodeError: `raw` is not a JSON object.
@@ -49,6 +49,6 @@ def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
 
 
 def document_of(obj: Object) -> bytes:
-    """Returns the JSON that the object was read from, or else that of its known fields."""
+    """Returns the JSON that the object was read from; if it was not kept, the JSON of the fields in the model."""
     original: bytes = getattr(obj, "document", b"")
     return original or _ENCODE(obj)

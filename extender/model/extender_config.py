@@ -17,7 +17,7 @@ class TLSConfig:
 
     Attributes:
         verified: False if the extender's certificate is not checked.
-        server_name: the name that it must have; empty: the host of the URL.
+        server_name: the name that the certificate must have; empty means the host of the URL.
     """
 
     verified: bool = True
@@ -35,11 +35,11 @@ class ExtenderConfig:
     """An extender of a policy: its URL and its verbs. An empty verb is not called.
 
     Attributes:
-        timeout_seconds: for one call, from the first byte sent to the last byte received.
-        node_cache_capable: it receives the names of nodes instead of nodes.
-        managed_resources: it is called only for pods that request one of these; if empty, for all pods.
+        timeout_seconds: the time limit for one call, from the first byte sent to the last byte received.
+        node_cache_capable: True if the extender receives only the names of nodes instead of whole nodes.
+        managed_resources: the extender is called only for pods that request one of these; if empty, for all pods.
         ignored_resources: the managed resources that only the extender considers.
-        ignorable: if it fails, pods are scheduled without it.
+        ignorable: True if pods are scheduled without the extender when a call to it fails.
     """
 
     url_prefix: str

@@ -36,7 +36,7 @@ from extender.model.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural in its URL.
+    """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
     `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE.
     """

@@ -1,4 +1,4 @@
-"""The metadata of all Kubernetes objects, and selectors that several kinds use.
+"""Defines the metadata of all Kubernetes objects, and the selectors that several kinds use.
 
 Only fields that are used are declared; msgspec skips the others. Go writes `null` for empty maps, slices and pointers,
 so every field may be None.

@@ -54,7 +54,7 @@ UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SC
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Returns True if this toleration covers the taint; an empty effect or key covers all."""
+    """Returns True if this toleration covers the taint; an empty effect or key covers every effect or key."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -65,7 +65,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Sequence[str]) -> list[Taint]:
-    """Returns the taints with one of the effects that no toleration covers, in the node's order."""
+    """Returns the taints, in the node's order, that have one of the `effects` and that no toleration covers."""
     return [
         taint
         for taint in taints

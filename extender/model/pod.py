@@ -222,7 +222,7 @@ class Pod(Object, frozen=True):
         return self.with_spec(node_name=node_name)
 
     def preempted(self, now: float) -> Pod:
-        """Returns a copy that a scheduler has evicted at `now`, in seconds since the epoch."""
+        """Returns a copy of the pod as if a scheduler had evicted it at `now`, in seconds since the epoch."""
         target = Condition(PREEMPTED_CONDITION, "True", PREEMPTED_REASON)
         others = [condition for condition in self.status.conditions or () if condition.type != PREEMPTED_CONDITION]
         return msgspec.structs.replace(
@@ -232,5 +232,5 @@ class Pod(Object, frozen=True):
         )
 
     def nominated_to(self, node_name: str) -> Pod:
-        """Returns a copy that is nominated to `node_name`; empty: to no node."""
+        """Returns a copy that is nominated to `node_name`; if that is empty, the pod is nominated to no node."""
         return msgspec.structs.replace(self, status=msgspec.structs.replace(self.status, nominated_node_name=node_name))

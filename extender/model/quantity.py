@@ -1,4 +1,4 @@
-"""Quantities of the Kubernetes API as exact integers.
+"""Converts quantities of the Kubernetes API to exact integers.
 
 A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). Here it
 is a number of billionths, the smallest unit of the API. So sums are exact, and a sum is rounded once, up, as Value and
@@ -79,10 +79,10 @@ def units(quantity: Quantity) -> int:
 
 
 def amount_from_nano(resource: str, nanos: int) -> int:
-    """Converts billionths to the unit in which the scheduler counts the resource: milli for cpu, else whole units."""
+    """Converts billionths to the unit in which the scheduler counts the resource: thousandths for cpu, else units."""
     return milli_from_nano(nanos) if resource == "cpu" else units_from_nano(nanos)
 
 
 def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Returns a resource list in the units in which the scheduler counts."""
+    """Converts a resource list to the units in which the scheduler counts: cpu in thousandths, all else in units."""
     return {name: amount_from_nano(name, nano(quantity)) for name, quantity in (resources or {}).items()}

@@ -1,4 +1,4 @@
-"""The requests of a pod: containers, init containers, sidecars, overhead and pod-level resources as one sum.
+"""Computes the requests of a pod from its containers, init containers, sidecars, overhead and pod-level resources.
 
 All amounts are summed in billionths and rounded once at the end, as quantities of the API are.
 Source: k8s.io/component-helpers/resource PodRequests (KEPs 753, 1287, 2837).
@@ -27,8 +27,9 @@ def pod_requests(
     """Returns the pod's requests by resource: cpu in milli, all others in units.
 
     Args:
-        defaults: the request that a container counts with if it names none for a resource, in billionths.
-        placed: True if what the kubelet has allocated or uses counts where it is more (KEP-1287).
+        defaults: by resource, the request to assume for a container that does not request it, in billionths.
+        placed: True for a placed pod: if the kubelet has allocated or uses more than the spec requests, during a
+            resize, the larger amount counts (KEP-1287).
         pod_level: True if requests of the whole pod replace the sum over its containers (KEP-2837).
     """
     total = _container_requests(pod, defaults, placed)
@@ -39,7 +40,9 @@ def pod_requests(
 
 
 def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
-    """Returns (cpu in milli, bytes of memory) of a placed pod for scoring, with defaults for missing requests.
+    """Returns the requests that scoring assumes for a placed pod: (thousandths of a cpu, bytes of memory).
+
+    Containers that lack a request for one of the two count with a default.
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
@@ -53,9 +56,9 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
 
 def leaves_out_defaulted(pod: Pod) -> bool:
-    """Returns True if any resource list of the pod lacks cpu or memory; most pods name both everywhere.
+    """Returns True if any container's requests, in spec or status, lack cpu or memory; in most pods none do.
 
-    If a resize is infeasible, a container without a status has no list, so that counts as lacking them.
+    Also returns True if a resize is infeasible, because then a container without a status counts as requesting nothing.
     """
     if is_resize_infeasible(pod):
         return True
@@ -73,7 +76,7 @@ def is_pod_level(resource: str) -> bool:
 
 
 def has_pod_level_requests(pod: Pod) -> bool:
-    """Returns True if the pod has requests of the whole pod."""
+    """Returns True if the spec has requests for the pod as a whole (spec.resources)."""
     resources = pod.spec.resources
     return resources is not None and any(map(is_pod_level, resources.requests or ()))
 

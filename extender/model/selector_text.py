@@ -1,4 +1,4 @@
-"""Selectors as text, in kubectl's notation."""
+"""Writes selectors as text, in kubectl's notation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FORMATS = {"In": "in ({})", "NotIn": "not in ({})", "Gt": "> {}", "Lt": "< {}"}
 
 
 def requirement_text(requirement: NodeSelectorRequirement) -> str:
-    """Returns `zone in (a, b)`, `!gpu`."""
+    """Returns the requirement as text, like `zone in (a, b)` or `!gpu`."""
     if requirement.operator == "Exists":
         return requirement.key
     if requirement.operator == "DoesNotExist":
@@ -19,7 +19,7 @@ def requirement_text(requirement: NodeSelectorRequirement) -> str:
 
 
 def selector_text(selector: LabelSelector | None) -> str:
-    """Returns `app=web,tier in (a, b)`; `every pod` for an empty selector, `nothing` for none."""
+    """Returns the selector as text, like `app=web,tier in (a, b)`; `every pod` if it is empty, `nothing` if None."""
     if selector is None:
         return "nothing"
     labels = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
@@ -31,5 +31,5 @@ def selector_text(selector: LabelSelector | None) -> str:
 
 
 def term_text(term: PodAffinityTerm) -> str:
-    """Returns a term of pod affinity or anti-affinity: `pods with app=web per kubernetes.io/hostname`."""
+    """Returns a pod affinity or anti-affinity term as text: `pods with app=web per kubernetes.io/hostname`."""
     return f"pods with {selector_text(term.label_selector)} per {term.topology_key}"

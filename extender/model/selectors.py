@@ -1,4 +1,4 @@
-"""Selectors, compiled once. They are compared by value, so that results can be shared between equal ones.
+"""Compiles selectors to hashable values, so that results can be shared between equal selectors.
 
 Sources: metav1.LabelSelectorAsSelector, labels.Requirement.Matches, component-helpers nodeaffinity.
 """
@@ -38,7 +38,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Returns True if `labels` satisfy it. NotIn and DoesNotExist are satisfied if the label is absent."""
+        """Returns True if `labels` satisfy the requirement. An absent label satisfies NotIn and DoesNotExist."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -55,7 +55,10 @@ class Requirement:
                 return False
 
     def well_formed(self) -> bool:
-        """Returns True if the scheduler accepts it (labels.NewRequirement); -3 is a number, but not a label value."""
+        """Returns True if the scheduler accepts the requirement (labels.NewRequirement).
+
+        Every value must be a valid label value, even of Gt and Lt, so these do not accept negative numbers.
+        """
         match self.operator:
             case "In" | "NotIn":
                 valid_count = bool(self.values)
@@ -68,7 +71,7 @@ class Requirement:
         return valid_count and bool(_LABEL_KEY.fullmatch(self.key)) and all(map(_LABEL_VALUE.fullmatch, self.values))
 
     def bound(self) -> int | None:
-        """Returns the number that Gt and Lt compare with; None unless there is exactly one value, a number."""
+        """Returns the number that Gt and Lt compare with; None unless `values` is exactly one whole number."""
         return whole_number(next(iter(self.values))) if len(self.values) == 1 else None
 
     def _compares(self, value: str) -> bool:
@@ -81,7 +84,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all match. Without any it matches everything; with `nothing` it matches nothing."""
+    """Requirements that must all match. Without requirements it matches everything; if `nothing` is True, nothing."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -103,7 +106,7 @@ def compile_requirement(requirement: LabelSelectorRequirement | NodeSelectorRequ
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """Compiles a label selector: None matches nothing and an empty one everything (metav1.LabelSelectorAsSelector)."""
+    """Compiles a label selector; None matches nothing, an empty one matches everything (LabelSelectorAsSelector)."""
     if selector is None:
         return NOTHING
     requirements = [
@@ -119,5 +122,5 @@ def _from_items(items: tuple[tuple[str, str], ...]) -> Selector:
 
 
 def selector_from_labels(labels: Mapping[str, str]) -> Selector:
-    """Returns the selector for exactly these labels (labels.SelectorFromSet); without labels, everything."""
+    """Returns a selector that requires all of these labels; without labels, it matches everything (SelectorFromSet)."""
     return _from_items(tuple(sorted(labels.items())))

@@ -1,4 +1,4 @@
-"""Volume sources: the inline volumes of pods, and those of persistent volumes."""
+"""Defines the volume sources that pods (inline) and persistent volumes name, one type for each storage system."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PersistentVolumeClaimSource(Value, frozen=True):
 
 
 class CSIVolumeSource(Value, frozen=True):
-    """A pod's inline CSI volume. It is created on the node and not attached, so no rule counts it."""
+    """A pod's inline CSI volume. It is created on the node and not attached, so no rule counts it as an attachment."""
 
     driver: str = ""
     read_only: bool | None = None

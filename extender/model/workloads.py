@@ -1,4 +1,4 @@
-"""The other kinds that rules read, from the core, apps, policy and scheduling groups."""
+"""Defines the other kinds of objects that rules read: namespaces, services, controllers, budgets and so on."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PriorityClass(Object, frozen=True):
     preemption_policy: str | None = None
 
 
-# ---- kinds that change a pod before a scheduler sees it; only offline answers read them
+# ---- kinds that the API server uses to change a pod when it is created; only offline commands read them
 
 
 class LimitRangeItem(Value, frozen=True):

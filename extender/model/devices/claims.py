@@ -34,13 +34,13 @@ class ExactDeviceRequest(Value, frozen=True):
 
 
 class DeviceSubRequest(ExactDeviceRequest, frozen=True):
-    """An alternative in a prioritized list. The API allows no admin access here."""
+    """One of the alternatives of a device request (`first_available`). The API allows no admin access here."""
 
     name: str = ""
 
 
 class DeviceRequest(Value, frozen=True):
-    """A request; either `exactly` or `first_available` is set."""
+    """A request for devices; exactly one of `exactly` and `first_available` is set."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -136,7 +136,7 @@ class ResourceClaim(Object, frozen=True):
 
     @property
     def is_for_extended_resources(self) -> bool:
-        """True if the scheduler created it for the pod's extended resources (KEP-5004)."""
+        """True if the scheduler created the claim for the extended resources that a pod requests (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
     def is_reserved_for(self, pod_uid: str) -> bool:
@@ -151,13 +151,13 @@ class ResourceClaim(Object, frozen=True):
 class PendingClaim(ResourceClaim, frozen=True):
     """A claim whose allocation is decided but not yet observed (upstream in-flight allocations).
 
-    It is not a kind of the API. The table has it in addition to the claim, under the same key, and its devices count
-    as allocated.
+    It is not a kind of the API. The table keeps it in addition to the claim itself, under the same key, and counts its
+    devices as allocated.
     """
 
 
 class RequestMapping(NamedTuple):
-    """The request that provides a container's extended resource (status.extendedResourceClaimStatus of the pod)."""
+    """The device request that provides an extended resource to a container (extendedResourceClaimStatus of the pod)."""
 
     container_name: str
     resource_name: str

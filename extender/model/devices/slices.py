@@ -14,7 +14,7 @@ QualifiedName = str  # "domain/identifier", or the bare identifier in the driver
 
 
 class DeviceAttribute(Value, frozen=True):
-    """An attribute; exactly one of the fields is set."""
+    """The value of an attribute of a device; exactly one of the fields is set."""
 
     int_value: Int64 | None = msgspec.field(name="int", default=None)
     bool_value: bool | None = msgspec.field(name="bool", default=None)
@@ -29,7 +29,7 @@ class CapacityRange(Value, frozen=True):
 
 
 class CapacityRequestPolicy(Value, frozen=True):
-    """The shares of a capacity that a claim may request (KEP-5075)."""
+    """The amounts of a device's capacity that a claim may request (KEP-5075)."""
 
     default: Quantity = None
     valid_values: list[Quantity] | None = None
@@ -148,6 +148,6 @@ class DeviceTaintRuleSpec(Value, frozen=True):
 
 
 class DeviceTaintRule(Object, frozen=True):
-    """A taint that an administrator adds to devices from outside their slices."""
+    """A taint that an administrator adds to devices, in addition to the taints in their ResourceSlices."""
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

@@ -29,7 +29,7 @@ AZURE_DISK = "kubernetes.io/azure-disk"
 CINDER = "kubernetes.io/cinder"
 PORTWORX = "kubernetes.io/portworx-volume"
 
-# The in-tree provisioners that CSI drivers have replaced, with the driver.
+# The in-tree plugins that CSI drivers have replaced -> the driver.
 MIGRATED_PLUGINS: Mapping[str, str] = {
     AWS_EBS: "ebs.csi.aws.com",
     GCE_PD: "pd.csi.storage.gke.io",
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
 
 
 def in_tree_plugin(source: MigratableSources) -> str | None:
-    """Returns the in-tree plugin of the source, if a CSI driver has replaced it."""
+    """Returns the in-tree plugin of the source; None if the source is none that a CSI driver has replaced."""
     sources = {
         AWS_EBS: source.aws_elastic_block_store,
         GCE_PD: source.gce_persistent_disk,
@@ -74,7 +74,10 @@ def in_tree_plugin(source: MigratableSources) -> str | None:
 
 
 def migrated_volume(source: MigratableSources, labels: Mapping[str, str] | None = None) -> CSIVolume | Fault | None:
-    """Returns the CSI volume of an in-tree source; None for others. `labels` are those of the persistent volume."""
+    """Returns the CSI volume that replaces an in-tree volume; None if no driver has replaced the source.
+
+    Returns a Fault if the volume cannot be translated. `labels` are the labels of the persistent volume.
+    """
     if source.aws_elastic_block_store is not None:
         return _named(AWS_EBS, _ebs_volume_id(source.aws_elastic_block_store))
     if source.gce_persistent_disk is not None:
@@ -91,7 +94,10 @@ def migrated_volume(source: MigratableSources, labels: Mapping[str, str] | None 
 
 
 def migrated_node_selector(pv: PersistentVolume, plugin: str) -> NodeSelector | Fault | None:
-    """Returns the nodes that can reach the volume if `plugin` is migrated: by the zone label of the driver."""
+    """Returns the selector of the nodes that can reach the volume of a migrated plugin; None means all nodes.
+
+    The CSI driver's topology key replaces the zone label.
+    """
     volume = migrated_volume(pv.spec, pv.labels)
     if isinstance(volume, Fault):
         return volume
@@ -139,7 +145,10 @@ def _azure_disk_uri(disk: AzureDisk) -> str | Fault:
 
 
 def _with_topology(pv: PersistentVolume, key: str) -> NodeSelector | None:
-    """Replaces the zone label by the driver's topology key (csi-translation-lib translateTopologyFromInTreeToCSI)."""
+    """Returns the volume's node selector, with the CSI driver's topology key `key` instead of the zone label.
+
+    Source: csi-translation-lib translateTopologyFromInTreeToCSI.
+    """
     zone, region = _topology_labels(pv)
     renamed = {zone: key} if _values(pv, zone) else {}
     if region == BETA_REGION and _values(pv, region):

@@ -1,4 +1,4 @@
-"""The volumes of a pod: the claims it uses, the disks that clash, and the volumes to attach."""
+"""Reads a pod's volumes: the claims that it uses, the disks that pods cannot share, and the volumes to attach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def objection(self, claim: PersistentVolumeClaim) -> str | None:
-        """Returns why the pod may not use the claim, if it is for an ephemeral volume but was not created for it."""
+        """Returns the reason why the pod may not use the claim, or None if it may.
+
+        The claim of an ephemeral volume must have been created for this pod.
+        """
         if self.owner is None or (claim.controller is not None and claim.controller.uid == self.owner.uid):
             return None
         return f"PVC {self.key} was not created for pod {self.owner.key} (pod is not owner)"
@@ -36,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """A disk that pods name inline; equal values are the same disk."""
+    """A disk that a pod's volume names directly, without a claim; equal values mean the same disk."""
 
     kind: str
     identity: tuple[str, ...]
@@ -50,7 +53,7 @@ class Mount(NamedTuple):
 
 
 class InlineVolume(NamedTuple):
-    """An in-tree volume that a pod names inline, translated to its CSI driver, or why it cannot be translated."""
+    """An in-tree volume that a pod names directly, translated to its CSI driver; a Fault if that is impossible."""
 
     volume: CSIVolume | Fault
 
@@ -64,7 +67,7 @@ def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
-    """Returns the volumes that may have to be attached for the pod, in order."""
+    """Returns the volumes that may have to be attached for the pod, in the order of its spec."""
     attachables: list[Attachable] = []
     for volume in pod.spec.volumes or ():
         if use := _claim(pod, volume):
@@ -75,7 +78,7 @@ def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
 
 
 def mounts_of(pod: Pod) -> tuple[Mount, ...]:
-    """Returns the inline disks that pods may be unable to share (upstream isVolumeConflict)."""
+    """Returns the pod's disks that other pods may be unable to share with it (upstream isVolumeConflict)."""
     return tuple(mount for volume in pod.spec.volumes or () for mount in _mounts(volume))
 
 

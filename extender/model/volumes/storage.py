@@ -43,7 +43,7 @@ class PersistentVolumeSpec(MigratableSources, frozen=True):
 
 
 class VolumePhase(Value, frozen=True):
-    """The status of a volume or a claim."""
+    """The status of a persistent volume or of a claim."""
 
     phase: str = ""
 
@@ -67,7 +67,7 @@ class PersistentVolume(Object, frozen=True):
         return self.spec.node_affinity.required if self.spec.node_affinity else None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
-        """Returns True if it is reserved for `claim`, by a user or the controller (upstream IsVolumeBoundToClaim)."""
+        """Returns True if a user or the controller reserved the volume for `claim` (upstream IsVolumeBoundToClaim)."""
         reference = self.spec.claim_ref
         if reference is None or (reference.namespace, reference.name) != (claim.namespace, claim.name):
             return False
@@ -99,7 +99,7 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def requested_storage(self) -> Quantity:
-        """The requested size, or None."""
+        """The requested size, or None if the claim requests none."""
         resources = self.spec.resources
         return (resources.requests or {}).get(STORAGE) if resources else None
 
@@ -113,12 +113,12 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def fully_bound(self) -> bool:
-        """True if both sides of the binding are written (upstream isPVCFullyBound)."""
+        """True if the claim names its volume and the controller has finished the binding (upstream isPVCFullyBound)."""
         return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.annotations
 
     @property
     def selected_node(self) -> str | None:
-        """The node that a scheduler has already chosen for provisioning the volume."""
+        """The node that a scheduler has chosen for provisioning the claim's volume, or None."""
         return self.annotations.get(SELECTED_NODE_ANNOTATION)
 
 
@@ -138,7 +138,7 @@ class StorageClass(Object, frozen=True):
 
     @property
     def provisions(self) -> bool:
-        """True if volumes are provisioned on demand."""
+        """True if volumes of this class are provisioned on demand."""
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
@@ -178,7 +178,7 @@ class CSIDriver(Object, frozen=True):
 
 
 class CSIStorageCapacity(Object, frozen=True):
-    """The capacity of a driver for a storage class on the nodes that `node_topology` selects; None: no nodes."""
+    """The capacity that a driver offers for a storage class on the nodes that `node_topology` selects; None: none."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
