@@ -10,12 +10,12 @@
     ├── IllegalTransition       an event that the assumed-pod state machine does not allow in this state
     ├── UnknownNode, UnknownPod a name that is not in the cache
     ├── Outdated                an object has changed since a decision was made on it
-    ├── DeadlineExceeded        a decision takes too long
+    ├── DeadlineExceeded        a decision took too long
     │   └── RuleUnanswered      a user's rule is still running
     ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
     ├── TaskFailed              a background task raised an unexpected error; the process has to end
-    ├── InvalidAnswer           an answer of ours that would harm the scheduler
+    ├── InvalidAnswer           our own answer to the scheduler would harm it
     └── ClusterError            a call to the API server failed
         ├── Refused             the API server refused the call; nothing changed
         │   ├── Conflict        409: already bound, or recreated under the same name
@@ -81,13 +81,13 @@ class Outdated(ExtenderError):
 
 
 class DeadlineExceeded(ExtenderError):
-    """A decision takes too long; raised between two of its steps, so nothing is half done."""
+    """A decision took too long. Raised between two steps of the decision, so that no step is half done."""
 
 
 class RuleUnanswered(DeadlineExceeded):
     """A user's rule missed the deadline. It may still run, in its own thread, and still use its table.
 
-    `call` is done when the rule returns; None: the rule did not start.
+    `call` is a future that is done when the rule returns; None if the rule did not start.
     """
 
     def __init__(self, message: str, call: Future[Any] | None = None) -> None:
@@ -96,14 +96,14 @@ class RuleUnanswered(DeadlineExceeded):
 
 
 class RuleFailed(ExtenderError):
-    """A user's rule raised, or a plugin cannot judge the pod; the message names the rule and the error."""
+    """A user's rule raised an exception, or a plugin cannot judge the pod; the message names the rule and the error."""
 
 
 class BindingFailed(ExtenderError):
     """The pod was rejected before its Binding, or what it needs could not be reserved or bound.
 
-    `plugin` is the one that rejected the pod, which then waits for an event of that plugin. Empty: the pod is retried
-    after its backoff.
+    `plugin` is the name of the plugin that rejected the pod; the pod then waits for an event that this plugin is
+    interested in. If `plugin` is empty, the pod is retried after its backoff.
     """
 
     def __init__(self, message: str, plugin: str = "") -> None:
@@ -116,7 +116,7 @@ class TaskFailed(ExtenderError):
 
 
 class InvalidAnswer(ExtenderError):
-    """An answer would harm the scheduler, so it must not leave the process."""
+    """Our answer to the scheduler would harm it, so the answer must not be sent."""
 
 
 class ClusterError(ExtenderError):
