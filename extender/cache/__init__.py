@@ -1,6 +1,7 @@
-"""The assumed-pod cache: the cluster as the watches show it, with what was decided since.
+"""Keeps the state of the cluster: what the watches show, plus decisions that the watches do not show yet.
 
-In: watch events and lists, and the decisions of verbs and scheduler: assumed pods, nominations, assumed objects. Out:
-tables on loan to readers, and notifications to a listener, the scheduling queue. Tables follow the journal in
-`changes`. Start with `cache.Cache`; `pod_states` draws the life of an assumed pod. Source: upstream backend/cache.
+Input: watch events, lists, and the decisions of the verbs and the scheduler (assumed pods, nominations, assumed
+objects). Output: tables that readers borrow, and notifications to a listener, the scheduling queue. Tables are updated
+from the journal in `changes`. Start with `cache.Cache`; `pod_states` draws the life of an assumed pod. Source: upstream
+backend/cache.
 """

@@ -1,7 +1,7 @@
-"""The objects of all kinds but pods: what the watches show, and what was assumed since.
+"""Stores the objects of all kinds except pods: what the watches show, and what was assumed since.
 
-Readers see an assumed object until the watch shows a newer version. Versions of a kind are numbers that grow
-(KEP-5504). Source: upstream util/assumecache.
+Readers see an assumed object until the watch shows a newer version. The resource versions of a
+kind are increasing numbers (KEP-5504). Source: upstream util/assumecache.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from extender.model.meta import Object
 
 
 class _WrittenObject(NamedTuple):
-    """An object as the API server returned it from a write, and when, in monotonic seconds."""
+    """An object as the API server returned it from a write, and the time of the write in monotonic seconds."""
 
     obj: Object
     written_at: float
 
 
 class AssumeCache:
-    """Objects by kind and key."""
+    """All objects except pods, by kind and key; for each, the observed and the assumed version."""
 
     def __init__(self) -> None:
         self._observed: dict[str, dict[str, Object]] = {NODE: {}}
         self._assumed: dict[Reference, Object] = {}
-        self._written: dict[Reference, _WrittenObject] = {}  # until the watch shows them
+        self._written: dict[Reference, _WrittenObject] = {}  # written objects that the watch has not shown yet
 
     def of_kind(self, kind: str) -> dict[str, Object]:
         """Returns the objects of a kind by key, as the watch shows them."""
         return self._observed.get(kind, {})
 
     def observed(self, kind: str, key: str) -> Object | None:
-        """Returns the object as the watch shows it."""
+        """Returns the object as the watch last showed it; None if it has not shown the object."""
         return self.of_kind(kind).get(key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the object as readers see it."""
+        """Returns the object as readers see it: the assumed or written version, or else the observed one."""
         return self.assumed(kind, key) or self.observed(kind, key)
 
     def assumed(self, kind: str, key: str) -> Object | None:
-        """Returns the object as it was assumed or written, unless the watch shows a newer version."""
+        """Returns the object as it was assumed or written; None if the watch shows a newer version."""
         reference = kind, key
         if (obj := self._assumed.get(reference)) is not None:
             return obj
@@ -56,7 +56,7 @@ class AssumeCache:
     # ---- what the watch shows
 
     def put(self, kind: str, obj: Object) -> Object | None:
-        """Stores the object, drops assumptions about older versions; returns the one observed before."""
+        """Stores an observed object and drops assumptions about older versions; returns its predecessor."""
         objects = self._observed.setdefault(kind, {})
         before = objects.get(obj.key)
         objects[obj.key] = obj
@@ -69,9 +69,9 @@ class AssumeCache:
         return before
 
     def remove(self, kind: str, key: str) -> Object | None:
-        """Removes the object and what was assumed of it; returns it as readers saw it.
+        """Removes the object and any assumption about it; returns the object as readers saw it.
 
-        Returns None if the watch has not shown it.
+        Returns None if the watch has not shown the object.
         """
         observed = self.of_kind(kind).pop(key, None)
         assumed = self.drop(kind, key)
@@ -80,9 +80,9 @@ class AssumeCache:
     # ---- assumptions
 
     def assume(self, obj: Object) -> None:
-        """Assumes that `obj` will be written like this.
+        """Shows readers `obj`, which is about to be written, in place of the observed object.
 
-        It has the version that the decision was made on; a new object has none.
+        `obj` has the resource version that the decision was based on; an object to be created has none.
 
         Raises:
             Outdated: the object was changed or deleted since the decision, or a new one was created.
@@ -97,7 +97,7 @@ class AssumeCache:
         self._assumed[kind, obj.key] = obj
 
     def confirm(self, obj: Object, now: float) -> None:
-        """Replaces what was assumed by the object that the API server returned, unless the watch was faster."""
+        """Replaces the assumed object by the one that the API server returned, unless the watch was faster."""
         kind = type(obj).__name__
         self.drop(kind, obj.key)
         observed = self.observed(kind, obj.key)
@@ -105,18 +105,18 @@ class AssumeCache:
             self._written[kind, obj.key] = _WrittenObject(obj, now)
 
     def restore(self, kind: str, key: str) -> Object | None:
-        """Discards what is assumed of the object, but not what was written; returns it."""
+        """Discards and returns the assumed version of the object; keeps a version that was written."""
         return self._assumed.pop((kind, key), None)
 
     def drop(self, kind: str, key: str) -> Object | None:
-        """Discards what is assumed of the object or was written; returns it as readers saw it."""
+        """Discards the assumed and the written version of the object; returns the one that readers saw."""
         written = self._written.pop((kind, key), None)
         return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
 
     def lost(self, kind: str, asked_at: float) -> list[Object]:
-        """Returns the objects that the API server has lost, as far as a stored list shows.
+        """Returns the objects that the API server has lost, as a list that was just stored shows.
 
-        They were written before the list was requested at `asked_at`, and the list does not have them.
+        They were written before the list was requested at `asked_at`, but the list does not contain them.
         """
         return [
             written.obj

@@ -1,9 +1,11 @@
-"""The cluster as the watches show it, with what was decided since (upstream cache.go).
+"""Stores the cluster as the watches show it, plus decisions that they do not show yet (upstream cache.go).
 
-`changed`, `deleted` and `replaced` store what the API server reports; `assume` to `expire` are the steps of a pod's
-life, which pod_states draws. Every change goes to the journal, which tables follow, and to the listener, the queue.
+`changed`, `deleted` and `replaced` store what the API server reports. The methods from `assume` to `expire` are the
+steps of a pod's life, which pod_states draws. Every change is recorded in the journal, from which tables are updated,
+and reported to the listener, which is the scheduling queue.
 
-The lock is held only while a change is stored: readers have tables of their own, and `assume` checks a node without it.
+The lock is held only while a change is stored. Readers read their own tables instead, and `assume` checks a node
+without the lock.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ _BATCH = 50  # objects of a list that are stored under one lock, which takes a m
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
-"""Returns why a pod cannot go to its node, by what the table holds."""
+"""Checks a pod on its node in the given table; returns the reason why it does not fit, or None if it fits."""
 
 
 class Cache:
-    """Nodes, pods and the other objects of a cluster, with what was assumed about them. Thread-safe.
+    """The nodes, pods and other objects of a cluster, with the assumptions about them. Thread-safe.
 
-    It is a Sink for reflectors. Pods are known by UID, all other objects by key.
+    Reflectors write to it as a Sink. Pods are identified by UID, all other objects by key.
 
     Args:
-        ttl_seconds: how long a pod whose bind has finished may stay unconfirmed before it can expire; 0: forever.
+        ttl_seconds: how long a pod whose bind has finished may stay unconfirmed before it can expire; 0 means forever.
         features: the feature gates of the tables.
-        changes: an empty journal that other readers follow too; None: a new one.
+        changes: an empty journal that other readers share; None creates one.
     """
 
     def __init__(
@@ -70,11 +72,11 @@ class Cache:
         self._tables = TablePool(self._changes, self._locked, features)
         self.reader = ObjectReader(telemetry, self._pods.watched)
         self._notifications = Notifications()
-        self._listed_at: dict[str, float] = {}  # by kind: when its last list was requested
-        self._interrupted: set[str] = set()  # kinds of which an error has left a change half done
+        self._listed_at: dict[str, float] = {}  # kind -> when the last stored list of it was requested
+        self._interrupted: set[str] = set()  # kinds with a change that an error left half done
 
     def listen(self, listener: Listener | None) -> None:
-        """Reports every change to the listener from now on; None: to no listener."""
+        """Reports every change to the listener from now on; None stops the reports."""
         self._notifications.listener = listener
 
     # ---- what the API server reports (ports.Sink)
@@ -92,10 +94,12 @@ class Cache:
             self._remove(kind, id_of(kind, obj))
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """Stores a full list: removes what is not in it, also objects written before the list was requested.
+        """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
 
-        After an error has interrupted a change of this kind, the list repairs everything: no object is skipped because
-        it is stored already, tables are rebuilt, and the listener learns that it may have missed changes.
+        Also discards versions written before the list was requested at `asked_at` that the list does not show.
+
+        If an error has interrupted an earlier change of this kind, the list repairs everything: every object is stored
+        again even if it is unchanged, tables are rebuilt, and the listener is notified that it may have missed changes.
         """
         repair = kind in self._interrupted
         try:
@@ -124,13 +128,13 @@ class Cache:
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds of which an error has left a change half done; the next list of a kind repairs it."""
+        """Returns the kinds with a change that an error left half done; the next list of the kind repairs it."""
         return sorted(self._interrupted)
 
     # ---- pods and their places
 
     def remember(self, info: PodInfo, size_bytes: int) -> None:
-        """Keeps a pod that kube-scheduler has sent, in case its bind arrives before its watch event."""
+        """Stores a pod that kube-scheduler has sent, in case its bind arrives before its watch event."""
         with self._locked("remember"):
             self._pods.remembered.put(info, size_bytes)
 
@@ -141,21 +145,21 @@ class Cache:
         return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
-        """Returns the pod as the watch or kube-scheduler described it; None if its name was reused."""
+        """Returns the pod as the watch or kube-scheduler last sent it; None if another pod has that name now."""
         with self._locked("find_pod"):
             return self._pods.find(uid) if self._pods.uid_of.get(key, uid) == uid else None
 
     def placement(self, uid: str) -> PodPlacement | None:
-        """Returns the pod's place on a node, assumed or confirmed; None if it has none."""
+        """Returns the pod's placement on a node, assumed or confirmed; None if the pod has no node."""
         with self._locked("placement"):
             return self._placements.get(uid)
 
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
-        """Gives the pod its place on the node, unless `check` refuses the node; returns that refusal.
+        """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
 
-        Nothing about the node changes between the table that `check` sees and the assumption: a check runs without the
-        lock, since it may be slow, and again if something has changed; the last time, if it is quick, under the lock.
-        The loop needs no check, because it alone decides.
+        The pod is only assumed on a node that is still as `check` saw it: `check` runs without the lock, because it may
+        be slow, and again if the node has changed in the meantime; the last run holds the lock if the check is quick.
+        The scheduler's own loop passes no check, because no other thread assumes pods there.
 
         Raises:
             UnknownNode: the node is not in the cache.
@@ -184,28 +188,28 @@ class Cache:
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
-        """Starts the pod's time to live after a bind that succeeded or, not `certain`, may have.
+        """Starts the pod's time to live after a bind that succeeded or, if not `certain`, may have succeeded.
 
-        Starts it again for a bind that was tried again; does nothing if the watch has confirmed the pod. Raises
-        IllegalTransition if the pod has no place.
+        Restarts it if the bind was repeated; does nothing if the watch has confirmed the pod. Raises IllegalTransition
+        if the pod is not on a node.
         """
         with self._locked("finish_binding"):
             expires_at = self._clock.monotonic() + self._ttl_seconds if self._ttl_seconds else None
             self._placements.finish_binding(uid, certain=certain, expires_at=expires_at)
 
     def forget(self, uid: str) -> None:
-        """Frees the pod's place after a failed bind. Raises IllegalTransition if it is not assumed."""
+        """Removes the pod from its node after a failed bind. Raises IllegalTransition if it is not assumed."""
         with self._changing("forget"):
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns the pods whose time to live has ended, as the watch shows them, None: not, by UID."""
+        """Returns UID -> the pod as the watch shows it, or None, for the pods whose time to live has ended."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
-        """Frees the places of those of the pods that are overdue still; returns their `namespace/name`."""
+        """Removes those of the pods that are still overdue from their nodes; returns their `namespace/name`."""
         with self._changing("expire"):
             overdue = set(self._placements.overdue(now))
             return [self._displace(uid, PodEvent.EXPIRE).info.pod.key for uid in uids if uid in overdue]
@@ -219,7 +223,7 @@ class Cache:
                 self._note_pod(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a pod, if it waits, to the node ("": to none); returns its previous node."""
+        """Nominates a waiting pod to the node ("" ends its nomination); returns the node nominated before."""
         with self._locked("nominate"):
             before = self._pods.nominate(uid, node_name)
             self._note_pod(uid)
@@ -233,7 +237,9 @@ class Cache:
     # ---- assumed objects (upstream util/assumecache)
 
     def assume_object(self, obj: Object) -> None:
-        """Shows readers `obj` before it is written, until the watch shows a later version or `restore_object`.
+        """Shows readers `obj`, which is about to be written, in place of the observed object.
+
+        It is shown until the watch delivers a later version or `restore_object` is called.
 
         Raises:
             Outdated: the object was created, changed or deleted since the decision; see AssumeCache.assume.
@@ -243,10 +249,10 @@ class Cache:
             self._note_object(type(obj).__name__, obj.key)
 
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
-        """Replaces the assumed object, and the one at `instead_of`, by what the API server returned.
+        """Replaces the assumed object by `obj`, the one that the API server returned.
 
-        That is dropped when the watch shows that version, or when a list that was requested later lacks it, because the
-        API server has lost the write.
+        Also discards the assumed object at `instead_of`. `obj` is dropped when the watch shows that version, or when a
+        list that was requested later lacks it, because the API server has then lost the write.
         """
         with self._locked("confirm_object"):
             self._objects.confirm(obj, self._clock.monotonic())
@@ -269,7 +275,7 @@ class Cache:
             return self._objects.observed(kind, key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the object as readers see it, assumed or observed."""
+        """Returns the object as readers see it: the assumed version, or else the observed one."""
         with self._locked("effective"):
             return self._objects.effective(kind, key)
 
@@ -290,7 +296,7 @@ class Cache:
             return CacheSize(len(self._objects.of_kind(NODE)), len(self._pods.watched), len(assumed))
 
     def overview(self) -> PodOverview:
-        """Returns all pods at one moment."""
+        """Returns all pods at one moment, grouped by whether they have a node."""
         with self._locked("overview"):
             assumed = self._placements.unconfirmed()
             unplaced = [uid for uid in self._pods.watched if uid not in self._placements]
@@ -298,7 +304,7 @@ class Cache:
             return PodOverview(assumed, infos, len(self._placements) - len(assumed))
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns the UIDs of the pods that have a place which the watch has not shown, by node."""
+        """Returns node name -> the UIDs of the pods counted there that the watch has not yet shown there."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 
@@ -308,13 +314,13 @@ class Cache:
             return self._objects.of_kind(kind).copy()
 
     def pods(self) -> Mapping[str, CachedPod]:
-        """Returns every pod that the watch shows or that has a place, by UID."""
+        """Returns, by UID, every pod that the watch shows or that is assumed on a node."""
         with self._locked("pods"):
             watched, uids = self._pods.watched.copy(), self._pods.uid_of.copy()
             placements = self._placements.by_uid()
         return cached_pods(watched, placements, uids)
 
-    # ---- the comparer and other readers of the journal
+    # ---- for the Comparer and other readers of the journal
 
     def cursor(self) -> int:
         """Returns the present position in the journal, for `reported_since` and `correct`."""
@@ -322,9 +328,9 @@ class Cache:
             return self._changes.now
 
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
-        """Returns the updates after `cursor`, the present position, and True if that is too long ago.
+        """Returns the updates after `cursor`, the present position, and True if the reader has to start over.
 
-        Then the updates are of all objects, and the reader starts from nothing.
+        It has to if the journal no longer reaches back to `cursor`; the updates then cover all objects.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)
@@ -341,7 +347,7 @@ class Cache:
             return self._listed_at.get(kind, moment) > moment
 
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
-        """Stores an object as the API server lists it (None: it does not), also in every table.
+        """Replaces a cached object by the version that the API server lists; None removes the object.
 
         Does nothing and returns False if the API server has reported the object after `cursor`.
         """
@@ -355,7 +361,7 @@ class Cache:
     # ---- with the lock held
 
     def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
-        """Stores an object of a list if it differs; removes one that cannot be read."""
+        """Stores a listed object if it differs from the stored one; removes it if it cannot be read."""
         if not self._is_news(kind, obj, asked_at) and not repair:
             return
         stored = self.reader.read_or_report(kind, obj)
@@ -364,8 +370,8 @@ class Cache:
     def _is_news(self, kind: str, listed: Object, asked_at: float) -> bool:
         """Returns True if a listed object differs from the stored one.
 
-        Contents are compared, because an API server that was restored from a copy gives out versions twice; but only
-        versions if the pod was evicted after the list was requested.
+        Compares contents, because an API server that was restored from a backup gives out versions twice; but only
+        versions for a pod evicted after the list was requested, because the stored pod is marked as terminating.
         """
         if kind != POD:
             return listed != self._objects.observed(kind, listed.key)
@@ -377,7 +383,7 @@ class Cache:
         return listed != info.pod
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
-        for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a copy
+        for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a backup
             self._objects.drop(kind, lost.key)
             self._note_object(kind, lost.key)
             self._notifications.discarded(lost, self._objects.effective(kind, lost.key))
@@ -387,7 +393,7 @@ class Cache:
         self._changes.note_listed(kind)
 
     def _repair(self, kind: str) -> None:
-        """Rebuilds what is derived from the objects of a kind, all of which were just stored."""
+        """Rebuilds the placements and tables that depend on a kind, whose objects were all just stored."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal was interrupted
                 self._displace(uid, PodEvent.REMOVE)
@@ -414,7 +420,7 @@ class Cache:
         before = self._objects.put(kind, obj)
         self._note_object(kind, obj.key)
         if written is not None and before is not None and version_of(before) < version_of(written) < version_of(obj):
-            self._notifications.changed(kind, before, written)  # readers have seen it, but the watch skipped it
+            self._notifications.changed(kind, before, written)  # readers saw `written`, but the watch skipped it
             before = written
         self._notifications.changed(kind, before, obj)
 
@@ -429,7 +435,7 @@ class Cache:
         before, info = self._pods.effective(uid), self._pods.put(info)
         placed, node_name = self._placements.get(uid), info.pod.node_name
         if placed and placed.node_name != node_name and (node_name or placed.state is PodState.ADDED):
-            self._displace(uid, PodEvent.REMOVE)  # bound by another, or the API server was restored from a copy
+            self._displace(uid, PodEvent.REMOVE)  # bound elsewhere, or the API server was restored from a backup
         if node_name:
             self._placements.confirm(info)
         self._note_pod(uid)
@@ -462,7 +468,7 @@ class Cache:
             raise
 
     def _displace(self, uid: str, event: PodEvent) -> PodPlacement:
-        """Frees the pod's place; returns it."""
+        """Removes the pod from its node and notifies the listener; returns the former placement."""
         placement = self._placements.remove(uid, event)
         self._note_pod(uid)
         self._notifications.displaced(placement, event)
@@ -478,7 +484,7 @@ class Cache:
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
-        """Holds the lock in the block, and reports the changes to the listener after it.
+        """Holds the lock during the block, and then reports the block's changes to the listener.
 
         An unexpected error marks the kind as interrupted; an ExtenderError is raised before anything changes.
         """

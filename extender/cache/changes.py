@@ -1,4 +1,4 @@
-"""The journal of the cache: the current value of every object, and the order in which they changed."""
+"""Keeps the journal of the cache: the current value of every object, and the order of their changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reference = tuple[str, str]
 Current = Object | PodPlacement | PodInfo | None
 """The current value of an object as tables see it.
 
-A `PodPlacement` for a pod with a place, a `PodInfo` for any other pod, None for what was deleted.
+A `PodPlacement` for a pod on a node, a `PodInfo` for any other pod, None for a deleted object.
 """
 
 _LISTED = "listed"
@@ -37,7 +37,8 @@ class Update(NamedTuple):
 class Updates:
     """The current values of some objects at one moment, by kind and key.
 
-    They are copied as whole dicts, because the cache's lock is held while they are: one by one, 250,000 take 150 ms.
+    The values are copied as whole dicts, because the cache's lock is held during the copy: copying 250,000 values one
+    by one takes 150 ms.
     """
 
     __slots__ = ("_values",)
@@ -55,9 +56,9 @@ class Updates:
 
 
 class Changes:
-    """The current value of every object, and a journal of their changes that tables follow.
+    """The current value of every object, and a journal of the changes from which tables are updated.
 
-    A cursor is a position in the journal. The cache's lock guards everything here.
+    A cursor is a position in the journal. Callers hold the cache's lock.
     """
 
     def __init__(self) -> None:
@@ -66,11 +67,11 @@ class Changes:
 
     @property
     def now(self) -> int:
-        """The cursor of a reader that has read everything."""
+        """The present end of the journal: the cursor of a reader that has read everything."""
         return self._journal.now
 
     def note(self, kind: str, key: str, current: Current) -> None:
-        """Records that the object has this value now."""
+        """Records the new value of an object; None records its deletion."""
         values = self._current.setdefault(kind, {})
         if current is None:
             values.pop(key, None)
@@ -80,7 +81,7 @@ class Changes:
             self._journal.note(kind, key)
 
     def restart(self, kind: str, current: Mapping[str, Current]) -> None:
-        """Replaces the current values of a kind, by key; every table is rebuilt."""
+        """Replaces all values of a kind (key -> value), and makes every table rebuild itself."""
         self._current[kind] = {key: value for key, value in current.items() if value is not None}
         self._journal.begin(kind)
 
@@ -89,11 +90,11 @@ class Changes:
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:
-        """Returns all objects."""
+        """Returns the current values of all objects."""
         return Updates({kind: values.copy() for kind, values in self._current.items()})
 
     def since(self, cursor: int) -> Updates | None:
-        """Returns each object that changed after `cursor`, once; None if the journal is too short."""
+        """Returns the objects that changed after `cursor`; None if the journal does not reach back that far."""
         updates: dict[str, dict[str, Current]] = {}
         for kind in self._journal.changed_topics(cursor):
             if kind == _LISTED:
@@ -106,9 +107,10 @@ class Changes:
         return Updates(updates)
 
     def may_affect(self, node_name: str, cursor: int) -> bool:
-        """Returns True if what has changed after `cursor` may change the result of a check of the node.
+        """Returns True if a change after `cursor` may alter the result of checking a pod on the node.
 
-        Other nodes do not count: their status changes all the time, and no scheduler checks them again before a bind.
+        Changes of other nodes are ignored, because node statuses change all the time and no scheduler checks other
+        nodes again before a bind.
         """
         updates = self.since(cursor)
         return updates is None or any(_may_affect(update, node_name) for update in updates)

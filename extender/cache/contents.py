@@ -1,4 +1,4 @@
-"""The forms of objects in the cache: as stored, and as comparer, dump and pages see them."""
+"""Defines the forms that objects have in the cache, and the views of them for the debugger and the pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class ObjectReader:
     """Reads objects into the form in which the cache stores them. Thread-safe.
 
     Args:
-        watched: the pods of the cache by UID; their parts are shared, and it is read without the cache's lock.
+        watched: the pods of the cache by UID. A new version of a pod shares unchanged parts with the one in this
+            mapping, which is read without the cache's lock.
     """
 
     def __init__(self, telemetry: Telemetry, watched: Mapping[str, PodInfo]) -> None:
@@ -37,7 +38,7 @@ class ObjectReader:
         self._templates = Templates()
 
     def read(self, obj: Object) -> Object | PodInfo:
-        """Returns the object; a pod with everything that tables ask of it. Raises MalformedInput."""
+        """Returns the object as the cache stores it; a pod becomes a PodInfo. Raises MalformedInput."""
         if isinstance(obj, Pod):
             return self._templates.info(obj, self._watched.get(obj.uid))
         if isinstance(obj, Node):
@@ -45,7 +46,7 @@ class ObjectReader:
         return obj
 
     def read_or_report(self, kind: str, obj: Object) -> Object | PodInfo | None:
-        """Returns the object as `read` does; reports one that cannot be read, and returns None."""
+        """Returns the object as `read` does; if it cannot be read, reports that and returns None."""
         try:
             return self.read(obj)
         except MalformedInput as error:
@@ -61,12 +62,12 @@ class CacheSize:
 
 
 class PodOverview(NamedTuple):
-    """All pods of a cache.
+    """All pods of a cache, grouped by whether they have a node.
 
     Attributes:
-        assumed: those with a place that the watch has not confirmed.
-        unplaced: those without a place.
-        scheduled: the number of those that the watch shows on a node.
+        assumed: the pods assumed on a node that the watch has not confirmed yet.
+        unplaced: the pods without a node.
+        scheduled: the number of pods that the watch shows on a node.
     """
 
     assumed: list[PodPlacement]
@@ -75,13 +76,13 @@ class PodOverview(NamedTuple):
 
 
 class CachedPod(NamedTuple):
-    """A pod in the cache.
+    """One pod in the cache, for the Comparer, the dump and the pages.
 
     Attributes:
-        pod: as the watch shows it; None if it does not yet.
-        node_name: the node where it has a place, "" if it has none.
-        state: of its place.
-        findable: True if it is found by its UID and name.
+        pod: the pod as the watch shows it; None if the watch has not shown it yet.
+        node_name: the node where the pod is counted; "" if it has no node.
+        state: how certain the pod's placement on the node is.
+        findable: True if a lookup by the pod's name gives this UID.
     """
 
     pod: Pod | None
@@ -93,7 +94,7 @@ class CachedPod(NamedTuple):
 def cached_pods(
     watched: Mapping[str, PodInfo], placements: Mapping[str, PodPlacement], uid_of: Mapping[str, str]
 ) -> dict[str, CachedPod]:
-    """Returns all pods by UID; `uid_of`: the index from names to UIDs."""
+    """Returns all watched and placed pods by UID; `uid_of` maps `namespace/name` to UID."""
     uids = watched.keys() | placements.keys()
     return {uid: _cached_pod(watched.get(uid), placements.get(uid), uid_of) for uid in uids}
 

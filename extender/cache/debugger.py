@@ -1,19 +1,21 @@
-"""Comparison and dump of the cache (upstream backend/cache/debugger).
+"""Compares the cache with the API server, and dumps it (upstream backend/cache/debugger).
 
 `Comparer` compares the cache with a fresh list of every kind, and each table with a new one, and corrects what differs.
-`dump` returns all nodes and pods of the cache. Upstream's comparer looks at the names of nodes and pods only.
+`dump` returns all nodes and pods of the cache. Upstream's comparer compares only the names of nodes and pods.
 
-A change that is on its way is not a difference. Resource versions of a kind can be compared (KEP-5504), and a watch
-delivers changes in their order. An object that differs from the list counts as a difference only
+A change that the watch is about to deliver is not a difference. Resource versions of a kind can be compared (KEP-5504),
+and a watch delivers changes in the order of their versions. So an object that differs from the list counts as a
+difference only if both of these hold:
 
-- after the watch has delivered something as new as the listed object, because it should have delivered that too, and
-- if the API server has not reported the object since the comparison began.
+- The watch has delivered a version at least as new as the listed object, so it should have delivered that object too.
+- The API server has not reported the object since the comparison began.
 
-A list does not show when an object was deleted. An object that is cached but not listed counts once the watch has
-reached the version of the list. Watches of a quiet kind reach it by bookmarks, which may take minutes, so it counts too
-if the watch has not reported it within 20 s. An object that is listed and not delivered by then is undecided: the watch
-is distrusted, and the kind is listed again. A pod that is being bound (ASSUMED) is not compared, and one whose bind has
-finished (FINISHED) may still be listed without a node.
+A list does not show when an object was deleted. An object that is cached but not listed counts as a difference once the
+watch has reached the version of the list. If few objects of a kind change, the watch reaches that version only by
+bookmarks, which may take minutes; so the object also counts if the watch has not reported it within 20 s. An object
+that is listed but not delivered within 20 s is undecided: the watch may be broken, so the kind is listed again. A pod
+that is being bound (ASSUMED) is not compared, and a pod whose bind has finished (FINISHED) may still be listed without
+a node.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ from extender.table import Table
 from extender.table.comparison import differences
 
 TABLE = Table.__name__
-_POLL_SECONDS, _POLLS = 0.1, 200  # the watch has 20 s to deliver what is listed, as after every survey
+_POLL_SECONDS, _POLLS = 0.1, 200  # together 20 s, in which the watch has to deliver what is listed
 _BREATH_SECONDS = 0.002
 _MOST_PER_TABLE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """A difference, which is corrected. A table that differs has the kind Table, and is discarded."""
+    """A difference that was found. Objects are corrected; a table that differs (kind Table) is discarded."""
 
     kind: str
     key: str
@@ -54,9 +56,9 @@ class Report:
     """The result of one comparison.
 
     Attributes:
-        compared: the number of listed objects by kind, and of tables under Table.
+        compared: the number of compared objects by kind; the key "Table" counts tables.
         undecided: listed objects that the watch had not delivered after 20 s; their kind is listed again.
-        unlisted: the reason why a kind could not be listed, by kind.
+        unlisted: for each kind that could not be listed, the reason.
     """
 
     compared: dict[str, int] = field(default_factory=dict)
@@ -67,10 +69,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """An object that differs from the list, unless a change of it is on its way.
+    """A cached object that differs from the list; the watch may be about to deliver the change.
 
     Attributes:
-        version: the version that the watch has to reach to decide that.
+        version: once the watch has reached this version, the object counts as a difference if it still differs.
     """
 
     reference: Reference
@@ -88,7 +90,7 @@ class Comparer:
     """Compares the cache and corrects it, one comparison at a time.
 
     Args:
-        pause: sleeps for a number of seconds; returns True, perhaps earlier, if the process is ending.
+        pause: sleeps for a number of seconds; returns True, possibly earlier, if the process is ending.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Comparer:
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
-        """Compares everything. Errors of a list or of a broken table go into the report."""
+        """Compares all kinds and tables; returns the report, which includes lists and tables that failed."""
         report = Report()
         with self._one_at_a_time:
             for kind in self._lister.kinds():
@@ -134,10 +136,10 @@ class Comparer:
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Returns the suspects that are differences, and those that are undecided."""
+        """Waits for the watch; returns the suspects that are differences, and those still undecided."""
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
-            # Ask the watch first: what it delivers between the two questions is in the cache at the second.
+            # Ask the watch first: what it delivers between the two questions is then in the cache.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]
@@ -152,7 +154,7 @@ class Comparer:
             listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
             return self._cache.correct(suspect.reference, listed, begin)
         except MalformedInput:
-            return False  # the watch has delivered it, and the cache leaves it out on purpose
+            return False  # the cache leaves out unreadable objects on purpose
 
     # ---- tables
 
@@ -188,7 +190,7 @@ def _suspect_pods(cached: Mapping[str, CachedPod], version: str, pods: Sequence[
 
 
 def _pod_difference(entry: CachedPod | None, pod: Pod) -> str | None:
-    """Returns how the cached pod differs from the listed one; None if it does not, or is being bound."""
+    """Returns how the cached pod differs from the listed one; None if it is equal or being bound."""
     if entry is not None and entry.state is PodState.ASSUMED:
         return None
     if entry is None or entry.pod != pod:
@@ -222,10 +224,10 @@ def _table_differences(table: Table, fresh: Table) -> Iterator[CacheDifference]:
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """A node as a table has it: cpu in milli, memory and storage in bytes, everything else in units.
+    """A node as a table shows it: cpu in millicores, memory and storage in bytes, other resources in units.
 
     Attributes:
-        known: False if the cache has pods on it, but not the node.
+        known: False if the cache has pods on the node, but not the node itself.
     """
 
     name: str
@@ -236,7 +238,7 @@ class DumpedNode:
 
 @dataclass(frozen=True, slots=True)
 class DumpedPod:
-    """A pod, its node ("" for none) and the state of its place, without its contents."""
+    """A pod without its contents: its name, its node ("" for none), and the state of its placement."""
 
     key: str
     uid: str
@@ -246,7 +248,7 @@ class DumpedPod:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The cache at one moment, except that pods may be a moment newer than nodes."""
+    """The contents of the cache; the pods may be a moment newer than the nodes."""
 
     nodes: list[DumpedNode]
     pods: list[DumpedPod]
@@ -254,7 +256,7 @@ class Dump:
 
 
 def dump(cache: Cache) -> Dump:
-    """Returns the nodes with their sums, the pods with their places, and the nominated pods by node."""
+    """Returns the nodes with their total requests, the pods with their nodes, and the nominations by node."""
     with cache.snapshot("dump") as table:
         nodes = [_node(table, name) for name in sorted(table.nodes.row_of)]
         nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}

@@ -1,8 +1,9 @@
-"""Expiry of assumed pods that the watch has not confirmed.
+"""Expires assumed pods that the watch has not confirmed.
 
-When a pod's time to live ends, the pod may be bound all the same, because the watch may be behind. So the pods are
-listed, and a pod expires only after the cache has caught up with that list: if the pod had been bound, the watch would
-have shown it by then. A pod of which the list has a newer version than the cache does not expire.
+When a pod's time to live ends, the pod may still be bound, because the watch may be behind. So all pods are listed with
+their versions (a survey), and a pod expires only after the cache has caught up with the survey: if the pod had been
+bound, the watch would have shown it by then. A pod does not expire if the survey has a newer version of it than the
+cache.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ SURVEY_SECONDS = 15.0
 
 
 class PodSurvey(Protocol):
-    """The pods that the API server had at one moment, beside those that the cache has."""
+    """A survey: the UIDs and versions of the pods in the API server at one moment, compared with the cache."""
 
     def confirmed(self) -> bool:
-        """Returns True once the cache has each of them in this version or a newer one."""
+        """Returns True once the cache has every surveyed pod in the surveyed version or a newer one."""
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the API server had a later version than `pod`, the one in the cache."""
+        """Returns True if the survey has a newer version of the pod than `pod`, the one in the cache."""
 
 
 class Expiry:
@@ -44,7 +45,7 @@ class Expiry:
         self._next_survey_at = float("-inf")
 
     def sweep(self) -> list[str]:
-        """Frees the places of pods that have expired; returns their `namespace/name`.
+        """Removes expired pods from their nodes in the cache; returns their `namespace/name`.
 
         Raises:
             ClusterError: the pods cannot be listed; a later sweep tries again.

@@ -1,4 +1,4 @@
-"""The listener of a cache, which is the scheduling queue, and the reports that wait for it."""
+"""Reports changes of the cache to its listener, the scheduling queue."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from extender.table import PodInfo
 
 
 class Listener(Protocol):
-    """Receives every change of the cache, in order for each kind; called without the cache's lock."""
+    """Receives every change of the cache, in order within each kind; called without the cache's lock."""
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
-        """An object was added (`before` is None), modified or deleted (`after` is None).
+        """Handles an object that was added (`before` is None), modified or deleted (`after` is None).
 
         Pods are given as PodInfo.
         """
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """A pod no longer has its place on a node, because it was removed or forgotten or has expired."""
+        """Handles a pod that left its node because it was removed, was forgotten, or has expired."""
 
     def missed(self) -> None:
-        """Some changes may not have been reported, because an error interrupted them."""
+        """Handles the possible loss of change reports after an error."""
 
 
 class Notifications:
-    """Collects changes while the cache's lock is held; `take` them to call them without it."""
+    """Collects reports while the cache's lock is held, so that they can be delivered without the lock."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
         self._pending: list[Callable[[], None]] = []
 
     def take(self) -> list[Callable[[], None]]:
-        """Returns the waiting reports; none wait from now on."""
+        """Returns the collected reports, and clears them."""
         pending = self._pending
         self._pending = []
         return pending
@@ -48,10 +48,10 @@ class Notifications:
             self._pending.append(partial(self.listener.changed, kind, before, after))
 
     def discarded(self, assumed: Object, effective: Object | None) -> None:
-        """Reports an assumed object as changed back to the one that readers see now.
+        """Reports that an assumed object was discarded, as a change to `effective`, which readers see now.
 
-        The report shows it without a version: the API server never had it, and the listener must not take it for
-        observed.
+        The report shows the assumed object without a version, because the API server never had it and the listener must
+        not mistake it for an observed object.
         """
         metadata = structs.replace(assumed.metadata, resource_version="")
         self.changed(type(assumed).__name__, structs.replace(assumed, metadata=metadata), effective)
@@ -66,7 +66,7 @@ class Notifications:
 
 
 def deliver(notifications: list[Callable[[], None]]) -> None:
-    """Calls them all, even after one has raised; then raises the first error."""
+    """Calls all reports, even after one has raised; then raises the first error."""
     errors: list[Exception] = []
     for notify in notifications:
         try:

@@ -1,4 +1,4 @@
-"""The places of pods on nodes: assumed there, or shown there by the watch."""
+"""Stores which pod is on which node: assumed there, or confirmed there by the watch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from extender.table import PodInfo
 
 
 class PodPlacement(NamedTuple):
-    """A pod's place on a node.
+    """A pod on a node, assumed or confirmed.
 
     Attributes:
         certain: False if the outcome of the bind is unknown.
-        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None: never.
+        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None means never.
     """
 
     info: PodInfo
@@ -24,11 +24,11 @@ class PodPlacement(NamedTuple):
 
 
 class Placements:
-    """All placements by UID. A change for which pod_states has no row raises IllegalTransition."""
+    """All placements by UID. A change that pod_states.TRANSITIONS does not list raises IllegalTransition."""
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # the few of them that Expiry looks at each second
+        self._unconfirmed: dict[str, PodPlacement] = {}  # the few placements that Expiry checks each second
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -40,7 +40,7 @@ class Placements:
         return self._placements.get(uid)
 
     def state(self, uid: str) -> PodState:
-        """Returns the state of the pod; INITIAL if it has no place."""
+        """Returns the state of the pod; INITIAL if it has no node."""
         placement = self._placements.get(uid)
         return placement.state if placement else PodState.INITIAL
 
@@ -49,11 +49,11 @@ class Placements:
         return self._placements.copy()
 
     def unconfirmed(self) -> list[PodPlacement]:
-        """Returns the placements that the watch has not shown."""
+        """Returns the placements that the watch has not confirmed."""
         return list(self._unconfirmed.values())
 
     def unconfirmed_by_node(self) -> dict[str, list[str]]:
-        """Returns the UIDs of the pods with a place that the watch has not shown, by node."""
+        """Returns node name -> the UIDs of the pods counted there that the watch has not confirmed."""
         uids: dict[str, list[str]] = {}
         for placement in self._unconfirmed.values():
             uids.setdefault(placement.node_name, []).append(placement.info.uid)
@@ -72,7 +72,7 @@ class Placements:
         ]
 
     def assume(self, info: PodInfo, node_name: str) -> None:
-        """Gives the pod a place on the node, before its bind."""
+        """Assumes the pod on the node, before its bind."""
         self._put(PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME)))
 
     def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
@@ -83,18 +83,18 @@ class Placements:
             self._put(PodPlacement(placement.info, placement.node_name, state, certain, expires_at))
 
     def confirm(self, info: PodInfo) -> None:
-        """Gives the pod its place on the node where the watch shows it."""
+        """Confirms the pod on the node where the watch shows it."""
         state = self.state(info.uid)
         event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
         self._put(PodPlacement(info, info.pod.node_name, after(state, event)))
 
     def update_info(self, info: PodInfo) -> None:
-        """Replaces the description of the pod, if it has a place."""
+        """Replaces the stored version of the pod, if the pod is on a node."""
         if info.uid in self._placements:
             self._put(self._placements[info.uid]._replace(info=info))
 
     def remove(self, uid: str, event: PodEvent) -> PodPlacement:
-        """Frees the pod's place; returns it."""
+        """Removes the pod from its node; returns the former placement."""
         after(self.state(uid), event)
         self._unconfirmed.pop(uid, None)
         return self._placements.pop(uid)

@@ -1,4 +1,4 @@
-"""The life of a pod in the cache, as one table.
+"""Defines the states of a pod in the cache, and the transitions between them in one table.
 
             Assume              Finish binding
     INITIAL ------> ASSUMED ------------------> FINISHED
@@ -8,7 +8,7 @@
       | '----------- Remove ------------ ADDED  (Update, Finish binding: ADDED)
       '----------------- Add --------------^
 
-An assumed pod keeps its place on the node until the watch confirms it (Add), its bind fails (Forget), or its time to
+An assumed pod stays on the node until the watch confirms it (Add), its bind fails (Forget), or its time to
 live, which starts when the bind has finished, ends (Expire). If the outcome of a bind is unknown and it is tried again,
 it finishes again and stays FINISHED. Source: upstream backend/cache/interface.go; FINISHED is its bindingFinished flag
 as a state.
@@ -23,9 +23,9 @@ from extender.errors import IllegalTransition
 
 class PodState(Enum):
     INITIAL = auto()
-    """Without a place on a node, or not in the cache."""
+    """The pod is not on a node, or not in the cache."""
     ASSUMED = auto()
-    """On its node while it is being bound."""
+    """The pod is assumed on its node while it is being bound."""
     FINISHED = auto()
     """The bind has succeeded or its outcome is unknown, and the watch has not shown the pod on its node yet."""
     ADDED = auto()
@@ -49,12 +49,12 @@ TRANSITIONS = {
     (PodState.ASSUMED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.ASSUMED, PodEvent.ADD): PodState.ADDED,
     (PodState.ASSUMED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # tried again after an unknown outcome
+    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # the bind was repeated after an unknown outcome
     (PodState.FINISHED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.EXPIRE): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.ADD): PodState.ADDED,
     (PodState.FINISHED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.ADDED, PodEvent.FINISH_BINDING): PodState.ADDED,  # the watch was faster than the answer
+    (PodState.ADDED, PodEvent.FINISH_BINDING): PodState.ADDED,  # the watch event arrived before the answer
     (PodState.ADDED, PodEvent.UPDATE): PodState.ADDED,
     (PodState.ADDED, PodEvent.REMOVE): PodState.INITIAL,
 }

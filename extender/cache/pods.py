@@ -1,4 +1,4 @@
-"""The descriptions of pods: from the watch, from kube-scheduler, and as decided since."""
+"""Stores pods as the watch shows them or kube-scheduler sends them, with decisions made since."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Nomination(NamedTuple):
     """A nomination that was decided before the pod's status showed it.
 
     Attributes:
-        info: the pod with the nomination.
-        status_node: the nominated node in the pod's status at the time.
+        info: the pod with the nomination in its status.
+        status_node: the node that the observed status named when the nomination was decided.
     """
 
     info: PodInfo
@@ -51,11 +51,11 @@ class _Nomination(NamedTuple):
 
 
 class PodStore:
-    """Pods by UID.
+    """The pods of the cluster by UID, with evictions and nominations that the watch does not show yet.
 
     Attributes:
-        watched: pods as the watch shows them, except that evicted ones terminate.
-        uid_of: the UID of the pod that has a `namespace/name` now.
+        watched: pods as the watch shows them, except that evicted pods are marked as terminating.
+        uid_of: `namespace/name` -> the UID of the pod that has this name now.
         remembered: pods as kube-scheduler sent them, until the watch shows them.
     """
 
@@ -76,9 +76,9 @@ class PodStore:
         return nomination.info if nomination else self.watched.get(uid)
 
     def put(self, info: PodInfo) -> PodInfo:
-        """Stores the pod as the watch shows it now; returns it, as terminating if it was evicted.
+        """Stores the pod as the watch shows it now; returns it, marked as terminating if it was evicted.
 
-        A nomination that was decided is kept until the pod's status changes from what it was then.
+        A decided nomination is kept until the nominated node in the pod's observed status changes.
         """
         uid = info.uid
         if info.pod.terminating:
@@ -102,7 +102,7 @@ class PodStore:
         self.remembered.drop(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates the pod to the node ("": to none) if it waits; returns the node that it was nominated to."""
+        """Nominates a waiting pod to the node ("" ends its nomination); returns the node nominated before."""
         info, before = self.watched.get(uid), self.nominated_node(uid)
         if info is None or info.pod.node_name:
             return ""
@@ -119,9 +119,9 @@ class PodStore:
         self._nominations[info.uid] = _Nomination(PodInfo(info.pod.nominated_to(node_name)), status_node)
 
     def evict(self, uid: str, now: float, evicted_at: float) -> PodInfo | None:
-        """Marks the pod as terminating until the watch shows it so; returns it.
+        """Marks the pod as terminating until the watch shows that it is; returns the marked pod.
 
-        Returns None if the pod is gone or terminates already.
+        Returns None if the pod was deleted or is already terminating.
 
         `now` is the time of its deletion in seconds since the epoch, `evicted_at` the same in monotonic seconds.
         """
@@ -134,7 +134,7 @@ class PodStore:
         return terminating
 
     def evicted_since(self, uid: str, moment: float) -> bool:
-        """Returns True if the pod was evicted at `moment` or later; unmarks one that was evicted before.
+        """Returns True if the pod was evicted at `moment` or later; otherwise forgets that it was evicted.
 
         A list that was requested at `moment` shows the outcome of earlier evictions.
         """

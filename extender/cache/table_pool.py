@@ -1,8 +1,8 @@
-"""The tables that readers of the cache borrow.
+"""Lends tables to the readers of the cache.
 
-A reader has a table to itself while it reads. Each table has a cursor in the journal of the cache; before it is lent,
-it takes in what has changed since. The cache's lock is held only to read the journal, never while a table takes
-changes in.
+A reader has a table to itself while it reads. Each table has a cursor in the journal of the cache; before the table is
+lent, the changes after the cursor are applied to it. The cache's lock is held only to read the journal, never while a
+table is updated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Replica:
-    """A table, and how far it has followed the journal.
+    """A table, and the position in the journal up to which it has received changes.
 
     Attributes:
-        cursor: the position up to which changes were handed to the table.
-        pending: those of them that it has not taken in yet, because a reader's deadline came first.
+        cursor: the position in the journal up to which changes were read for the table.
+        pending: the changes that were read but not yet applied, because a reader's deadline came first.
     """
 
     def __init__(self, features: FeatureGates) -> None:
@@ -39,7 +39,7 @@ class Replica:
         self.pending: Iterator[Update] = iter(())
 
     def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to the pending ones; starts a new table if they are too many."""
+        """Adds the changes since `cursor` to the pending ones; starts a new table if the journal is too short."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
@@ -50,7 +50,7 @@ class Replica:
         self.cursor = changes.now
 
     def catch_up(self, deadline: Deadline = NO_DEADLINE, between: Callable[[], object] = lambda: None) -> None:
-        """Takes in the pending changes; calls `between` now and then.
+        """Applies the pending changes to the table; calls `between` after every few.
 
         Raises:
             DeadlineExceeded: the rest stays pending, and the next call continues with it.
@@ -63,11 +63,11 @@ class Replica:
 
 
 class TablePool:
-    """The tables of a cache, as many as there were readers at the same time. Thread-safe.
+    """The tables of a cache; a new one is created if a reader finds none idle. Thread-safe.
 
     Args:
         changes: the journal of the cache.
-        locked: takes the cache's lock, which guards the journal; its argument names the caller in metrics.
+        locked: returns a context that holds the cache's lock; the argument names the caller in metrics.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class TablePool:
         return len(self._replicas)
 
     def ask(self, question: Callable[[Table], T]) -> tuple[T, int]:
-        """Returns the answer of an up-to-date table, and its cursor."""
+        """Calls `question` with an up-to-date table; returns the result, and the table's cursor."""
         with self._borrowed("ask") as replica:
             return question(replica.table), replica.cursor
 
     def ask_locked(self, question: Callable[[Table], T]) -> T:
-        """Returns the answer of a table that stays up to date, because the caller holds the lock."""
+        """Calls `question` with a table that cannot become outdated, because the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:
             self._follow(replica)
@@ -102,9 +102,9 @@ class TablePool:
 
     @contextmanager
     def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
-        """Lends a table that is up to date when the block begins, and that nothing changes in it.
+        """Lends a table that is up to date when the block begins and does not change during the block.
 
-        Rules that read the table end by the deadline.
+        Rules that read the table must finish by the deadline.
         """
         with self._borrowed(reader, deadline) as replica:
             replica.table.deadline = deadline
@@ -112,7 +112,7 @@ class TablePool:
 
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; discards it if the reader fails, because the reader may have changed a part of it."""
+        """Lends a replica; discards it if the reader fails, since the reader may have left it half changed."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -133,7 +133,7 @@ class TablePool:
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
-        """Creates tables up to that number and updates idle ones, so that no reader has to wait.
+        """Creates up to `tables` tables and updates idle ones, so that no reader has to wait.
 
         The first tables of a large cluster take about a second.
         """
@@ -155,10 +155,10 @@ class TablePool:
             self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """Compares every table with a new one, both up to date; discards those that are not right.
+        """Compares every table with a new one, both up to date; discards tables that `is_right` rejects.
 
-        The new table replaces the oldest that is right, which frees what that table remembers of deleted objects.
-        Returns how many tables were compared. Calls `breathe` now and then.
+        The new table replaces the oldest correct one, which frees the memory that table still uses for deleted
+        objects. Returns the number of tables compared. Calls `breathe` repeatedly, so that other threads can run.
         """
         with self._locked("check_tables"):
             replicas = tuple(self._replicas)
@@ -185,7 +185,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Compares the replica with the new one; returns False if it was on loan at each try."""
+        """Compares the replica with the new one; returns False if the replica was never idle."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle
@@ -199,7 +199,7 @@ class TablePool:
         else:
             return False
         try:
-            with suppress(Exception):  # the table then lacks a change, which the comparison shows
+            with suppress(Exception):  # the comparison then shows the missing change
                 replica.catch_up()
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)
@@ -219,7 +219,7 @@ class TablePool:
     # ---- with the lock held
 
     def _follow(self, replica: Replica) -> None:
-        """Hands the latest changes to a replica that is not idle; discards it if this fails."""
+        """Makes the latest changes pending for a borrowed replica; discards the replica if this fails."""
         try:
             replica.follow(self._changes)
         except BaseException:
@@ -242,8 +242,8 @@ class TablePool:
 
 
 def _spoils(error: BaseException) -> bool:
-    """Returns True if the error may have left a table half changed, or in use.
+    """Returns True if a table may be half changed or still in use after the error.
 
-    A deadline is checked between two steps, and malformed fields of a pod are found before anything changes.
+    A DeadlineExceeded is raised between two changes, and malformed pods are found before anything changes.
     """
     return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)
