@@ -1,4 +1,4 @@
-"""A heap from which any pod can be removed, and the pods that back off before they are tried again.
+"""Implements a heap of pods, and the queue of pods that back off before they are tried again.
 
 Source: upstream backend/queue/backoff_queue.go (KEP-5142: ordering windows, popping while idle).
 """
@@ -22,16 +22,16 @@ _ENOUGH_DOUBLINGS = 62
 
 
 class _Member(NamedTuple):
-    """A pod in a heap, and the number of the push that added its valid entry."""
+    """A pod in a heap, and the number of its latest push; entries with an older number are outdated."""
 
     push: int
     pod: QueuedPod
 
 
 class Heap:
-    """Pods sorted by `order`, equal ones by their arrival.
+    """Pods sorted by `order`, and pods of equal order by their arrival.
 
-    A pod that is removed leaves its entry in the heap, where it is skipped later: that is cheaper than sifting.
+    Any pod can be removed. Its entry stays in the heap and is skipped later, because that is cheaper than re-sorting.
     """
 
     def __init__(self, order: Order) -> None:
@@ -63,7 +63,7 @@ class Heap:
         return member.pod if member else None
 
     def peek(self) -> QueuedPod | None:
-        """Returns the pod that goes first."""
+        """Returns the first pod without removing it; None if the heap is empty."""
         while self._entries:
             _, push, uid = self._entries[0]
             member = self._pods.get(uid)
@@ -73,7 +73,7 @@ class Heap:
         return None
 
     def pop(self) -> QueuedPod | None:
-        """Removes the pod that goes first; returns it."""
+        """Removes and returns the first pod; returns None if the heap is empty."""
         pod = self.peek()
         return self.remove(pod.uid) if pod else None
 
@@ -89,22 +89,22 @@ class Heap:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The duration of a pod's backoff, which doubles with each rejection, or with each error in a row.
+    """Computes a pod's backoff, which doubles with each rejection, or with each consecutive error.
 
-    With `max_seconds` 0 no pod backs off.
+    If `max_seconds` is 0, no pod backs off.
     """
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0
 
     def duration_seconds(self, count: int) -> float:
-        """Returns the backoff after `count` rejections or errors."""
+        """Returns the duration of the backoff after `count` rejections or errors."""
         if not count:
             return 0.0
         return min(self.max_seconds, self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
 
     def expires_at(self, pod: QueuedPod) -> float:
-        """Returns the start of the window in which the backoff ends; minus infinity without a backoff."""
+        """Returns the start of the window in which the backoff ends; -inf if the pod does not back off."""
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
@@ -116,9 +116,10 @@ class Backoff:
 
 
 class BackoffQueue:
-    """The pods that back off, rejected ones apart from those whose attempt ended in an error.
+    """The pods that back off: rejected pods in one heap, pods whose attempt ended in an error in another.
 
-    Rejected pods may be popped early while no pod is active. The others may not, because a server may be in trouble.
+    Rejected pods may be popped early if no pod is active. Pods after an error may not, because the error may come from
+    an overloaded server.
     """
 
     def __init__(self, backoff: Backoff) -> None:
@@ -148,11 +149,11 @@ class BackoffQueue:
         return bool(self._rejected)
 
     def pop(self) -> QueuedPod | None:
-        """Removes the rejected pod whose backoff ends first; returns it."""
+        """Removes and returns the rejected pod whose backoff ends first; None if there is none."""
         return self._rejected.pop()
 
     def pop_completed(self, now: float) -> Iterator[QueuedPod]:
-        """Removes the pods whose backoff has ended, and yields each."""
+        """Removes and yields each pod whose backoff has ended."""
         for heap in (self._rejected, self._failed):
             while (pod := heap.peek()) and self._backoff.is_over(pod, now):
                 heap.pop()

@@ -1,6 +1,7 @@
-"""The pods that one rule rejected, in equivalence classes that are found by name or by amounts.
+"""Indexes the pods that one rule rejected, in equivalence classes, by name and by requested amounts.
 
-Two pods are equivalent if the rule's hints read the same of them, so one answer of a hint is valid for a whole class.
+Two pods are in one class if the rule's queueing hints read the same values from both. A hint therefore gives the same
+answer for all pods of a class, and is called once per class.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _MOST = int(np.iinfo(np.int64).max)
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Equivalent pods.
+    """The pods of one equivalence class: the rule's queueing hints read the same values from each.
 
     Attributes:
-        filed_as: what the rule's hints read of each of them.
-        pods: by UID.
-        row: in the AmountTable of their priority; -1 if they are not found by amounts.
+        filed_as: the values that the hints read from each pod.
+        pods: the pods by UID.
+        row: the row of the class in the AmountTable of its priority; -1 if the class is not indexed by amounts.
     """
 
     filed_as: FiledAs
@@ -45,7 +46,7 @@ Classes = dict[Hashable, EquivalenceClass]
 
 
 class ClassIndex:
-    """Equivalence classes by value, by name, and by priority and amounts."""
+    """Finds the equivalence classes of one rule by value, by name, or by priority and requested amounts."""
 
     def __init__(self) -> None:
         self._classes: Classes = {}
@@ -65,7 +66,7 @@ class ClassIndex:
         return members
 
     def remove(self, members: EquivalenceClass, uid: str) -> None:
-        """Removes a pod from its class, and the class if that was its last pod."""
+        """Removes a pod from its class, and removes the class if it is then empty."""
         del members.pods[uid]
         if members.pods:
             return
@@ -82,14 +83,14 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that have one of these names, or that every change may help."""
+        """Returns the classes filed under one of these names or under ANY, which matches every change."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
         return classes.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose requests are within the limits of their priority (None: no room)."""
+        """Yields the classes whose requests are within the limits for their priority; None admits no class."""
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)
             if limits is not None:
@@ -97,29 +98,29 @@ class ClassIndex:
 
 
 class AmountTable:
-    """The amounts that classes request, as columns without gaps.
+    """The amounts that classes request: one column per resource, one entry per class.
 
-    One comparison finds all classes that request little enough: 0.1 ms for 100,000 classes, against 3 us for each
-    call of a hint. A pod may request thousands of resources, so only so many have a column at a time; the classes that
-    request others are checked one by one.
+    One comparison finds all classes that request little enough: it takes 0.1 ms for 100,000 classes, while each call of
+    a hint takes 3 us. Pods may request thousands of resources, so at most _MAX_COLUMNS resources have a column. Classes
+    that request a resource without a column are checked one by one.
     """
 
     def __init__(self) -> None:
         self._classes: list[EquivalenceClass] = []
         self._column_of: dict[str, int] = {}
-        self._uses: Counter[str] = Counter()  # how many classes have an amount in the column
+        self._uses: Counter[str] = Counter()  # resource -> the number of classes with an amount in its column
         self._free_columns: list[int] = []
         self._partly_filed: dict[EquivalenceClass, None] = {}
         self._amounts: NDArray[np.int64] = np.zeros((0, _FIRST_ROOM), np.int64)
 
     def add(self, members: EquivalenceClass) -> None:
-        """Adds a class in the last row."""
+        """Adds a class as the last row."""
         members.row = len(self._classes)
         self._classes.append(members)
         if members.row == self._amounts.shape[1]:
             self._amounts = np.pad(self._amounts, ((0, 0), (0, members.row)))
         for resource, amount in (members.filed_as.amounts or {}).items():
-            column = self._column(resource)  # this may replace the array
+            column = self._column(resource)  # may replace self._amounts
             if column is None:
                 self._partly_filed[members] = None
             else:
@@ -127,7 +128,7 @@ class AmountTable:
                 self._uses[resource] += 1
 
     def remove(self, members: EquivalenceClass) -> None:
-        """Removes a class; the last one takes its row."""
+        """Removes a class; the class in the last row moves to the freed row."""
         self._partly_filed.pop(members, None)
         for resource in members.filed_as.amounts or {}:
             column = self._column_of.get(resource)

@@ -1,7 +1,8 @@
-"""The pods that are being scheduled or bound, and the events since each of them was popped.
+"""Tracks the pods that are being scheduled or bound, and the events since each of them was popped.
 
-An event that arrives during a pod's attempt may make room for the pod after the attempt has looked. It is recorded, so
-that a pod which is given back is tried again. Source: upstream active_queue.go (inFlightPods, inFlightEvents).
+An event that arrives during a pod's attempt may free resources that the attempt does not see. The event is recorded, so
+that a pod that was rejected in the meantime is tried again. Source: upstream active_queue.go (inFlightPods,
+inFlightEvents).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from extender.table import PodInfo
 
 @dataclass(slots=True)
 class Flight:
-    """One pod's attempt.
+    """One attempt to schedule a pod, from `pop` until `done` or `add_unschedulable`.
 
     Attributes:
-        started: the number of changes that had been recorded when the pod was popped.
+        started: the number of changes that had been recorded in total when the pod was popped.
         latest: the pod as the watch last showed it.
         own: the changes that concern only this pod.
         activated: True if the pod is to be tried again without waiting for an event.
         gone: True if the pod was deleted, or bound by another scheduler.
-        woken_by: the rules that said during the attempt that pods which they rejected may fit now.
-        returned: True if the pod was gone and waits again, as after the API server was restored from a copy. Then the
-            end of the attempt does not remove it.
+        woken_by: the rules that reported during the attempt that they may now accept pods they rejected.
+        returned: True if the pod was gone and then appeared again, as after the API server was restored from a backup.
+            The pod is then added to the queue again when the attempt ends.
     """
 
     pod: QueuedPod
@@ -49,7 +50,7 @@ class Flight:
 
 
 class InFlight:
-    """The current attempts in the order of their start, and the changes since the first of them began."""
+    """The attempts in progress, in the order of their start, and the changes since the oldest one began."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
@@ -65,7 +66,7 @@ class InFlight:
 
     @property
     def recorded(self) -> int:
-        """The number of recorded changes."""
+        """The number of recorded changes that are still kept."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
@@ -76,7 +77,7 @@ class InFlight:
         self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
     def record(self, change: Change) -> None:
-        """Records a change for every attempt that records changes."""
+        """Records a change for all attempts, except those after `stop_recording_events`."""
         if self._flights:
             self._changes.append(change)
 
@@ -86,18 +87,18 @@ class InFlight:
             flight.woken_by.add(rule)
 
     def wake_all(self) -> None:
-        """Activates every pod in flight, also one that a Permit rule is rejecting."""
+        """Marks every pod in flight to be tried again at once, even one that a Permit rule is rejecting."""
         for flight in chain(self._flights.values(), self._not_recording.values()):
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """Yields the changes since this attempt began, up to `stop_recording_events`."""
+        """Yields the changes from the start of this attempt until `stop_recording_events`, if it was called."""
         if flight.pod.uid in self._not_recording:
             return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording changes for an attempt that may take long, and to which later ones do not matter."""
+        """Stops recording changes for an attempt that may take long and that later changes do not affect."""
         flight = self._flights.get(uid)
         if flight is not None:
             flight.own = list(self.changes_during(flight))
@@ -105,11 +106,11 @@ class InFlight:
             self._end_recording(uid)
 
     def end(self, uid: str) -> Flight | None:
-        """Ends the attempt; returns it."""
+        """Ends and returns the attempt of this pod; None if the pod is not in flight."""
         return self._not_recording.pop(uid, None) or self._end_recording(uid)
 
     def _end_recording(self, uid: str) -> Flight | None:
-        """Removes an attempt that records changes, and the changes that no other attempt needs."""
+        """Removes an attempt that still records changes, and drops the changes that no other attempt needs."""
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
         needed_from = oldest.started if oldest else self._dropped + len(self._changes)

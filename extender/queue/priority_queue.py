@@ -1,4 +1,4 @@
-"""The scheduling queue: which pod is tried next, and when a rejected pod is tried again.
+"""Implements the scheduling queue: which pod is tried next, and when a rejected pod is tried again.
 
                                        no event may help
     add --> ACTIVE                  .--------------------> UNSCHEDULABLE --.
@@ -9,9 +9,10 @@
               |                                   |
               '--------- the backoff ends --------'
 
-A pod that enters BACKOFF or ACTIVE goes to GATED instead if a PreEnqueue rule does not admit it. Each pod is in one
-tier or in flight. Source: upstream backend/queue/scheduling_queue.go (PriorityQueue) with its default feature gates,
-in which pod groups (GenericWorkload) are off and pods are tried one by one.
+The names in capitals are the tiers in which pods wait. A pod that would enter BACKOFF or ACTIVE goes to GATED instead
+if a PreEnqueue rule does not admit it. Each pod is either in one tier or in flight (being scheduled or bound). Source:
+upstream backend/queue/scheduling_queue.go (PriorityQueue) with its default feature gates, in which pod groups
+(GenericWorkload) are off and pods are tried one by one.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
-BACKLOG = 50  # ready pods, more than are tried in an instant
-PART = 500  # pods that are moved under one lock
+BACKLOG = 50  # a number of ready pods that takes the scheduler a noticeable time
+PART = 500  # how many pods are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
 
 
@@ -52,12 +53,12 @@ class PriorityQueue:
     The owner calls `flush_backoff` every second (backoff.WINDOW_SECONDS) and `flush_unschedulable` every 30 seconds.
 
     Args:
-        interests: the events that may help the pods that a rule rejected, by rule.
+        interests: rule -> the events that may help the pods that the rule rejected.
         pre_enqueue: the rules that must admit a pod before it is tried.
-        max_unschedulable_seconds: a pod that has waited longer for an event is tried without one.
+        max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
 
     Attributes:
-        lock: held by every method; a caller that holds it sees the queue and the cache at one moment.
+        lock: every method takes it; a caller that holds it can read queue and cache without changes in between.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PriorityQueue:
     # ---- waiting pods, as the watch shows them
 
     def add(self, info: PodInfo) -> None:
-        """Adds a waiting pod, or updates one that is here, which may make it schedulable."""
+        """Adds a waiting pod, or updates it if it is already here; the update may make it schedulable."""
         with self.lock:
             if flight := self._in_flight.get(info.uid):
                 flight.update(info)
@@ -90,7 +91,7 @@ class PriorityQueue:
                 self._add(info)
 
     def delete(self, uid: str) -> None:
-        """Removes a pod that is deleted or bound."""
+        """Removes a pod that was deleted or bound."""
         with self.lock:
             self._tiers.remove(uid)
             if flight := self._in_flight.get(uid):
@@ -100,9 +101,9 @@ class PriorityQueue:
     # ---- the scheduling loop
 
     def pop(self, timeout_seconds: float | None = None) -> QueuedPod | None:
-        """Waits for a pod and returns it; it is in flight until `done` or `add_unschedulable`.
+        """Waits for a pod and returns it; the pod is in flight until `done` or `add_unschedulable`.
 
-        Returns None if the queue is closed, or no pod came in that time.
+        Returns None if the queue is closed, or if no pod is ready within `timeout_seconds`.
         """
         with self.lock:
             self.lock.wait_for(lambda: self._closed.is_set() or self._tiers.ready, timeout_seconds)
@@ -113,21 +114,21 @@ class PriorityQueue:
             return pod
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording events for an attempt that may take long, and that no rule can reject any longer."""
+        """Stops recording events for an attempt that may take long and that no rule can reject any longer."""
         with self.lock:
             self._in_flight.stop_recording_events(uid)
 
     def done(self, uid: str) -> None:
-        """Ends the attempt of a pod that does not come back, unless it was gone and waits again."""
+        """Ends a pod's attempt; the pod leaves the queue, unless it was deleted and then appeared again."""
         with self.lock:
             flight = self._in_flight.end(uid)
             if flight is not None and flight.returned:
                 self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
-        """Gives back a rejected pod in flight, which waits for an event from now on.
+        """Puts a rejected pod in flight back into the queue, where it waits for an event.
 
-        It does not wait if an event that may help it has arrived since it was popped.
+        If an event that may help it has arrived since it was popped, the pod is tried again without waiting.
 
         Returns:
             The tier where the pod waits now; None if it was deleted or bound in the meantime.
@@ -146,7 +147,7 @@ class PriorityQueue:
             return None if flight.gone else self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Makes pods ready to be tried now; those in flight come back without waiting for an event."""
+        """Makes pods ready to be tried now; a pod in flight that is rejected will not wait for an event."""
         with self.lock:
             now = self._clock.monotonic()
             for uid in uids:
@@ -158,7 +159,7 @@ class PriorityQueue:
                         self._tiers.activate(pod, FORCE_ACTIVATE, now, admitted=tier is Tier.BACKOFF)
 
     def back_off(self, uid: str) -> None:
-        """Moves a pod that waits for an event to the backoff queue, as after an error."""
+        """Moves a pod that waits for an event to the backoff queue, as if its attempt had ended in an error."""
         with self.lock:
             if flight := self._in_flight.get(uid):
                 flight.activated = True
@@ -170,7 +171,7 @@ class PriorityQueue:
                     self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, pod.timestamp)
 
     def close(self) -> None:
-        """Ends every `pop`; later ones return None."""
+        """Closes the queue: every current and later `pop` returns None."""
         with self.lock:
             self._closed.set()
             self.lock.notify_all()
@@ -181,7 +182,7 @@ class PriorityQueue:
         """Requeues the pods that the change may help; returns their number.
 
         Args:
-            up_to_priority: the highest priority of a pod that it may help, as when a nomination ends.
+            up_to_priority: only pods of at most this priority are requeued, as when a nomination ends.
         """
         with self.lock:
             self._in_flight.record(change)
@@ -189,20 +190,20 @@ class PriorityQueue:
         return self._requeue(helped, change.event.label)
 
     def wake(self, rule: str) -> None:
-        """Requeues the pods that the rule rejected, after a change that no event reports."""
+        """Requeues the pods that the rule rejected, because something changed that no cluster event reports."""
         with self.lock:
             self._in_flight.wake(rule)
             rejected = self._tiers.rejected(rule)
         self._requeue(rejected, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:
-        """Replaces the interests of the rules, and requeues every pod that the previous rules rejected."""
+        """Replaces the events that may help each rule's pods, and requeues all pods the old rules rejected."""
         with self.lock:
             self._hints.replace(interests)
         self._retry_all(POLICY_RELOAD)
 
     def events_missed(self) -> None:
-        """Requeues every rejected pod, because an event that may help it was perhaps lost."""
+        """Requeues every rejected pod, because an event that helps it may have been lost."""
         self._retry_all(EVENTS_MISSED)
 
     def _retry_all(self, event: str) -> None:
@@ -212,7 +213,7 @@ class PriorityQueue:
         self._requeue(rejected, event)
 
     def nomination_ended(self, info: PodInfo) -> None:
-        """Requeues the pods of up to the same priority, for which the nominated pod left no room."""
+        """Requeues pods of the same or lower priority, which could not use what was kept for this pod."""
         if info.pod.status.nominated_node_name:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
@@ -237,7 +238,7 @@ class PriorityQueue:
             return [pod.info for pod in self._in_flight]
 
     def queued(self) -> Iterator[tuple[Tier | None, QueuedPod]]:
-        """Yields every pod and its tier, None if it is in flight; the caller holds `lock`."""
+        """Yields (tier, pod) for every pod; tier None means in flight. The caller holds `lock`."""
         for tier in Tier:
             yield from ((tier, pod) for pod in self._tiers[tier])
         yield from ((None, pod) for pod in self._in_flight)
@@ -252,19 +253,19 @@ class PriorityQueue:
             return {tier.value: len(self._tiers[tier]) for tier in Tier}
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
-        """Returns the number of rejected pods by rule and schedulerName (scheduler_unschedulable_pods)."""
+        """Returns (rule, schedulerName) -> the number of rejected pods (scheduler_unschedulable_pods)."""
         with self.lock:
             return self._tiers.rejections.copy()
 
     # ---- long work, in parts
 
     def _requeue(self, helped: Iterable[HelpedPod], event: str) -> int:
-        """Requeues those of the pods that still wait for an event; returns the length of `helped`."""
+        """Requeues those of the given pods that still wait for an event; returns the number of pods given."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 
     def _in_parts(self, step: Callable[[float], int]) -> int:
-        """Calls `step`, for up to PART pods under one lock, until none remain; returns their number."""
+        """Calls `step`, which handles up to PART pods under the lock, until none remain; returns the total."""
         total = 0
         while True:
             with self.lock:
@@ -272,7 +273,7 @@ class PriorityQueue:
             total += handled
             if handled < PART:
                 return total
-            self._closed.wait(YIELD_SECONDS)  # otherwise this thread takes the lock again before another wakes up
+            self._closed.wait(YIELD_SECONDS)  # so that another thread can take the lock
 
     # ---- with the lock held
 

@@ -1,4 +1,4 @@
-"""A pod on its way through the queue (upstream framework.QueuedPodInfo)."""
+"""Describes a pod in the queue, and its last rejection (upstream framework.QueuedPodInfo)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Tier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The rules that rejected a pod in its last attempt; no rules if the attempt ended in an error.
+    """The rules that rejected a pod in its last attempt; empty if the attempt ended in an error.
 
     Attributes:
         unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
-        pending: the rules that wait for something to happen, after which the pod does not back off (PendingPlugins).
-        unresolvable: those of `unschedulable` that always refused as UnschedulableAndUnresolvable. No pod that leaves
-            a node can change that.
+        pending: the rules that make the pod wait for an event, after which it does not back off (PendingPlugins).
+        unresolvable: the rules in `unschedulable` that refused only with UnschedulableAndUnresolvable. Removing pods
+            from nodes cannot make these rules accept the pod.
     """
 
     unschedulable: frozenset[str] = _NONE
@@ -51,16 +51,16 @@ NO_REJECTION = Rejection()
 class QueuedPod:
     """A pod and its history in the queue. Times are in monotonic seconds.
 
-    The queue owns it; after `pop` the caller does.
+    The queue owns the object; from `pop` on, the caller owns it.
 
     Attributes:
-        timestamp: when it was added, or last given back after an attempt.
-        first_attempt_at: when it could first be popped.
-        attempts: how often it was popped.
-        unschedulable_count: the number of attempts in which rules rejected it.
-        consecutive_errors: the number of attempts since then that ended in an error.
-        gated_by: the PreEnqueue rule that does not admit it; "" if all do.
-        flushed_at: when it was last tried because it had waited too long for an event.
+        timestamp: when the pod was added, or last put back after an attempt.
+        first_attempt_at: when the pod could be popped for the first time.
+        attempts: how often the pod was popped.
+        unschedulable_count: the number of attempts in which rules rejected the pod.
+        consecutive_errors: the number of attempts that ended in an error since the last rejection.
+        gated_by: the PreEnqueue rule that does not admit the pod; "" if all rules admit it.
+        flushed_at: when the pod was last requeued because it had waited too long for an event.
     """
 
     info: PodInfo
@@ -81,7 +81,7 @@ class QueuedPod:
         return self.info.uid
 
     def failed(self, info: PodInfo, rejection: Rejection, now: float) -> None:
-        """Records a failed attempt; `info` is the pod as the watch shows it now."""
+        """Records a failed attempt; `info` is the current version of the pod."""
         self.info = info
         self.rejection = rejection
         self.timestamp = now
@@ -94,10 +94,10 @@ class QueuedPod:
 
     @property
     def waits_since(self) -> float:
-        """The start of its wait for an event, which starts again when a pod is tried for its long wait."""
+        """When the pod's wait for an event began; a requeue because of a long wait starts it again."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     @property
     def order(self) -> tuple[float, ...]:
-        """The sort key: the higher priority goes first, then the longer wait (upstream PrioritySort)."""
+        """The sort key: higher priority first, then earlier timestamp (upstream PrioritySort)."""
         return (-self.info.priority, self.timestamp)

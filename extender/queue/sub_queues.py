@@ -1,4 +1,4 @@
-"""The four tiers in which a pod can wait, and the moves between them.
+"""Holds the waiting pods in four tiers, and moves them between the tiers.
 
 Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEntityWithQueueingStrategy.
 """
@@ -29,7 +29,7 @@ class QueueTelemetry(Protocol):
 
 
 class PreEnqueue(Protocol):
-    """A rule that must admit a pod before it is tried; called under the queue's lock.
+    """A rule that must admit a pod before the pod is tried; called while the queue's lock is held.
 
     Source: upstream PreEnqueuePlugin.
     """
@@ -43,7 +43,7 @@ class PreEnqueue(Protocol):
 
 
 class Strategy(IntEnum):
-    """The effect of an event on a waiting pod; of several the highest applies (upstream queueingStrategy)."""
+    """The effect of an event on a waiting pod; the highest of several applies (upstream queueingStrategy)."""
 
     SKIP = 0
     """The pod keeps waiting for an event."""
@@ -52,14 +52,14 @@ class Strategy(IntEnum):
 
 
 def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
-    """Returns what to do with a pod that these rules, which rejected it, may accept now."""
+    """Returns how to requeue a pod, given those of its rejecting rules that may accept it now."""
     if not accepting_rules:
         return Strategy.SKIP
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
 class HelpedPod(NamedTuple):
-    """A pod that an event may help, if it still waits after this rejection when its turn comes."""
+    """A pod that an event may help; it is requeued only if `rejection` is still its latest one."""
 
     pod: QueuedPod
     rejection: Rejection
@@ -70,10 +70,10 @@ class SubQueues:
     """All waiting pods, each in exactly one tier.
 
     Args:
-        on_ready: called when there may be one more pod to pop.
+        on_ready: called when a pod may have become ready to pop.
 
     Attributes:
-        rejections: the number of waiting pods, by the rule that rejected them and schedulerName.
+        rejections: (rule, schedulerName) -> the number of waiting pods that the rule rejected.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SubQueues:
         return None
 
     def remove(self, uid: str) -> Tier | None:
-        """Removes the pod; returns its tier."""
+        """Removes the pod; returns the tier it was in, None if it was in none."""
         self._uncount(uid)
         return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
 
@@ -122,7 +122,7 @@ class SubQueues:
         return bool(self.active) or self.backoff.can_pop
 
     def pop(self) -> QueuedPod | None:
-        """Removes the pod to try next, from the backoff queue if none is active; returns it."""
+        """Removes and returns the next pod: an active one, or else a rejected one that backs off."""
         pod = self.active.pop()
         if pod is None and (pod := self.backoff.pop()):
             self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
@@ -133,7 +133,7 @@ class SubQueues:
     def helped_by(self, change: Change, up_to_priority: int | None) -> list[HelpedPod]:
         """Returns the pods of at most this priority that the change may help.
 
-        A gated pod is among them only if its PreEnqueue rule has registered for the event.
+        A gated pod is included only if the PreEnqueue rule that gates it has registered for the event.
         """
         return [
             HelpedPod(pod, pod.rejection, strategy_of(pod, rules))
@@ -144,12 +144,12 @@ class SubQueues:
         ]
 
     def rejected(self, rule: str | None = None) -> list[HelpedPod]:
-        """Returns the pods that the rule rejected (None: any rule), to be tried again after their backoff."""
+        """Returns the pods that the rule (None means any rule) rejected, to be retried after their backoff."""
         pods = (*self.unschedulable, *self.gated) if rule is None else self.unschedulable.rejected_by(rule)
         return [HelpedPod(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
 
     def requeue_helped(self, helped: Iterable[HelpedPod], event: str, now: float) -> int:
-        """Requeues those of the pods that still wait for an event; returns the length of `helped`."""
+        """Requeues those of the given pods that still wait for an event; returns the number of pods given."""
         number = 0
         for pod, rejection, strategy in helped:
             waiting_pod = self.unschedulable.get(pod.uid) or self.gated.get(pod.uid)
@@ -159,7 +159,7 @@ class SubQueues:
         return number
 
     def end_backoffs(self, now: float, most: int) -> int:
-        """Makes up to `most` pods ready whose backoff has ended; returns their number."""
+        """Makes up to `most` pods whose backoff has ended ready to be tried; returns their number."""
         completed = list(islice(self.backoff.pop_completed(now), most))
         for pod in completed:
             self.activate(pod, BACKOFF_COMPLETE, now, admitted=True)
@@ -187,7 +187,7 @@ class SubQueues:
         """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it; returns its tier.
 
         Args:
-            admitted: True if the rules admitted it when its backoff began; they are not asked again.
+            admitted: True if the PreEnqueue rules admitted the pod when its backoff began; they are not called again.
         """
         if not (admitted or self._admits(pod)):
             return self._put(pod, Tier.GATED, event)
@@ -196,7 +196,7 @@ class SubQueues:
         return self._put(pod, Tier.ACTIVE, event)
 
     def _admits(self, pod: QueuedPod) -> bool:
-        """Returns True if every PreEnqueue rule admits the pod; asks first the rule that gated it before."""
+        """Returns True if every PreEnqueue rule admits the pod; calls the rule that gated it before first."""
         names = sorted(self._pre_enqueue, key=lambda name: name != pod.gated_by)
         pod.gated_by = next((name for name in names if not self._pre_enqueue[name].admits(pod.info)), "")
         if pod.gated_by:

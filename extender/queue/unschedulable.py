@@ -1,8 +1,8 @@
-"""The pods that wait for a cluster event, and the index that finds those which an event may help.
+"""Holds the pods that wait for a cluster event, and finds those that an event may help.
 
-Pods are filed under each rule that rejected them, and there by what the rule's hints read of them. An event costs
-nothing for rules that have not registered for it. For the others it costs one call of a hint for each equivalence class
-that the event may be about, however many pods wait.
+Pods are indexed by each rule that rejected them, and within a rule by the values that the rule's queueing hints read
+from them; pods with equal values form an equivalence class. An event costs nothing for rules that have not registered
+for it. For any other rule, a hint is called once for each class that the event may concern, however many pods wait.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Filed = tuple[ClassIndex, EquivalenceClass]
 
 
 class UnschedulablePods(Heap):
-    """Pods sorted by the length of their wait, and filed under the rules that rejected them.
+    """Pods sorted by the length of their wait, and indexed by the rules that rejected them.
 
-    Pods that a rule rejected as unresolvable are filed apart, because no pod that leaves a node can help them.
+    Pods that a rule rejected as unresolvable have an index of their own, because removing pods from nodes cannot help
+    them.
     """
 
     def __init__(self, hints: QueueingHints) -> None:
@@ -31,7 +32,7 @@ class UnschedulablePods(Heap):
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or files it again."""
+        """Adds the pod, or updates its place in the order and in the index."""
         self.remove(pod.uid)
         super().add(pod)
         try:
@@ -44,7 +45,7 @@ class UnschedulablePods(Heap):
         return [filed for rule in pod.rejection.rules for filed in self._file(rule, pod)]
 
     def _rebuild_index(self) -> None:
-        """Files every pod again, because an error may have left the index half changed."""
+        """Rebuilds the index of all pods, because an error may have left it half changed."""
         self._indexes = {}
         self._filed = {pod.uid: self._filed_under(pod) for pod in self}
 
@@ -69,7 +70,7 @@ class UnschedulablePods(Heap):
         return [pod for index in filed for members in index.all() for pod in members.pods.values()]
 
     def helped_by(self, change: Change) -> list[tuple[QueuedPod, frozenset[str]]]:
-        """Returns each pod that the change may help, with the rules that may accept it now."""
+        """Returns the pods that the change may help, each with the rules that may accept it now."""
         pods: dict[str, tuple[QueuedPod, frozenset[str]]] = {}
         for rule in self._indexes:
             for members in self._helped_classes(rule, change):
