@@ -1,6 +1,6 @@
 """The plugins, one module or package each.
 
-In: a pod and the table. Out: refusals, scores, and the events that may help a refused pod.
+The input is a pod and the table. The output is refusals, scores, and the events that may help a refused pod.
 
 A plugin's module has its arguments, predicate, priority and queueing hints, and declares them in one value, `PLUGIN`.
 `registry` lists the plugins in the order of the default profile. `classic` has rules that only a classic `kind: Policy`

@@ -1,4 +1,4 @@
-"""DefaultPreemption: its arguments and events. The search for victims is `extender.preemption`.
+"""Defines the arguments and events of DefaultPreemption. `extender.preemption` searches for the victims.
 
 Source: upstream plugin defaultpreemption, DefaultPreemptionArgs.
 """
@@ -40,6 +40,6 @@ PLUGIN = Plugin(
     NAME,
     DefaultPreemptionArgs,
     points=frozenset(("preEnqueue", "postFilter")),
-    # A pod that waits until its victims have left is woken by the rules that refused it.
+    # When victims leave, the rules that refused the waiting pod wake it, so this plugin need not.
     interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
 )

@@ -1,6 +1,6 @@
-"""The numbers behind a refusal, as text: the request, what nodes have, and which pods are in the way.
+"""Describes the numbers behind a refusal: the request, what the nodes have, and which pods are in the way.
 
-One function for each plugin, and `detail`, which finds it. The scheduler's own messages give the reason only.
+The scheduler's own messages give only the reason. `detail` calls the function of the plugin that refused the nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_LISTED = 4
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Returns the numbers behind a plugin's `reason` on these rows, as one line; empty if the plugin has none."""
+    """Returns one line with the numbers behind a plugin's `reason` on these rows; empty if there are none."""
     describe = _DETAILS.get(plugin)
     return describe(pod, table, rows, reason) if describe and len(rows) else ""
 
@@ -46,7 +46,7 @@ def _free(table: Table, resource: int, rows: Rows) -> IntColumn:
 
 
 def _on(nodes: int) -> str:
-    """Returns `on 1 node`, `on 3 nodes`."""
+    """Returns the number of nodes as text, like `on 1 node` or `on 3 nodes`."""
     return f"on {counted(nodes, 'node')}"
 
 
@@ -144,7 +144,7 @@ def _spread(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
 
 
 def _domains(pods: Mapping[str, int]) -> str:
-    """Returns the pods of each domain, or of the two fullest and the emptiest if there are many."""
+    """Returns the number of pods in each domain as text; if there are many, of the two fullest and the emptiest."""
     if not pods:
         return "no domain"
     fullest_first = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
@@ -173,7 +173,7 @@ def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
 
 
 def _existing_anti_affinity(pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Names placed pods whose anti-affinity keeps this pod off the rows."""
+    """Returns a text that names placed pods whose anti-affinity keeps this pod off the rows."""
     chosen = frozenset(rows.tolist())
     texts = [
         f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to it "

@@ -27,7 +27,11 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the key of the changed claim, or the UID of the pod it was made for; None if devices became free."""
+    """Returns the names under which to look up the pods that the change of a claim may help; None means all pods.
+
+    Freed devices may help all pods. If a claim for extended resources was deleted, the name is the UID of its pod.
+    Otherwise it is the key of the claim.
+    """
     if _devices_become_free(change):
         return None
     if _can_be_recreated(change):
@@ -38,8 +42,8 @@ def claim_of(change: Change) -> tuple[str, ...] | None:
 def claim_helps(pod: PodInfo, change: Change) -> bool:
     """Returns True if devices became free, or a claim of the pod was added or changed its status.
 
-    It also returns True if a claim for the pod's extended resources was deleted, because the next attempt can make a
-    new one. Upstream does not.
+    It also returns True if a claim for the pod's extended resources was deleted, because the next attempt can create a
+    new claim. Upstream does not wake the pod then.
     """
     if _devices_become_free(change):
         return True
@@ -51,7 +55,7 @@ def claim_helps(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_of(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod uses, apart from those that do not exist yet."""
+    """Yields the keys of the claims that the pod uses, without claims that are yet to be generated for it."""
     generated = {status.name: status.resource_claim_name for status in pod.pod.status.resource_claim_statuses or ()}
     for claim in pod.pod.spec.resource_claims or ():
         name = claim.resource_claim_name or generated.get(claim.name)
@@ -69,7 +73,11 @@ def _can_be_recreated(change: Change) -> bool:
 
 
 def _devices_become_free(change: Change) -> bool:
-    """Returns True if the claim lost a device. After a list it may have other devices, which upstream ignores."""
+    """Returns True if the claim no longer has one of its devices.
+
+    If watch events were missed and the objects were listed again, a claim may have changed from some devices to others.
+    Upstream ignores that.
+    """
     old: ResourceClaim | None = change.old
     new: ResourceClaim | None = change.new
     if old is None or old.allocation is None:
@@ -105,7 +113,8 @@ class ClaimsExist:
     The pod gets no condition and no event, because the controller that creates its claims writes its status too.
 
     Args:
-        applies_to: returns True if the pod's profile has this plugin.
+        find: finds a claim.
+        applies_to: returns True if the pod's profile has this plugin enabled.
     """
 
     name = NAME
@@ -126,13 +135,13 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 class DynamicResourcesFilter(PerTemplate):
     """Refuses nodes without the devices that the pod claims (upstream dynamicresources.DynamicResources, Filter).
 
-    Without a clock no claim is overdue, and the allocator's limit counts steps instead of time. Upstream's PostFilter,
-    which deallocates a claim that fits on no node, is `devices.plan.idle_claim`.
+    Without a clock, no claim is overdue, and the allocator's limit counts steps instead of time. Upstream's PostFilter,
+    which deallocates a claim that fits on no node, is implemented by `devices.plan.idle_claim`.
 
     Attributes:
-        at_bind: True at bind: a claim for the pod's extended resources is the one that the scheduler has just created
-            (upstream PreBind), and is checked like any other. In a scheduling cycle such a claim is left over from an
-            earlier attempt and blocks the pod.
+        at_bind: True when the pod is being bound. A claim for its extended resources was then just created by the
+            scheduler (upstream PreBind) and is checked like any other claim. At any other time, such a claim remains
+            from an earlier attempt and blocks the pod.
     """
 
     binding_timeout_seconds: float = 600
@@ -181,7 +190,7 @@ def _without(mask: BoolColumn, verdict: Verdict) -> BoolColumn:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesScore(PerTemplate):
-    """Prefers nodes where earlier alternatives of requests are met (upstream Score, KEP-4816)."""
+    """Prefers nodes that can satisfy an earlier alternative of a device request (upstream Score, KEP-4816)."""
 
     name: str = NAME
 
@@ -204,7 +213,7 @@ class DynamicResourcesScore(PerTemplate):
 
 
 def _score(claim: ResourceClaim) -> int:
-    """Returns the score of a claim that is allocated already."""
+    """Returns the score of a claim that is already allocated: higher if it got earlier alternatives of its requests."""
     allocated = {result.request for result in (claim.allocation.results if claim.allocation else ())}
     return sum(
         BEST_ALTERNATIVE - position

@@ -1,6 +1,7 @@
 """InterPodAffinity: pods attract and repel each other within topology domains.
 
-In this order: the terms as counts of pods per domain, the predicate, the priority, the queueing hints, the plugin.
+The module has, in this order: functions that count the pods of each domain that match a term, the predicate, the
+priority, the queueing hints, and the plugin.
 
 Source: upstream interpodaffinity, mergeAffinityTermNamespacesIfNotEmpty, podMatchesAllAffinityTerms,
 getExistingAntiAffinityCounts.
@@ -39,24 +40,24 @@ from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
 
 
 def incoming(pod: PodInfo, table: Table) -> IncomingPod:
-    """Returns the properties of the pod that terms of placed pods select by."""
+    """Returns the properties of the pod by which the affinity terms of placed pods select it."""
     return IncomingPod(pod.group, table.namespaces.labels(pod.group.namespace))
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Returns the effects that the terms of all placed pods have on the pod."""
+    """Returns, for each kind of effect on the pod, the (anti-)affinity terms of placed pods that have it, counted."""
     if not table.terms.holders():
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects
 
 
 def query_for(term: AffinityTerm, table: Table) -> PodCountQuery:
-    """Returns the query for the pods that match the term."""
+    """Returns the query that counts the pods that match the term."""
     return PodCountQuery(_term_namespaces(term, table), term.selector)
 
 
 def query_for_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQuery:
-    """Returns the query for the pods that match all of the terms; there must be at least one."""
+    """Returns the query that counts the pods that match all of the terms; there must be at least one term."""
     namespaces = [names for term in terms if (names := _term_namespaces(term, table)) is not None]
     requirements = dict.fromkeys(requirement for term in terms for requirement in term.selector.requirements)
     selector = Selector(tuple(requirements), any(term.selector.nothing for term in terms))
@@ -70,7 +71,7 @@ def pods_by_domain(topology_key: str, matches: MatchCount, table: Table) -> Doma
 
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Returns the anti-affinity terms of placed pods that match the pod, counted by domain for each topology key."""
+    """Counts the required anti-affinity terms of placed pods that match the pod; one DomainCounts per topology key."""
     counts = [
         _terms_by_domain(effect.topology_key, count, table)
         for effect, count in effects_on(pod, table).items()
@@ -102,7 +103,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityFilter(PerTemplate):
-    """Requires what the pod's affinity asks for, and no anti-affinity between it and placed pods."""
+    """Refuses nodes where the pod's affinity is not met, or where it and a placed pod have anti-affinity."""
 
     name: str = NAME
 
@@ -114,7 +115,7 @@ class InterPodAffinityFilter(PerTemplate):
 
 
 def _forbidden_pods(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Returns the pods that match the pod's anti-affinity, for each distinct term that any pod matches."""
+    """Counts, for each distinct anti-affinity term of the pod, the placed pods that match; omits terms with none."""
     terms = dict.fromkeys((term.topology_key, query_for(term, table)) for term in pod.required_anti_affinity)
     matches_by_term = [(key, table.matching(query)) for key, query in terms]
     return [pods_by_domain(key, matches, table) for key, matches in matches_by_term if matches.total]
@@ -131,7 +132,7 @@ def _required_pods(pod: PodInfo, table: Table) -> _RequiredPods | None:
 
 @dataclass(frozen=True, slots=True)
 class _RequiredPods:
-    """The pods that match the pod's affinity, counted by domain for each topology key.
+    """The placed pods that match the pod's required affinity, counted by domain for each topology key.
 
     `matches_itself` is True if the pod matches its own terms.
     """
@@ -142,7 +143,7 @@ class _RequiredPods:
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
         """Returns bool[len(rows)]: True if, for some topology key, no matching pod is in the node's domain.
 
-        The first pod of a group with affinity to itself may go to any node that has all of the labels.
+        The first pod of a group with affinity to itself may go to any node that has all of the topology labels.
         """
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
@@ -180,7 +181,7 @@ class _InterPodAffinityCheck(Check):
 
 
 def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Returns bool[len(rows)]: True if one of the counts is above 0 in the node's domain."""
+    """Returns bool[len(rows)]: True if, in the node's domain, one of the counts is above 0 without removed pods."""
     is_around = np.zeros(len(rows), np.bool_)
     for count in counts:
         is_around |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
@@ -189,11 +190,11 @@ def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRe
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityScore(PerTemplate):
-    """Prefers nodes by the weights of the terms that match there.
+    """Prefers nodes by the summed weights of the affinity terms that match in their domains.
 
     Attributes:
         hard_pod_affinity_weight: the weight of a required affinity term of a placed pod, 0 to 100.
-        ignore_preferred_terms_of_existing_pods: terms of placed pods count only if the pod has preferred terms itself.
+        ignore_preferred_terms_of_existing_pods: True if terms of placed pods count only for pods with preferred terms.
     """
 
     hard_pod_affinity_weight: int = 1
@@ -249,8 +250,8 @@ class _InterPodAffinityScorer(Scorer):
 def terms_are_met(pod: PodInfo, change: Change) -> bool:
     """Returns True if a placed pod now matches the pod's affinity, or no longer conflicts with the pod.
 
-    It conflicts if either matches the other's anti-affinity. A pod also counts as conflicting while it is the only one
-    that the pod must be near, because the pod may be the first of its group once it is gone.
+    Two pods conflict if either matches the other's anti-affinity. Also returns True if a placed pod that the pod must
+    be near is gone: if no such pod remains, the pod may be the first of its group and go anywhere.
     """
     old, new = change.old, change.new
     if not has_place(old) or not has_place(new):
@@ -272,7 +273,7 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
 def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
     """Returns True if the pod may become the first of its group when `gone` no longer matches.
 
-    The first pod of a group with affinity to itself may go anywhere. Upstream wakes it only when it retries all pods.
+    The first pod of a group with affinity to itself may go anywhere. Upstream does not wake it for this event.
     """
     return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
 
@@ -280,8 +281,9 @@ def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
 def node_changes_domain(pod: PodInfo, change: Change) -> bool:
     """Returns True if a node joined a topology domain of the pod's affinity, or left any domain.
 
-    If the pod has no affinity, placed pods refused it by their anti-affinity. They are not on a new node, and when
-    their node leaves a domain, that domain may accept the pod. Upstream looks only at the pod's own terms.
+    If the pod has no affinity, it was refused because of the anti-affinity of placed pods. A new node has no such pods,
+    and when a node with such pods leaves a domain, the domain may accept the pod. Upstream looks only at the pod's own
+    terms.
     """
     old, new = change.old, change.new
     keys = {term.topology_key for term in pod.required_affinity}
@@ -293,9 +295,9 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a namespace's labels changed that a term of the pod, or one about the pod, may select by.
+    """Returns True if a namespace's labels changed and a term of the pod, or about the pod, may select by them.
 
-    Upstream registers for no namespaces, so there such a pod waits until all pods are retried.
+    Upstream does not register for changes of namespaces, so there the pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if old is not None and new is not None and old.labels == new.labels:
@@ -324,7 +326,11 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the names of terms that the placed pod may match now, or matched; None if it repelled any pod."""
+    """Returns the index names of the pods that the change of a placed pod may help; None means all pods.
+
+    They are pods with terms that the placed pod may match now or matched before, and pods that its own anti-affinity
+    may have repelled.
+    """
     names: list[str] = []
     if change.new is not None:
         names += [f"{_AFFINITY} {name}" for name in names_of_labels(change.new.pod.labels)]
@@ -345,7 +351,10 @@ _LABEL = "label"
 
 
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
-    """Yields the names of the first affinity term (all must match), of each anti-affinity term, and of own labels."""
+    """Yields the names under which the pod is indexed, from its labels, anti-affinity terms and first affinity term.
+
+    One affinity term is enough, because all of them must match.
+    """
     for term in pod.required_affinity[:1]:
         yield from _prefixed(_AFFINITY, names_of_selector(term.selector))
     for term in pod.required_anti_affinity:

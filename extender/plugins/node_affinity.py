@@ -1,4 +1,7 @@
-"""NodeAffinity: a pod's nodeSelector and node affinity, plus what its profile adds. Source: upstream nodeaffinity."""
+"""NodeAffinity: nodes must match a pod's nodeSelector and node affinity, and the affinity that its profile adds.
+
+Source: upstream plugin nodeaffinity.
+"""
 
 from __future__ import annotations
 
@@ -105,18 +108,18 @@ class NodeAffinityArgs(Arguments):
 
     @property
     def added(self) -> model.NodeAffinity:
-        """addedAffinity, as a struct of the model."""
+        """The argument addedAffinity, converted to a struct of the model."""
         affinity = self.added_affinity.model_dump(by_alias=True, exclude_none=True)
         return msgspec.convert(affinity, model.NodeAffinity)
 
 
 def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node now has what the pod requires, and did not before."""
+    """Returns True if the node now matches the pod's required affinity and nodeSelector, and did not before."""
     return is_required_node(pod.pod, change.new) and (change.old is None or not is_required_node(pod.pod, change.old))
 
 
 def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node now has what the profile requires, did not before, and has what the pod requires."""
+    """Returns True if the node newly matches the affinity that the profile adds, and also matches the pod's own."""
     starts_to_match = is_selected(change.new, added) and not is_selected(change.old, added)
     return starts_to_match and is_required_node(pod.pod, change.new)
 
@@ -193,7 +196,7 @@ class NodeAffinityFilter(PerNode):
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """Interests in addition to INTERESTS: a node now matches `added`. Upstream does not register for this."""
+        """The interest in nodes that newly match `added`, on top of INTERESTS. Upstream does not register for this."""
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)
@@ -218,7 +221,7 @@ class NodeAffinityFilter(PerNode):
 
 
 def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
-    """Returns the only nodes that can match, if every term names some; otherwise None."""
+    """Returns the names of the only nodes that can match, if every term names nodes; otherwise None."""
     names: set[str] = set()
     for term in terms:
         fields = [f for f in term.match_fields or () if f.key == NODE_NAME_FIELD and f.operator == "In"]
@@ -230,7 +233,7 @@ def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityScore(PerNode):
-    """Prefers nodes by the weights of the preferred terms that match. `added` is that part of addedAffinity."""
+    """Prefers nodes by the weights of the preferred terms that match. `added` has those of addedAffinity."""
 
     added: tuple[PreferredSchedulingTerm, ...] = ()
     name: str = NAME
@@ -252,7 +255,7 @@ class NodeAffinityScore(PerNode):
 
 
 def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
-    """Raises RuleFailed for a malformed term, because upstream's PreScore rejects the pod then."""
+    """Raises RuleFailed if a term is malformed, because upstream's PreScore then rejects the pod."""
     for index, term in enumerate(terms):
         if term.weight and not is_well_formed(term.preference):
             raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] is malformed')

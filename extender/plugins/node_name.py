@@ -18,7 +18,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
 
 @dataclass(frozen=True, slots=True)
 class NodeName(PerNode):
-    """Refuses all nodes but the one in spec.nodeName."""
+    """Refuses all nodes except the one that the pod names in spec.nodeName."""
 
     name: str = NAME
 

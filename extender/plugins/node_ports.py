@@ -23,7 +23,7 @@ REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts(PerNode):
-    """Refuses nodes where another pod uses a host port of the pod."""
+    """Refuses nodes where another pod uses a host port that the pod requests."""
 
     name: str = NAME
 
@@ -54,9 +54,9 @@ class _NodePortsCheck(Check):
     def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
         """Returns minus the number of port conflicts on each node, with all pods in place: int64[row].
 
-        Removing a conflicting pod adds one, so 0 means no conflict. Upstream keeps the ports of a node as a set, so a
-        port becomes free when any of its users is removed, even if another one stays. The kubelet prevents two users
-        of one port, but the scheduler may see them.
+        The caller adds one for each conflict of a removed pod, so 0 means no conflict. Upstream keeps a node's ports as
+        a set, so a port becomes free when any of its users is removed, even if another one stays. The kubelet prevents
+        two users of one port, but the scheduler may see them.
         """
         pods = self._table.pods
         balance = np.zeros(self._table.nodes.capacity, np.int64)
@@ -78,7 +78,7 @@ def ports_are_freed(pod: PodInfo, change: Change) -> bool:
 
 
 def ports_of_the_pod(change: Change) -> list[str]:
-    """Returns the numbers of the deleted pod's ports."""
+    """Returns the numbers of the deleted pod's host ports, as names to look up waiting pods by."""
     return _port_numbers(change.old)
 
 

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: only pods that tolerate it fit on a cordoned node. Source: upstream plugin nodeunschedulable."""
+"""NodeUnschedulable: keeps pods off cordoned nodes unless they tolerate that. Source: upstream nodeunschedulable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeUnschedulable(PerNode):
 
 
 def node_opens(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node is new or was uncordoned, and accepts pods."""
+    """Returns True if the node was uncordoned, or is new and not cordoned."""
     return not change.new.spec.unschedulable and (change.old is None or bool(change.old.spec.unschedulable))
 
 

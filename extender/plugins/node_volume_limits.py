@@ -37,7 +37,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits(PerNode):
-    """Refuses nodes that would exceed the limit of a driver in their CSINode."""
+    """Refuses nodes where the pod's volumes would exceed the limit that the node's CSINode gives for their driver."""
 
     name: str = NAME
 
@@ -86,7 +86,7 @@ class _NodeVolumeLimitsCheck(Check):
         return applies & ~csi_nodes.has_driver(driver)[rows]
 
     def _exceeding(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        """Refuses nodes whose volumes cannot be counted, and nodes that would have too many."""
+        """Returns refusals of nodes whose volumes cannot be counted, and of nodes that would have too many volumes."""
         if not self._volumes.by_driver:
             return ()
         limited = self._table.storage.csi_nodes.limited()[rows]
@@ -123,7 +123,7 @@ def _refusal(cause: Fault | MissingClaim) -> Refusal:
 def limits_grow(_pod: PodInfo, change: Change) -> bool:
     """Returns True if a driver was installed on the node, or its limit was raised or removed.
 
-    Upstream takes a driver without a limit for one that can attach no volume.
+    Upstream treats a driver without a limit as one that can attach no volumes.
     """
     before, now = _limits(change.old), _limits(change.new)
     limits = ((before.get(driver, 0), now.get(driver, inf)) for driver in before.keys() | now.keys())
@@ -136,7 +136,7 @@ def _limits(csi_node: CSINode) -> dict[str, float]:
 
 
 def driver_need_not_be_installed(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if pods no longer need the driver to be installed. Upstream does not register for this."""
+    """Returns True if nodes no longer need to have the CSI driver installed. Upstream does not register for this."""
     return bool(change.old.spec.prevent_pod_scheduling_if_missing) and not (
         change.new and change.new.spec.prevent_pod_scheduling_if_missing
     )
@@ -148,12 +148,12 @@ def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
 
 
 def attachment_goes(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the driver that detached a volume may be one that the pod needs."""
+    """Returns True if a volume was detached whose driver may be one that the pod needs."""
     return not _drivers(pod).isdisjoint((None, change.old.spec.attacher))
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the drivers of the pod's volumes, with None for volumes whose driver only their claim says."""
+    """Returns the drivers of the pod's volumes; None is among them if a driver can only be found by a claim."""
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)
 

@@ -1,4 +1,4 @@
-"""The in-tree plugins in the order of the default profile, and that profile.
+"""Lists the in-tree plugins in the order of the default profile, and builds that profile.
 
 Source: upstream plugins/registry.go, apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
 """
@@ -39,7 +39,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def _without_rules(name: str, *points: str, default: bool = True) -> Plugin[Arguments]:
-    """Returns a plugin that a configuration may name but that has no rules."""
+    """Returns a plugin that a configuration may name, but that neither filters nor scores here."""
     return Plugin(name, Arguments, points=frozenset(points), default=default)
 
 
@@ -65,7 +65,8 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     _without_rules("DefaultBinder", "bind"),
     node_declared_features.PLUGIN,
     _without_rules("DeferredPodScheduling", "preFilter", "filter", "permit", default=False),
-    # No event helps the pods that the loop refuses for it: it places no groups, and a pod's group never changes.
+    # The scheduling loop refuses pods of a group, because it places no groups. No event helps such a pod, because its
+    # group never changes.
     replace(_without_rules("GangScheduling", "preEnqueue", "permit", default=False), interests=Interests()),
     _without_rules("TopologyPlacementGenerator", "placementGenerate", default=False),
     _without_rules("PodGroupPodsCount", "placementScore", default=False),
@@ -75,11 +76,11 @@ IN_TREE: Registry = {plugin.name: plugin for plugin in _PLUGINS}
 INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }
-"""By the name of the plugin that refused a pod. Any event may help pods refused by a rule that is not listed."""
+"""The events that may help a refused pod, by the plugin that refused it; any event, if the plugin is not listed."""
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the interests of the profiles' rules by name, including those of users' rules with `woken_by`."""
+    """Returns the interests by the name of the rule, including users' rules of the profiles that have `woken_by`."""
     interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in (*profile.predicates, *profile.permit)):
         if isinstance(rule, CustomPredicate | CustomReserve) and rule.interests is not EVERYTHING:

@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not scheduled yet (KEP-3521). Source: upstream schedulinggates."""
+"""SchedulingGates: a pod waits until its scheduling gates are removed (KEP-3521). Source: upstream schedulinggates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TaintToleration: pods must tolerate a node's taints, or should. Source: upstream plugin tainttoleration."""
+"""TaintToleration: pods must tolerate a node's taints, or are only kept off by preference, depending on the effect.
+
+Source: upstream plugin tainttoleration.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class TaintTolerationScore(PerNode):
 
 
 def taints_become_tolerated(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod tolerates the node's taints and did not before."""
+    """Returns True if the pod tolerates all taints of the node now and did not before the change."""
     return not _repels(change.new, pod) and (change.old is None or _repels(change.old, pod))
 
 
@@ -61,7 +64,7 @@ def _repels(node: Node, pod: PodInfo) -> bool:
 
 
 def first_taint(change: Change) -> tuple[str, ...] | None:
-    """Returns the names of the tolerations that cover the node's first taint; None if it has no taint."""
+    """Returns the names of the tolerations that may cover the node's first taint; None if it has no taint."""
     taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
     return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
 

@@ -1,6 +1,6 @@
 """VolumeBinding: a pod's claims must be bound, or bindable, to volumes that the node can reach.
 
-Source: upstream plugin volumebinding; for the plan volumeBinder.AssumePodVolumes, BindPodVolumes.
+Source: upstream plugin volumebinding. `plan_volumes` follows volumeBinder.AssumePodVolumes and BindPodVolumes.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def topologies_change(_pod: PodInfo, change: Change) -> bool:
 
 
 def migration_changes(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the CSINode is new or other in-tree plugins are migrated to CSI drivers than before."""
+    """Returns True if the CSINode is new, or the in-tree plugins that the node has migrated to CSI drivers changed."""
     return change.old is None or change.old.migrated_plugins != change.new.migrated_plugins
 
 
 def capacity_ceases_to_matter(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a driver of one of the pod's inline volumes no longer reports its capacity."""
+    """Returns True if the driver of an inline volume of the pod no longer reports storage capacity."""
     if not change.old.spec.storage_capacity or change.new.spec.storage_capacity:
         return False
     return change.new.name in _inline_drivers(pod)
@@ -87,7 +87,7 @@ INTERESTS = Interests(
 class VolumeBindingFilter(PerNode):
     """Refuses nodes where the pod's claims are not bound and cannot be bound (upstream VolumeBinding, Filter).
 
-    Only the binding cycle uses `bind_timeout_seconds`.
+    `bind_timeout_seconds` is not used here, but by the code that binds the pod.
     """
 
     bind_timeout_seconds: float = 600
@@ -101,7 +101,7 @@ class VolumeBindingFilter(PerNode):
 
 
 def verdict(volumes: PodVolumes) -> Verdict:
-    """Returns one refusal for each combination of conflicts; errors come first."""
+    """Returns the verdict: one refusal for each combination of conflicts that nodes have; errors come first."""
     refused: list[tuple[BoolColumn, Refusal]] = []
     no_error = np.ones(len(volumes.rows), np.bool_)
     for mask, message in volumes.errors:
@@ -124,7 +124,7 @@ def verdict(volumes: PodVolumes) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """The writes for a pod's node: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
+    """The writes before a pod is bound: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
 
     bind: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provision: tuple[PersistentVolumeClaim, ...] = ()
@@ -154,9 +154,9 @@ LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
 
 @dataclass(frozen=True, slots=True)
 class VolumeBindingScore(PerNode):
-    """Scores nodes by the use of storage classes (upstream Score with StorageCapacityScoring, KEP-4049).
+    """Scores nodes by the share of storage that the pod's claims would use (StorageCapacityScoring, KEP-4049).
 
-    `shape` is the scoring line of the argument.
+    `shape` is the line that maps this share to a score.
     """
 
     shape: Sequence[ShapePoint] = LEAST_USED
@@ -184,14 +184,17 @@ class VolumeBindingScore(PerNode):
 
 
 def _utilization(usage: ClassUsage) -> Scores:
-    """Returns the share of the class that would be in use, in whole percent: int64[n]."""
+    """Returns the share of the storage class's capacity that would be in use, in whole percent: int64[n]."""
     overfull = (usage.capacity == 0) | (usage.requested > usage.capacity)
     share = usage.requested * MAX_UTILIZATION // np.where(overfull, 1, usage.capacity)
     return np.where(overfull, MAX_UTILIZATION, share)
 
 
 class ClassUsage:
-    """Bytes requested of a storage class and its capacity, int64[n]. `counts`: bool[n], nodes where it is scored."""
+    """The bytes requested of a storage class and its capacity on n nodes: int64[n].
+
+    `counts`, bool[n], is True for nodes where the class counts in the score.
+    """
 
     def __init__(self, rows: int) -> None:
         self.requested: Scores = np.zeros(rows, np.int64)
@@ -199,13 +202,16 @@ class ClassUsage:
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
     def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Adds the claim and the volume that it would be bound to, on the nodes in `here`."""
+        """Adds the sizes of a claim and of the volume that it would be bound to, on nodes where `here` is True."""
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
         self.capacity += np.where(here, binding.bytes, 0)
 
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Adds the claim. All claims of a class share one pool, so its capacity is not summed."""
+        """Adds the size of a claim to provision, on the nodes where `here` is True.
+
+        All claims of a class share one pool of storage, `bytes_left`, so the capacity is set and not summed.
+        """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
         self.capacity = np.where(here, bytes_left, self.capacity)
@@ -214,8 +220,8 @@ class ClassUsage:
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
     """Returns the usage by storage class.
 
-    If any claim matches a volume on a node, only such claims count there; otherwise those to be provisioned from a pool
-    of known size do.
+    If any claim matches an existing volume on a node, only such claims count there. Otherwise the claims count whose
+    volume would be provisioned from a pool of known size.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)
@@ -231,7 +237,10 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
 
 
 def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
-    """Returns the nodes by the class of the picked volume's spec; its legacy class annotation does not count."""
+    """Returns bool[n] by storage class: True for nodes where the picked volume has that class in its spec.
+
+    The volume's legacy annotation for the class is ignored.
+    """
     picked: defaultdict[str, list[int]] = defaultdict(list)
     for index in np.unique(binding.picked[binding.picked != NONE]).tolist():
         picked[binding.volumes[index].volume.spec.storage_class_name].append(index)

@@ -63,7 +63,7 @@ class VolumeRestrictions(PerNode):
 
 class _VolumeRestrictionsCheck(Check):
     sees_pods = True
-    # Claims that are in use on other nodes count too, but equally on every node, whichever pods leave it.
+    # Claims in use on other nodes matter too, but equally for every node, so the removal of own pods is enough.
     sees_own_pods_only = True
 
     def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], claims_in_use: int) -> None:
@@ -87,7 +87,7 @@ class _VolumeRestrictionsCheck(Check):
         return [(disk, DISK_CONFLICT), (~disk & (claims_in_use[rows] > 0), CLAIM_CONFLICT)]
 
     def _clashes(self) -> IntColumn:
-        """Returns how many pods of each node clash with one of the pod's disks: int64[row]."""
+        """Returns how many pods on each node use a disk that this pod needs and cannot share: int64[row]."""
         return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
 
     def _clash(self, slots: Rows) -> IntColumn:
@@ -97,7 +97,10 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns how often each pod uses a claim of these names, in any namespace, as upstream's RemovePod counts."""
+        """Returns, for each slot, how many claims its pod uses whose name is that of an exclusive claim of this pod.
+
+        Namespaces are not compared, as in upstream's RemovePod.
+        """
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
@@ -123,7 +126,7 @@ def _in_use(claim: str, table: Table) -> bool:
 
 
 def volumes_are_released(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the deleted pod used one of the pod's claims, or a disk in a way that clashed with the pod's."""
+    """Returns True if the deleted pod used one of this pod's claims, or a disk that the two pods could not share."""
     deleted: PodInfo = change.old
     if deleted.pod.namespace != pod.pod.namespace:
         return False
@@ -132,7 +135,7 @@ def volumes_are_released(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_and_disks_of_the_pod(change: Change) -> Iterator[str]:
-    """Yields the claims and disks that the deleted pod used."""
+    """Yields the names of the claims and disks that the deleted pod used, to look up waiting pods by."""
     return _claims_and_disks(change.old)
 
 

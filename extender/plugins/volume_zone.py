@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels can be used on nodes there only. Source: upstream volumezone."""
+"""VolumeZone: a volume with zone or region labels is usable only on nodes there. Source: upstream volumezone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GA_LABEL = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class Topology(NamedTuple):
-    """A topology label of a volume: nodes must have one of `values` for `key`."""
+    """A zone or region label of a volume: nodes must have one of `values` in their label `key`."""
 
     key: str
     values: frozenset[str]
@@ -81,7 +81,7 @@ class _VolumeZoneCheck(Check):
 
 
 def _topologies_of(pod: PodInfo, table: Table) -> list[Topology] | Refusal:
-    """Returns the zone and region labels of the pod's volumes, or a Refusal (upstream getPVbyPod).
+    """Returns the zone and region labels of the pod's volumes, or a Refusal if a volume is missing (getPVbyPod).
 
     Claims of ephemeral volumes do not count.
     """
