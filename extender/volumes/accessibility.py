@@ -1,4 +1,4 @@
-"""The volumes, or pools to provision from, that each node can access, and the best one for each node."""
+"""Finds which volumes or storage pools each node can access, and picks the best one for each node."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ Picked = NDArray[np.intp]
 
 
 class Accessibility:
-    """The rows that can access each of a list of items, best item first. Items with equal rows share a group."""
+    """The nodes, by row, that can access each item of a list, which has the best item first.
+
+    An item is a volume or a storage pool. Items that the same nodes can access share a group.
+    """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """`group`: intp[item]: the item's group; `rows`: for each group, the rows that can access its items."""
+        """Args: `group`, intp[item]: the group of each item; `rows`: the rows that can access each group."""
         self._group = group
         self._groups = len(rows)
         self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
         self._edge_row: Rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
 
     def pick(self, suitable: BoolColumn, taken: Sequence[Picked], capacity: int) -> Picked:
-        """Returns the first suitable item that each row can access and did not get in an earlier pick.
+        """Returns, for each node, the first suitable item that it can access and that is not taken there.
 
         Args:
-            suitable: bool[item].
-            taken: the earlier picks, intp[capacity] each.
+            suitable: bool[item]: the items to choose from.
+            taken: the results of earlier calls, whose items must not be picked again for the same node.
+            capacity: the number of rows.
 
         Returns:
-            intp[capacity]: the item, or NONE.
+            intp[capacity]: the index of each row's item, or NONE.
         """
         nothing = len(suitable)
         ranked = self._ranked(suitable, len(taken) + 1)
@@ -55,7 +59,10 @@ class Accessibility:
         return best
 
     def _ranked(self, suitable: BoolColumn, depth: int) -> NDArray[np.intp]:
-        """Returns the first `depth` suitable items of each group, padded with len(suitable): intp[group, depth]."""
+        """Returns the first `depth` suitable items of each group: intp[group, depth].
+
+        If a group has fewer, the remaining entries are len(suitable).
+        """
         ranked = np.full((self._groups, depth), len(suitable), np.intp)
         items = np.flatnonzero(suitable)
         items = items[np.argsort(self._group[items], kind="stable")]
@@ -67,29 +74,35 @@ class Accessibility:
 
 
 def values_picked(values: Scores, picked: Picked) -> Scores:
-    """Returns the value of each row's picked item, or 0 for NONE: int64[n]."""
+    """Returns the value of the item picked for each row, 0 if none was picked: int64[n]."""
     return np.append(values, 0)[picked]  # NONE, -1, selects the 0 at the end
 
 
 def accessibility_by_node_selector(
     selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
 ) -> Accessibility:
-    """Returns the accessibility of persistent volumes, given as (key that is equal for equal selectors, affinity)."""
+    """Returns which nodes can access each of some persistent volumes.
+
+    `selectors`: for each volume, a key that is equal for equal node affinities, and the node affinity.
+    """
     return _accessibility(
         [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
     )
 
 
 def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
-    """Returns the accessibility of storage pools, by the nodes' labels."""
+    """Returns which nodes can access each of some storage pools.
+
+    `selectors`: for each pool, a selector of the labels of nodes.
+    """
     keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(_nodes_labelled, selector)) for selector in selectors]
     return _accessibility(keyed, table)
 
 
 def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: True if a volume's node affinity selects the node (CheckNodeAffinity).
+    """Returns which rows have a node that a volume's node affinity selects: bool[len(rows)].
 
-    It considers labels only; a term with only a node's name selects all nodes.
+    It considers labels only; a term with only a node's name selects all nodes (upstream CheckNodeAffinity).
     """
     if selector is None:
         return np.ones(len(rows), np.bool_)
@@ -116,7 +129,9 @@ class _SelectedRows:
         self._rows: dict[Hashable, Rows] = {}
 
     def current(self) -> dict[Hashable, Rows]:
-        if self._changes.advance() or len(self._rows) > _MAX_SELECTORS:  # may be of deleted volumes
+        if (
+            self._changes.advance() or len(self._rows) > _MAX_SELECTORS
+        ):  # many of the selectors may be those of deleted volumes
             self._rows.clear()
         return self._rows
 
@@ -124,7 +139,10 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Evaluates each distinct selector once, and again after nodes have changed."""
+    """Returns which nodes each selector selects; evaluates a selector only if the result is not cached.
+
+    `selections`: for each item, a key and a function that evaluates its selector.
+    """
     rows_by_key = table.reader(_SelectedRows).current()
     index: dict[Hashable, int] = {}
     group = np.zeros(len(selections), np.intp)

@@ -1,4 +1,4 @@
-"""The volumes that a pod would get on each node: bound ones, matching ones, and provisioned ones.
+"""Finds the volumes that a pod would get on each node: bound, matching or newly provisioned volumes.
 
 Source: upstream volumeBinder.FindPodVolumes.
 """
@@ -27,12 +27,12 @@ from extender.volumes.volume_claims import PodVolumeClaims
 
 @dataclass(frozen=True, slots=True)
 class StaticBinding:
-    """A claim, and the volume that it would be bound to on each row.
+    """An unbound claim, and the existing volume that it would be bound to on each of n rows.
 
     Attributes:
         volumes: the free volumes to choose from.
-        picked: intp[n]: an index into `volumes`, or NONE.
-        bytes: int64[n]: the size of that volume, or 0.
+        picked: intp[n]: the index in `volumes` of the volume for each row, or NONE.
+        bytes: int64[n]: the size of the volume for each row; 0 if there is none.
     """
 
     claim: PersistentVolumeClaim
@@ -43,11 +43,11 @@ class StaticBinding:
 
 @dataclass(frozen=True, slots=True)
 class DynamicProvision:
-    """A claim whose volume would be provisioned.
+    """An unbound claim for which a new volume would be provisioned on some of n rows.
 
     Attributes:
-        needed: bool[n]: the rows that need it.
-        bytes_left: int64[n]: the capacity of the pool; None if the driver does not report it.
+        needed: bool[n]: the rows where the claim needs a new volume.
+        bytes_left: int64[n]: the capacity of each row's storage pool; None if the driver does not report capacity.
     """
 
     claim: PersistentVolumeClaim
@@ -56,15 +56,16 @@ class DynamicProvision:
 
 
 class PodVolumes:
-    """The outcome for each of `rows`.
+    """The volumes that the pod would get on each of n rows, and the reasons if it cannot get them.
 
     Attributes:
         node_conflict: bool[n]: a bound volume cannot be accessed from the node.
         volume_missing: bool[n]: a claim is bound to a volume that does not exist.
         bind_conflict: bool[n]: a claim matches no volume, and no volume can be provisioned for it.
         not_enough_space: bool[n]: no pool has enough capacity for a volume to provision.
-        errors: (rows that fail, bool[n]; message).
-        static_bindings, dynamic_provisions: what to do on rows without any of the above.
+        errors: pairs of the rows with an error, bool[n], and its message.
+        static_bindings: the claims to bind to existing volumes, on rows without any of the problems above.
+        dynamic_provisions: the claims to provision volumes for, on rows without any of the problems above.
     """
 
     def __init__(self, claims: PodVolumeClaims, table: Table, rows: Rows) -> None:
@@ -84,7 +85,7 @@ class PodVolumes:
             self._check_delayed(claims.delayed)
 
     def _check_bound(self, claims: Sequence[PersistentVolumeClaim]) -> None:
-        accessible = np.ones(len(self.rows), np.bool_)  # bool[n]: all volumes so far can be accessed
+        accessible = np.ones(len(self.rows), np.bool_)  # bool[n]: the node can access all volumes checked so far
         for claim in claims:
             volume = self._table.objects.get(PersistentVolume, claim.spec.volume_name)
             if volume is None:
@@ -95,9 +96,10 @@ class PodVolumes:
             accessible &= can_access
 
     def _can_access(self, volume: PersistentVolume, to_check: BoolColumn) -> BoolColumn:
-        """Returns bool[n]: True if the node can access the volume; its CSI driver decides on migrated nodes.
+        """Returns which rows have a node that can access the volume: bool[n].
 
-        Errors are recorded for rows with `to_check`, bool[n], only.
+        If a CSI driver handles an in-tree volume on a node, the node affinity is translated to the driver's labels. A
+        failed translation is recorded as an error of the rows in `to_check`, bool[n].
         """
         can_access = nodes_with_access(volume.node_selector, self._table, self.rows)
         plugin = in_tree_plugin(volume.spec)

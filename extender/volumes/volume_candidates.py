@@ -1,4 +1,4 @@
-"""The volumes that claims may be bound to, and the capacity that CSI drivers report (KEP-1472).
+"""Finds the volumes that a claim may be bound to, and the capacity that CSI drivers report (KEP-1472).
 
 Source: component-helpers volume.FindMatchingVolume, upstream volumeBinder.hasEnoughCapacity.
 """
@@ -36,11 +36,11 @@ _UNKNOWN = -1
 
 
 class FreeVolumes:
-    """The free volumes of a storage class, smallest first.
+    """The volumes of a storage class that have no claimRef, smallest first.
 
     Attributes:
-        bytes: int64[volume]: their sizes.
-        access: which nodes can access them.
+        bytes: int64[volume]: the size of each volume.
+        access: which nodes can access each volume.
     """
 
     def __init__(self, class_name: str, table: Table) -> None:
@@ -54,7 +54,7 @@ class FreeVolumes:
         self._traits = list(index)
 
     def suitable(self, claim: PersistentVolumeClaim) -> BoolColumn:
-        """Returns bool[volume]: True if the claim could be bound to the volume, on whatever node."""
+        """Returns which volumes the claim could be bound to, regardless of the node: bool[volume]."""
         suitable: BoolColumn = np.array([_suits(traits, claim) for traits in self._traits], np.bool_)[self._traits_id]
         suitable[: bisect_left(self._nanos, claim.requested_nanos)] = False
         if claim.spec.selector is not None:
@@ -65,7 +65,7 @@ class FreeVolumes:
 
 
 class _FreeVolumesByClass:
-    """The free volumes of each class, cached until a volume of the class or a node changes."""
+    """The free volumes of each storage class, cached until a volume of the class or a node changes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -89,7 +89,7 @@ def free_volumes(class_name: str, table: Table) -> FreeVolumes:
 
 
 def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> UnboundVolume | None:
-    """Returns the volume whose claimRef names the claim, if it fits; no other volume can be bound then."""
+    """Returns the volume whose claimRef names the claim, None if there is no such volume or it does not fit."""
     reserved = table.storage.unbound.reserved(claim.key)
     return next((volume for volume in reserved if _is_for(volume, claim)), None)
 
@@ -115,7 +115,11 @@ def _same_form(traits: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
 
 
 class StoragePools:
-    """The CSIStorageCapacity objects of a storage class. `bytes`: int64[pool]: the capacity of each."""
+    """The storage pools (CSIStorageCapacity objects) of a storage class.
+
+    Attributes:
+        bytes: int64[pool]: the capacity of each pool.
+    """
 
     def __init__(self, capacities: Sequence[CSIStorageCapacity], table: Table) -> None:
         accessible = [capacity for capacity in capacities if capacity.node_topology is not None]
@@ -126,12 +130,18 @@ class StoragePools:
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
     def pick(self, size_bytes: int, nodes: int) -> Picked:
-        """Returns a pool for each row that it can access and that fits a volume of the size: intp[nodes], or NONE."""
+        """Returns, for each row, a pool that the node can access and that fits a volume of this size.
+
+        The result is intp[nodes]: the index of the pool, or NONE.
+        """
         return self._access.pick(self._largest >= size_bytes, (), nodes)
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:
-    """Returns the pools for the claim's volume; None if its driver reports none or the claim requests no size."""
+    """Returns the storage pools for the claim's volume; None if capacity does not limit it.
+
+    That is so if the driver does not report capacity, or if the claim requests no size.
+    """
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:
         return None
@@ -139,7 +149,7 @@ def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: 
 
 
 class _PoolsByClass:
-    """The pools of each class, cached until a capacity or a node changes."""
+    """The storage pools of each storage class, cached until a capacity or a node changes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

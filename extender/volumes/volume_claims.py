@@ -1,4 +1,4 @@
-"""The claims of a pod's volumes, and the CSI volumes that must be attached to its node."""
+"""Finds the claims of a pod's volumes, and the CSI volumes that must be attached to its node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """The pod's bound claims, and those to bind once it has a node; each in the order of its volumes."""
+    """The pod's bound claims, and the claims to bind once it has a node, in the order of its volumes."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
@@ -76,7 +76,7 @@ def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeCla
 
 
 def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
-    """Returns the volumeBindingMode of the claim's class; empty if the class does not exist."""
+    """Returns the volumeBindingMode of the claim's class; "" if there is no class; a Refusal if it is unset."""
     storage_class = table.objects.get(StorageClass, claim.class_name) if claim.class_name else None
     if storage_class is None:
         return ""
@@ -86,7 +86,7 @@ def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
     return storage_class.volume_binding_mode
 
 
-# The API's messages for missing objects, which kube-scheduler uses as reasons.
+# The API server's messages for missing objects, which kube-scheduler gives as reasons.
 
 
 def claim_not_found(name: str) -> str:
@@ -106,9 +106,9 @@ class AttachableVolumes:
     """The CSI volumes behind a pod's claims and inline volumes.
 
     Attributes:
-        by_driver: the volumes.
-        native_drivers: the drivers of CSI volumes that are not migrated in-tree ones.
-        errors: faults in the order of the volumes, each with True if it also counts on nodes without a CSINode.
+        by_driver: the CSI volumes of each driver.
+        native_drivers: the drivers of volumes that are CSI volumes, and not in-tree volumes handled by a CSI driver.
+        errors: faults in the order of the volumes, each with True if it also applies to nodes without a CSINode.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
@@ -117,7 +117,10 @@ class AttachableVolumes:
 
 
 def attachable_volumes(pod: PodInfo, table: Table) -> AttachableVolumes:
-    """Resolves the pod's claims and inline volumes (upstream nodevolumelimits filterAttachableVolumes)."""
+    """Returns the CSI volumes behind the pod's claims and inline volumes.
+
+    Source: upstream nodevolumelimits filterAttachableVolumes.
+    """
     volumes = AttachableVolumes()
     for source in pod.attachables:
         resolved, migrated, _ = csi_volume_of(source, table.objects)
