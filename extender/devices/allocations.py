@@ -1,7 +1,7 @@
-"""The allocations that the allocator found on each node, kept until something changes there.
+"""Caches the devices that the allocator chose on each node, until the devices of the node change.
 
-Pods of one workload have equal claims, and a pod that is placed changes the devices of one node; so the next decision
-searches that node alone.
+Pods of one workload have equal claims, and placing a pod changes the devices of one node. So for the next pod of the
+workload, the allocator searches only that node again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ from extender.table.labels import IntColumn, Rows
 FITS, _UNKNOWN = -1, -2
 NOT_ALL = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
-BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
+BEST_ALTERNATIVE = 8  # the score of the first alternative of a request (upstream FirstAvailableDeviceRequestMaxSize)
 _MAX_KEPT = 64
 
 
 class AllocationFailure(NamedTuple):
-    """The reason for having no devices. `claim`: the index of the claim whose name precedes the text, if any."""
+    """The reason why a node cannot provide the devices.
+
+    Attributes:
+        claim: the index of the claim whose name must precede the text; None if the text is complete.
+    """
 
     code: Code
     text: str
@@ -42,7 +46,7 @@ class AllocationFailure(NamedTuple):
 
 
 class Devices:
-    """The devices of a table's cluster, and the allocations that were computed for claims."""
+    """The devices of the cluster, and the cached allocations for recent claims."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -54,7 +58,7 @@ class Devices:
         self._totals: dict[Expressions, ClassTotals] = {}
 
     def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
-        """Returns the allocations for these claims together."""
+        """Returns the cached allocations for these claims, which one pod needs together."""
         self.refresh()
         if self._class_changes.advance():
             self._allocations.clear()
@@ -84,9 +88,9 @@ class Devices:
         return totals
 
     def refresh(self) -> None:
-        """Applies the changes of slices, nodes and claims.
+        """Updates the devices after changes of slices, nodes and claims.
 
-        The decision's deadline does not end this: by then the changes are marked as read, and would be lost.
+        It ignores the decision's deadline, because the changes are marked as read at the start, and would be lost.
         """
         with self._table.until(NO_DEADLINE):
             changed = self.inventories.refresh()
@@ -106,10 +110,10 @@ def devices_of(table: Table) -> Devices:
 
 
 class Allocations:
-    """The allocations for one list of claims, by inventory.
+    """The allocations for one list of claims, by inventory (the device pools that a node can access).
 
     Attributes:
-        failures: the distinct failures; `outcomes` returns indices of them.
+        failures: the distinct failures; `outcomes` returns indices of this list.
     """
 
     def __init__(self, claims: ClaimsToAllocate, devices: Devices, journal: Journal) -> None:
@@ -122,7 +126,7 @@ class Allocations:
         self._touched = Cursor(journal, INVENTORIES)
 
     def refresh(self) -> None:
-        """Drops the results for inventories that have changed."""
+        """Drops the results for inventories whose devices have changed."""
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
@@ -133,7 +137,10 @@ class Allocations:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
     def outcomes(self, rows: Rows, limit: NodeTimeLimit) -> Rows:
-        """Returns FITS or the index of the failure for each row: intp[len(rows)]. `limit`: for each inventory."""
+        """Returns, for each row, FITS or the index of its failure: intp[len(rows)].
+
+        `limit`: the time limit for the search in each inventory.
+        """
         numbers = self._devices.inventories.number[rows]
         outcomes = self._outcome[numbers]
         unknown = outcomes == _UNKNOWN
@@ -144,11 +151,14 @@ class Allocations:
         return outcomes
 
     def results(self, row: int) -> DeviceResults:
-        """Returns the devices for a row that fits."""
+        """Returns the devices of each claim for a row whose outcome is FITS."""
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """Returns the score of the chosen alternatives: int64[len(rows)], higher for earlier ones; all rows fit."""
+        """Returns a score for each row: int64[len(rows)], higher if requests got their first alternatives.
+
+        All rows must have the outcome FITS.
+        """
         numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
         scores = np.array([self._score(self._results[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]

@@ -1,4 +1,4 @@
-"""A device of a slice, as selectors and the allocator see it."""
+"""Defines a device of a ResourceSlice, as selectors and the allocator use it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from extender.model.quantity import nano
 
 PREVENTING_EFFECTS = ("NoSchedule", "NoExecute")
 
-CounterKey = tuple[str, str]  # counter set, counter
-Amounts = dict[str, int]  # billionths by qualified name
+CounterKey = tuple[str, str]  # the names of a counter set and of a counter in it
+Amounts = dict[str, int]  # amounts in billionths, by the qualified name of a capacity
 
 
 class PoolID(NamedTuple):
@@ -31,14 +31,16 @@ class DeviceID(NamedTuple):
 
 
 class PoolDevice:
-    """A device of a slice.
+    """A device of a ResourceSlice.
 
     Attributes:
-        taints: those that keep pods away, its own and those of DeviceTaintRules.
-        counters: what it consumes of its pool's shared counters, in billionths.
-        shareable: it may be allocated to several claims at once (KEP-5075).
-        fault: an error in its attributes, which fails every selector; "" without one, None if not yet checked.
-        amounts: the amounts for requests without capacity: (None,) if it has not enough, None if not yet computed.
+        taints: the taints that keep pods away: its own, and those of DeviceTaintRules.
+        counters: how much it consumes of each shared counter of its pool, in billionths.
+        shareable: True if it may be allocated to several claims at once (KEP-5075).
+        fault: an error in its attributes, because of which every selector fails; "" if there is no error, None if the
+            attributes have not been checked.
+        amounts: a tuple with the amounts that a request without capacity consumes, or with None if the device's
+            capacity is too small; None if not computed yet.
     """
 
     __slots__ = (
@@ -62,7 +64,10 @@ class PoolDevice:
         )
 
     def verdicts_of(self, cache: object) -> bytearray:
-        """Returns the verdicts of the selectors in this cache, by their numbers; drops those of another cache."""
+        """Returns the results of the selectors in this cache for the device, by the number of the selector.
+
+        Results for selectors of another cache are dropped.
+        """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache
             self._verdicts = bytearray()

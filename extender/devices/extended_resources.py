@@ -1,4 +1,4 @@
-"""Extended resources that a device class provides: requested like cpu, allocated like a claim (KEP-5004).
+"""Handles extended resources of device classes: requested like cpu, allocated like claims (KEP-5004).
 
 Source: upstream extendeddynamicresources.go, extendedresourcecache.
 """
@@ -27,23 +27,26 @@ from extender.table import Table
 from extender.table.journal import Cursor
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-CLAIM_NAME = "<extended-resources>"  # not a valid name in the API
+CLAIM_NAME = "<extended-resources>"  # the API does not allow this name, so no real claim has it
 
 
 def may_be_backed(resource: str) -> bool:
-    """Returns True if a device class may provide a resource of this name (upstream IsDRAExtendedResourceName)."""
+    """Returns True if a device class may provide a resource of this name.
+
+    Source: upstream IsDRAExtendedResourceName.
+    """
     return is_extended(resource) or resource.startswith(IMPLICIT_PREFIX)
 
 
 def class_behind(resource: str, table: Table) -> DeviceClass | None:
-    """Returns the device class that provides an extended resource, if there is one."""
+    """Returns the device class that provides an extended resource, None if there is no such class."""
     if not table.objects.all(DeviceClass):
         return None
     return table.reader(_ClassesByResource).of(resource)
 
 
 class _ClassesByResource:
-    """The device classes by the resources that they provide, read again when a class changes."""
+    """The device classes by the names of the resources that they provide, rebuilt when a class changes."""
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
@@ -57,11 +60,11 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        for _, device_class in sorted(self._objects.all(DeviceClass).items()):  # the order of a list
+        for _, device_class in sorted(self._objects.all(DeviceClass).items()):  # in the API server's order
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
             if other is not None and _created(device_class) <= _created(other):
-                continue  # nor does upstream give such a class an implicit resource
+                continue  # like upstream, such a class gets no implicit resource either
             by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
             if named is not None:
                 by_resource[named] = device_class
@@ -74,7 +77,7 @@ def _created(device_class: DeviceClass) -> float:
 
 
 def claim_for(pod: Pod) -> ResourceClaim:
-    """Returns the claim for a pod's extended resources; its requests depend on the node."""
+    """Returns a claim for the pod's extended resources, without requests: these depend on the node."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
     metadata = ObjectMeta(
         name=CLAIM_NAME,
@@ -87,7 +90,10 @@ def claim_for(pod: Pod) -> ResourceClaim:
 
 
 def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """Returns the claim with the requests of the pod's containers. `classes`: by resource."""
+    """Returns a copy of the claim with the device requests of the pod's containers.
+
+    `classes`: the device class of each extended resource.
+    """
     devices = DeviceClaim(requests=requests_and_mappings(pod, classes)[0])
     return msgspec.structs.replace(claim, spec=ResourceClaimSpec(devices=devices))
 
@@ -95,9 +101,9 @@ def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceCl
 def requests_and_mappings(
     pod: Pod, classes: Mapping[str, DeviceClass]
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
-    """Returns a device request for each container and resource, and the containers that each request serves.
+    """Returns the device requests for the pod's containers, and which request serves which container.
 
-    Init containers that run to completion use the devices of containers that start later before they request any.
+    Init containers that run to completion first use devices of containers that start later, and request only the rest.
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
@@ -109,7 +115,7 @@ def requests_and_mappings(
 
 
 class _Served:
-    """One resource in all containers."""
+    """Computes the device requests of all containers for one extended resource."""
 
     def __init__(self, pod: Pod, resource: str, class_name: str) -> None:
         self._resource = resource
@@ -146,7 +152,10 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """Returns (request name, count) for the devices that the container needs besides those it can reuse."""
+        """Returns (request name, count) for the devices that a container needs besides those it can reuse.
+
+        Returns None if it needs no more devices. `reusable`: (request name, count) of the devices that it can reuse.
+        """
         container = self._containers[index]
         nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0
         wanted = 0 if nanos % NANO else nanos // NANO

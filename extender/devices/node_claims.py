@@ -1,4 +1,4 @@
-"""The claims that must be allocated for a pod on each node, and their allocations there."""
+"""Finds the claims that must be allocated for a pod on each node, and the devices for them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ UNFIT = unresolvable(NAME, "cannot fit resource")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeGroup:
-    """Nodes where the same claims must be allocated.
+    """A group of nodes on which the same claims must be allocated for a pod.
 
     Attributes:
-        mask: the nodes among the given rows: bool[n].
+        mask: bool[n]: which of the n rows are in the group.
         claims: the claims to allocate.
-        allocations: the results for them.
-        limit: for each inventory.
+        allocations: the devices for these claims on each node.
+        limit: the time limit for the search on each node.
     """
 
     mask: BoolColumn
@@ -39,7 +39,10 @@ class NodeGroup:
     limit: NodeTimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
-        """Refuses those of the rows, all in this group, that cannot provide the devices."""
+        """Yields refusals, each with the rows that it applies to: bool[n].
+
+        A node of this group is refused if it cannot provide the devices. `rows`: all n rows, in the group or not.
+        """
         outcomes = np.full(len(rows), FITS, np.intp)
         outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
         for index in np.unique(outcomes[outcomes != FITS]).tolist():
@@ -53,10 +56,10 @@ class NodeGroup:
 
 
 class NodeClaims:
-    """The claims of one pod on some rows.
+    """The claims that must be allocated for one pod on each of n rows.
 
     Attributes:
-        groups: the nodes where devices must be allocated; no two overlap.
+        groups: the nodes on which claims must be allocated, grouped by claims; each node is in at most one group.
         refused: the nodes that cannot provide the pod's extended resources; they are in no group.
     """
 
@@ -73,7 +76,7 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def is_delegated(self, resource: str, position: int) -> bool:
-        """Returns True if a device class provides the resource on the node at `position` of the rows."""
+        """Returns True if, on the node at this position in the rows, a device class provides the resource."""
         return resource in self._claims.backed and not self._allocatable(resource)[position]
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:
@@ -81,7 +84,7 @@ class NodeClaims:
             self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
-        if special.requests:  # created by an earlier attempt, perhaps for another node
+        if special.requests:  # an earlier attempt created the claim, perhaps for another node
             self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
             return
         unfit = np.zeros(len(self._rows), np.bool_)
@@ -105,7 +108,7 @@ class NodeClaims:
         return nothing if index is None else self._table.nodes.allocatable[index][self._rows]
 
     def _offered(self, resource: str) -> BoolColumn:
-        """Returns the nodes that list the resource, even with an amount of 0: bool[n]."""
+        """Returns which rows have a node that lists the resource, even with an amount of 0: bool[n]."""
         offered = self._table.nodes.facts(_offered_names)
         having = np.array([resource in names for names in offered.values], np.bool_)
         mask: BoolColumn = having[offered.ids[self._rows]]

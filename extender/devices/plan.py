@@ -1,4 +1,4 @@
-"""The writes to a pod's claims once its node is chosen; and which nodes can use claims that are already allocated.
+"""Plans the writes to a pod's claims once its node is chosen; finds nodes that can use allocated claims.
 
 Source: upstream isClaimReadyForBinding, isClaimTimeout, structured Allocate, createNodeSelector; Reserve, PreBind,
 bindClaim.
@@ -36,9 +36,10 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
-    """Returns the rows where one of the allocated claims cannot be used: bool[len(rows)].
+    """Returns which rows cannot use one of the claims that are already allocated: bool[len(rows)].
 
-    `now` and `timeout` are in seconds. A claim that has waited longer for its binding conditions can be used nowhere.
+    A claim that has waited longer than `timeout` for its binding conditions can be used nowhere. `now` and `timeout`
+    are in seconds.
     """
     away = np.zeros(len(rows), np.bool_)
     for claim in claims:
@@ -53,12 +54,12 @@ def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: 
 
 
 def is_failed(claim: ResourceClaim) -> bool:
-    """Returns True if a device has a failure condition, and no device before it is still waited for."""
+    """Returns True if a device has a failure condition, and all devices before it are ready."""
     return _state(claim) is False
 
 
 def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
-    """Returns True if binding conditions are still waited for after `timeout` seconds."""
+    """Returns True if binding conditions are still not met `timeout` seconds after the allocation."""
     allocation = claim.allocation
     if allocation is None or allocation.allocation_timestamp is None or _state(claim) is not None:
         return False
@@ -66,12 +67,12 @@ def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Returns True if all binding conditions of its devices are met."""
+    """Returns True if all binding conditions of the claim's devices are met."""
     return _state(claim) is True
 
 
 def _state(claim: ResourceClaim) -> bool | None:
-    """Returns True if the claim is ready, False if it has failed, None if conditions are still waited for."""
+    """Returns True if the claim is ready, False if it has failed, None if a condition is not met yet."""
     for result in claim.allocation.results if claim.allocation else ():
         if not result.binding_conditions:
             continue
@@ -125,7 +126,10 @@ def _result(device_result: DeviceResult, new_share_id: NewShareID) -> DeviceRequ
 
 
 def _configuration(claim: ResourceClaim, results: Sequence[DeviceResult]) -> Iterator[DeviceAllocationConfiguration]:
-    """Yields the configuration of each class once, then that of the claim; without requests it applies to all."""
+    """Yields the configurations of the device classes, each class once, then those of the claim.
+
+    A configuration without requests applies to all requests.
+    """
     chosen = {device_result.request.parent: device_result.request for device_result in results}
     requests = [chosen[request.name] for request in claim.requests if request.name in chosen]
     by_class: dict[str, list[RequestData]] = {}
@@ -150,7 +154,7 @@ def _applied(
 
 
 def _node_selector(results: Sequence[DeviceResult], node_name: str) -> NodeSelector | None:
-    """Returns the nodes that can access all the devices; None means every node."""
+    """Returns a selector of the nodes that can access all the devices; None means every node."""
     term = NodeSelectorTerm()
     for device_result in results:
         spec = device_result.device.slice.spec
@@ -189,13 +193,15 @@ def _comparable(requirement: NodeSelectorRequirement) -> tuple[str, str, frozens
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """The claims to write; they count as allocated from now on (`model.devices.claims.PendingClaim`).
+    """The writes to the claims of a pod, once its node is chosen.
+
+    Until they are written, the claims count as allocated (`model.devices.claims.PendingClaim`).
 
     Attributes:
-        allocate: claims with their allocations, to be written together with the reservation. The claim with the name
-            `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
-        reserve: claims that are already allocated, to be reserved unless this has been done.
-        mappings: which request serves which extended resource of which container. They go into the pod's status.
+        allocate: claims and their new allocations, to be written together with the reservation for the pod. The claim
+            with the name `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
+        reserve: claims that are already allocated, to be reserved for the pod unless they are.
+        mappings: which request serves which extended resource of which container; written to the pod's status.
     """
 
     allocate: tuple[tuple[ResourceClaim, AllocationResult], ...] = ()
@@ -204,9 +210,9 @@ class DevicePlan:
 
 
 def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
-    """Returns the plan for the pod on a node that DynamicResources has accepted; else a Refusal.
+    """Returns the plan for the pod on the node with this row; a Refusal if the devices are not available.
 
-    `new_share_id` returns a new UUID each time; only shared devices need one.
+    `new_share_id` returns a new UUID on each call; it is called for shared devices.
     """
     claims = pod_device_claims(pod, table)
     if not isinstance(claims, PodDeviceClaims):
@@ -229,9 +235,10 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
-    """Returns a claim to deallocate for a pod that fits nowhere: only this pod uses it, and it excludes the nodes.
+    """Returns a claim whose deallocation may help a pod that fits nowhere; None if there is no such claim.
 
-    Its devices are then allocated again. A claim that was created for extended resources is deleted and created again.
+    Only this pod uses the claim, and nodes were refused because the claim cannot be used there. Its devices are then
+    allocated again. A claim that was created for extended resources is deleted and created again.
     Source: upstream PostFilter.
     """
     refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]

@@ -1,4 +1,4 @@
-"""Finds the claims of a pod. Source: upstream dynamicresources PreFilter, resourceclaim.Name."""
+"""Finds the ResourceClaims of a pod. Source: upstream dynamicresources PreFilter, resourceclaim.Name."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from extender.table import PodInfo, Table
 NAME = "DynamicResources"
 
 FindClaim = Callable[[str], ResourceClaim | None]
-"""Returns the claim with this key, if it exists."""
+"""A function that returns the claim with the given key, None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodDeviceClaims:
-    """The claims of a pod, all of which exist.
+    """The ResourceClaims of a pod.
 
     Attributes:
-        user: the claims that its spec names, in that order.
-        special: the claim for its extended resources that device classes provide, if it has any.
-        backed: those resources, with their classes.
-        unbacked: its other extended resources.
+        user: the claims that the pod's spec names, in this order.
+        special: a claim for the pod's extended resources that device classes provide; None if it requests none.
+        backed: these extended resources, with their device classes.
+        unbacked: the pod's other extended resources.
     """
 
     pod: Pod
@@ -43,7 +43,7 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The claims that are allocated. The special one counts only beside claims of the user."""
+        """The claims that are allocated already; the special claim is included only if there are user claims."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property
@@ -53,7 +53,7 @@ class PodDeviceClaims:
 
 
 def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
-    """Returns the claims of the pod; None if it has none; a Refusal if because of them no node can take it."""
+    """Returns the claims of the pod, None if it has no claims; a Refusal if its claims exclude every node."""
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
@@ -88,7 +88,7 @@ def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
 
 
 def _special(pod: Pod, table: Table) -> ResourceClaim:
-    """Returns the claim that an earlier attempt has created, else a new one."""
+    """Returns the claim for extended resources that an earlier attempt has created, else a new one."""
     devices = devices_of(table)
     devices.refresh()
     for key in devices.allocated.for_extended_resources.get(pod.uid, ()):
@@ -99,7 +99,7 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
 
 
 def _claim(pod: Pod, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
-    """Returns the claim for one entry of the pod's spec; None if the entry needs none."""
+    """Returns the claim for one entry of the pod's spec, None if it needs none; a Refusal if it is missing."""
     name, owned = named.resource_claim_name, False
     if name is None:
         if named.resource_claim_template_name is None:
@@ -128,7 +128,10 @@ def _existing(pod: Pod, name: str, owned: bool, find: FindClaim) -> ResourceClai
 
 
 def _unreadable(claim: ResourceClaim) -> Refusal | None:
-    """Returns a Refusal if the node selector of the allocation cannot be parsed (upstream NewNodeSelector)."""
+    """Returns a Refusal if the node selector of the claim's allocation cannot be parsed, else None.
+
+    Source: upstream NewNodeSelector.
+    """
     selector = claim.allocation.node_selector if claim.allocation else None
     if selector is None or all(map(is_well_formed, selector.node_selector_terms or ())):
         return None

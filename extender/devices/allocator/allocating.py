@@ -1,4 +1,4 @@
-"""The devices that a search has given to each claim so far.
+"""Records the devices that a search has given to each claim so far.
 
 Source: structured allocator allocateDevice, checkAvailableCounters.
 """
@@ -23,7 +23,11 @@ _NOTHING: Amounts = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceResult:
-    """A device given to a request. `amounts`: its share of the capacities if it is shared, in billionths."""
+    """A device given to a request.
+
+    Attributes:
+        amounts: if the device can be shared, how much of its capacities the request consumes, in billionths.
+    """
 
     request: RequestData
     device: PoolDevice
@@ -31,10 +35,10 @@ class DeviceResult:
 
 
 class AllocatingDevices:
-    """The devices given to each claim, and what is left of the others.
+    """The devices given to each claim so far, and what remains of shared devices and counters.
 
     Attributes:
-        results: by claim, in the order in which they were chosen.
+        results: the devices of each claim, in the order in which they were chosen.
     """
 
     def __init__(self, claims: ClaimsToAllocate, allocated: AllocatedState) -> None:
@@ -48,14 +52,17 @@ class AllocatingDevices:
         self._counters: dict[PoolID, Counter[CounterKey]] = {}
 
     def in_use(self, request: RequestData, device: PoolDevice) -> bool:
-        """Returns True if the device belongs to another claim; with admin access, if this claim has it already."""
+        """Returns True if the device is not available, because a claim has it.
+
+        With admin access, it is unavailable only if the request's own claim has it already.
+        """
         claims = self._claims_of.get(device.id)
         if request.admin:
             return claims is not None and request.claim in claims
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
-        """Gives the device to the request's claim; returns a function that undoes it, None if that is not possible.
+        """Gives the device to the request's claim; returns a function that undoes it, None if impossible.
 
         Raises:
             AllocationError: the request is for all devices, and a constraint excludes this one.
@@ -83,7 +90,10 @@ class AllocatingDevices:
         return not (taken or more) or has_room(amounts, device.spec.capacity or {}, taken, more)
 
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
-        """Returns True if the pool's counters suffice. An overdrawn counter allows no device that consumes any."""
+        """Returns True if the pool's shared counters suffice for the device.
+
+        If any counter is below 0, no device that consumes counters of the pool can be given.
+        """
         remaining = self._counters.get(view.id)
         if remaining is None:
             remaining = self._counters[view.id] = self._remaining_counters(view)
@@ -101,7 +111,10 @@ class AllocatingDevices:
         return remaining
 
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
-        """Returns the device's value for each constraint that applies; None if it violates one."""
+        """Returns the device's value for each constraint, or None if the device violates one.
+
+        The value for a constraint that does not apply to the request is None.
+        """
         values: list[AttributeValue | None] = []
         for constraint, chosen in zip(
             self._claims[request.claim].constraints, self._values[request.claim], strict=True

@@ -1,8 +1,8 @@
 """Finds the first devices that satisfy all claims of a pod on one node, by an exhaustive search.
 
 Requests are satisfied one after another. For each, devices are tried in the order of their pools, slices and positions;
-if the rest cannot be satisfied, the last choice is undone. Two kinds of branches are skipped because they cannot lead
-to a solution: fewer devices are left than needed, or the device is just like one that has failed in this position.
+if the remaining requests cannot be satisfied, the last choice is undone. The search skips choices that cannot lead to a
+solution: if fewer devices are left than needed, or if an equivalent device has already failed in the same place.
 Source: structured allocator Allocate, allocateOne.
 """
 
@@ -22,17 +22,23 @@ from extender.devices.inventory.inventory import Views
 from extender.devices.inventory.pools import PoolView
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
-MAX_RESULTS = 32  # devices in one claim (upstream AllocationResultsMaxSize)
-FILTER_TIMEOUT_SECONDS = 10.0  # for one node (upstream DynamicResourcesArgs.filterTimeout)
+MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMaxSize)
+FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_CHECKS = 256
-_EASY_STEPS = 64  # shorter searches end sooner if they do not look for branches to skip
+_EASY_STEPS = 64  # a search of fewer steps ends sooner if it does not check which choices to skip
 
-DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # by claim
+DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # the devices of each claim
 
 
 class NodeTimeLimit(NamedTuple):
-    """The time for one node, by a clock that returns seconds; the decision's deadline ends it earlier."""
+    """The time limit of the search on one node.
+
+    Attributes:
+        monotonic: a clock that returns seconds.
+        seconds: the time for this node.
+        decision: the deadline of the whole decision, which may end the search earlier.
+    """
 
     monotonic: Callable[[], float]
     seconds: float = FILTER_TIMEOUT_SECONDS
@@ -40,11 +46,11 @@ class NodeTimeLimit(NamedTuple):
 
 
 UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
-"""Counts five milliseconds for each check, so that the same search always has the same result."""
+"""A limit whose clock advances by five milliseconds per check, so that equal searches have equal results."""
 
 
 class _TooManyDevicesError(Exception):
-    """A claim would get more devices than it can hold; another alternative may need fewer."""
+    """A claim would get more than MAX_RESULTS devices; another alternative of a request may need fewer."""
 
 
 def allocate(
@@ -122,7 +128,10 @@ class _Allocator:
         return False
 
     def _devices(self, index: int, request: RequestData, got: int, start: int) -> bool:
-        """Chooses the devices of a request from the `got`-th on, from the candidates after `start`, then the rest."""
+        """Chooses the remaining devices of a request, then those of later requests; returns True if it can.
+
+        The request already has `got` devices; the others are chosen from the candidates from `start` on.
+        """
         self._check_time()
         wanted = len(self._all[request]) if request.takes_all else request.count
         if request.takes_all and not wanted:
@@ -136,7 +145,10 @@ class _Allocator:
         return self._any_of(index, request, got, start, wanted - got)
 
     def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
-        """Tries one candidate after another as the next of `wanted` more devices."""
+        """Tries each candidate from `start` on as the next device; returns True if all the rest succeeds.
+
+        `wanted`: the number of devices that the request still needs.
+        """
         failed: set[Hashable] = set()
         stop = len(self._candidates)
         for position in range(start, stop):
@@ -155,7 +167,7 @@ class _Allocator:
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """Returns the position after which fewer devices than wanted are left."""
+        """Returns the position from which on fewer than `wanted` available candidates are left."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)
@@ -167,7 +179,7 @@ class _Allocator:
         return remaining[-wanted] + 1 if len(remaining) >= wanted else start
 
     def _try(self, index: int, request: RequestData, got: int, candidate: Candidate, start: int) -> bool:
-        """Takes the device and chooses all the rest; puts it back if that fails."""
+        """Takes the device and chooses all remaining devices; if that fails, puts it back and returns False."""
         amounts = self._consumed(request, candidate[0])
         undo: Undo | None = None if amounts is None else self._allocating.take(request, candidate, amounts)
         if undo is None:
@@ -194,7 +206,7 @@ class _Allocator:
     # ---- which devices a request is for
 
     def _count(self, request: RequestData) -> int:
-        """Returns the number of devices that the request needs; looks them up if it needs all."""
+        """Returns the number of devices that the request needs; finds and stores them if it needs all devices."""
         if request.fault:
             raise request.error(request.fault)
         if not request.takes_all:
@@ -203,7 +215,7 @@ class _Allocator:
         return len(self._all[request])
 
     def _all_of(self, request: RequestData, view: PoolView) -> list[Candidate]:
-        """Returns the devices of one pool for a request that takes all devices."""
+        """Returns the devices of one pool that a request for all devices must get."""
         if view.incomplete or view.invalid:
             state = "being updated" if view.incomplete else "invalid"
             raise request.error(f"asks for all devices, but resource pool {view.id} is currently {state}")
@@ -214,19 +226,22 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Returns which candidates the request could have if they were idle; None if a selector fails for one."""
+        """Returns which candidates would suit the request if no claim had them: list[bool] by candidate.
+
+        Returns None if a selector fails with an error for any candidate.
+        """
         if request not in self._eligible:
             try:
                 self._eligible[request] = [
                     self._is_selectable(request, candidate) and self._consumed(request, candidate[0]) is not None
                     for candidate in self._candidates
                 ]
-            except AllocationError:  # raised again if the search reaches the device
+            except AllocationError:  # the search raises it again if it reaches the device
                 self._eligible[request] = []
         return self._eligible[request] or None
 
     def _likeness_of(self, position: int) -> Hashable:
-        """Returns a value that is equal for candidates that are interchangeable for all requests of all claims."""
+        """Returns a value that is equal for two candidates if every request treats them alike."""
         if position not in self._likeness:
             device, view = self._candidates[position]
             requests = [
@@ -244,7 +259,7 @@ class _Allocator:
         return self._likeness[position]
 
     def _is_selectable(self, request: RequestData, candidate: Candidate) -> bool:
-        """Returns True if the selectors of class and request match, and the node can reach the device."""
+        """Returns True if the selectors of class and request match the device, and the node can access it."""
         device, view = candidate
         self._limit.decision.check("a selector of devices")
         for of_class, index, expression in request.selectors:
@@ -260,7 +275,7 @@ class _Allocator:
         return device.id not in view.unreachable
 
     def _consumed(self, request: RequestData, device: PoolDevice) -> Amounts | None:
-        """Returns how much of the device's capacity the request takes; None if even an idle device has not enough."""
+        """Returns how much of the device's capacity the request takes; None if the capacity is too small."""
         if device.amounts is not None and not request.capacity:
             return device.amounts[0]
         capacity = device.spec.capacity or {}

@@ -1,4 +1,7 @@
-"""The share of a device's capacity that a request consumes (KEP-5075). Source: structured consumable_capacity.go."""
+"""Computes how much of a device's capacity a request consumes (KEP-5075).
+
+Source: structured consumable_capacity.go.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ _BEYOND = "capacity request cannot be represented in the device's range arithmet
 
 
 class CapacityError(Exception):
-    """A capacity that is not valid in a calculation; the message says why."""
+    """Raised for a capacity that cannot be used in a calculation; the message says why."""
 
 
 def consumed(
     requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
 ) -> Amounts | None:
-    """Returns how much of each capacity of a device a request consumes, in billionths; None if it does not fit.
+    """Returns how much a request consumes of each capacity of a device; None if it does not fit.
 
-    If a capacity is not requested, the policy's default is consumed, or all of it. The shares of other requests do not
-    count. `fractional`: the step of a range may be a thousandth (DRAFractionalCapacityRange).
+    Amounts are in billionths.
+
+    If a capacity is not requested, the default of its policy is consumed, or all of it if there is no default. Amounts
+    that other requests have taken are ignored. `fractional`: the step of a range may be in thousandths
+    (DRAFractionalCapacityRange).
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
@@ -36,7 +42,7 @@ def consumed(
 
 
 def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
-    """Returns True if `amounts` fit into the capacity together with those already taken; in billionths."""
+    """Returns True if `amounts` fit into the capacity besides the amounts already taken, in billionths."""
     return all(
         amount + sum(share.get(name, 0) for share in taken) <= nano(capacity[name].value)
         for name, amount in amounts.items()
@@ -44,7 +50,7 @@ def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: M
 
 
 def quantity_of(nanos: int) -> str:
-    """Returns an amount as a quantity in decimal units."""
+    """Returns an amount in billionths as the text of a Kubernetes quantity with decimal units."""
     for suffix, unit in (("", NANO), ("m", NANO // 10**3), ("u", NANO // 10**6)):
         if not nanos % unit:
             return f"{nanos // unit}{suffix}"
@@ -68,12 +74,12 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional:
 
 
 def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
-    """Returns the request rounded up to the next valid value; unchanged if there are no valid values."""
+    """Returns the request rounded up to the next of the policy's valid values; unchanged if it lists none."""
     return min((value for value in map(nano, policy.valid_values or ()) if value >= requested), default=requested)
 
 
 def _into_range(name: str, requested: int, valid: CapacityRange, fractional: bool) -> int:
-    """Returns the request rounded up to the next step from the minimum."""
+    """Returns the request rounded up to the next value that the range allows: its minimum plus some steps."""
     lowest = nano(valid.min)
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
@@ -91,7 +97,10 @@ def _into_range(name: str, requested: int, valid: CapacityRange, fractional: boo
 
 
 def _unit(valid: CapacityRange, fractional: bool) -> int:
-    """Returns thousandths if the whole range consists of multiples of them, else whole units (upstream useMilli)."""
+    """Returns the unit in which a range is calculated, in billionths: a thousandth if it fits, else one.
+
+    Source: upstream useMilli.
+    """
     bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
     in_milli = fractional and all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
     return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO

@@ -1,4 +1,4 @@
-"""The requests and constraints of claims, prepared for the allocator.
+"""Prepares the requests and constraints of claims for the allocator.
 
 Source: structured validateDeviceRequest, constraint.go.
 """
@@ -20,14 +20,14 @@ from extender.model.devices.claims import (
 from extender.model.devices.slices import DeviceAttribute, DeviceClass, DeviceSelector, DeviceToleration
 from extender.model.quantity import Quantity
 
-AttributeValue = tuple[str, object]  # kind and value: 1 and "1" differ
+AttributeValue = tuple[str, object]  # the kind is included, so that 1 and "1" differ
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeConstraint:
-    """All devices have the attribute, with the same value or with `distinct` ones.
+    """Requires that all devices have an attribute with the same value, or with distinct values.
 
-    `requests` are the requests and subrequests that it applies to; if it is empty, it applies to all.
+    `requests`: the requests and subrequests that the constraint applies to; empty means all requests.
     """
 
     attribute: str
@@ -35,11 +35,11 @@ class AttributeConstraint:
     distinct: bool
 
     def applies_to(self, request: str, parent: str) -> bool:
-        """Returns True if it applies to a request, or to a subrequest that is part of `parent`."""
+        """Returns True if the constraint applies to the request; `parent` is the request of a subrequest."""
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:
-        """Returns the device's value; None if it has none that can be compared."""
+        """Returns the device's value of the attribute; None if it has no value that can be compared."""
         attributes = device.spec.attributes or {}
         value = attributes.get(self.attribute)
         if value is None:
@@ -48,7 +48,7 @@ class AttributeConstraint:
         return None if value is None else _comparable(value)
 
     def allows(self, value: AttributeValue, chosen: Sequence[AttributeValue]) -> bool:
-        """Returns True if a device with this value may join those already chosen."""
+        """Returns True if a device with this value may be added to devices with the values `chosen`."""
         if not chosen:
             return True
         return value not in chosen if self.distinct else value == chosen[0] and value[0] != _UNKNOWN
@@ -58,7 +58,7 @@ _UNKNOWN = "unknown"
 
 
 def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint | None:
-    """Returns the constraint in the form that is checked; None if its kind is unknown."""
+    """Returns the constraint as an AttributeConstraint; None if its kind is unknown."""
     attribute = constraint.match_attribute or constraint.distinct_attribute
     if attribute is None:
         return None
@@ -79,9 +79,9 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 
 
 class AllocationError(Exception):
-    """Something is wrong with a claim, a class or a pool.
+    """Raised if something is wrong with a claim, a device class or a pool.
 
-    `claim` is the index of the claim whose name precedes `text`; None if the text is complete.
+    `claim` is the index of the claim whose name must precede `text`; None if the text is complete.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:
@@ -92,13 +92,13 @@ class AllocationError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestData:
-    """A request, or one of the subrequests of a prioritized list (upstream requestData).
+    """A request, or an alternative of a request with a prioritized list (upstream requestData).
 
     Attributes:
-        name: of the request, or `request/subrequest` of an alternative.
-        own_name: the part after the slash.
-        parent: the request's name; for an alternative, that of the whole list.
-        fault: the error because of which it cannot be satisfied, or "".
+        name: the name of the request; for an alternative `request/subrequest`.
+        own_name: the part of `name` after the slash.
+        parent: the name of the request, without the subrequest.
+        fault: the error because of which the request cannot be satisfied, or "".
     """
 
     claim: int
@@ -116,7 +116,7 @@ class RequestData:
 
     @property
     def is_alternative(self) -> bool:
-        """True for a subrequest of a prioritized list."""
+        """True if this is one of the alternatives in a prioritized list."""
         return self.name != self.parent
 
     def error(self, text: str) -> AllocationError:
@@ -124,7 +124,10 @@ class RequestData:
 
     @property
     def selectors(self) -> Iterator[tuple[str, int, str]]:
-        """Yields (class name or "", index, CEL expression): the selectors of the class, then those of the request."""
+        """Yields the selectors of the device class, then those of the request.
+
+        Each is (name of the class, "" for the request; index in the list of selectors; CEL expression).
+        """
         if self.device_class is not None:
             for index, selector in enumerate(self.device_class.spec.selectors or ()):
                 yield self.device_class.name, index, _expression(selector)
@@ -134,7 +137,11 @@ class RequestData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimData:
-    """One claim. `requests` holds the alternatives of each request: one, unless it is a prioritized list."""
+    """One claim, prepared for the allocator.
+
+    Attributes:
+        requests: for each request its alternatives: several for a prioritized list, else one.
+    """
 
     requests: tuple[tuple[RequestData, ...], ...]
     constraints: tuple[AttributeConstraint, ...]

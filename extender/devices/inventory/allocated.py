@@ -1,4 +1,4 @@
-"""The devices, and shares of devices, that are allocated to claims of the cluster. Source: upstream claimTracker."""
+"""Tracks which devices, and shares of devices, claims have. Source: upstream claimTracker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NOTHING: Amounts = {}
 
 
 class AllocatedState:
-    """The allocated devices, updated when they are read (upstream AllocatedState).
+    """The devices that are allocated to claims, updated when they are read (upstream AllocatedState).
 
     Attributes:
-        devices: devices that belong to one claim alone.
-        shares: devices that are shared, with the number of shares.
-        capacities: how much of a device's capacities its shares have taken, in billionths.
-        fractional: the feature gate DRAFractionalCapacityRange.
+        devices: the devices that are not shared, with the number of claims that have them.
+        shares: the devices that are shared, with the number of shares.
+        capacities: how much of each capacity of a shared device is taken, in billionths.
+        fractional: True if the feature gate DRAFractionalCapacityRange is on.
         for_extended_resources: by pod UID, the keys of the claims that the scheduler created for its extended
             resources.
     """
@@ -47,11 +47,11 @@ class AllocatedState:
         return device in self.devices or device in self.shares
 
     def capacity(self, device: DeviceID) -> Amounts:
-        """Returns how much of the device's capacities is taken, in billionths."""
+        """Returns how much of each capacity of the device is taken, in billionths."""
         return self.capacities.get(device, _NOTHING)
 
     def refresh(self) -> set[PoolID]:
-        """Applies the changes of claims; returns the affected pools."""
+        """Updates the allocated devices after changes of claims; returns the pools of these devices."""
         keys = self._changed_claims.read()
         if keys is None:
             objects = self._objects

@@ -1,7 +1,7 @@
-"""The number of devices of a class on each node, and how many of them are allocated.
+"""Counts the devices of a class on each node, and how many of them are allocated.
 
-Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator it counts the devices of every slice,
-whatever its generation, and does not show multiple allocations to selectors.
+Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator, it counts the devices of slices of all
+generations, and selectors do not see whether a device allows multiple allocations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.table.labels import IntColumn, Rows
 
 Expressions = tuple[str, ...]
 POOLS = "device pools"
-"""A topic of the table's journal: slices of the pool, or allocations from it, have changed."""
+"""A topic of the table's journal whose keys are pools: slices of the pool, or allocations from it, have changed."""
 _COUNTED, _TAKEN, _FAULTS = range(3)
 
 
@@ -34,7 +34,13 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
 
 
 class _Count(NamedTuple):
-    """The numbers that devices of a pool add to the rows with access to them. `faults`: failed selectors."""
+    """The numbers that some devices of a pool add to the totals of the rows that can access them.
+
+    Attributes:
+        counted: the number of devices of the class.
+        taken: the number of these devices that are allocated.
+        faults: the number of devices for which a selector fails with an error.
+    """
 
     rows: Rows
     counted: int
@@ -43,7 +49,7 @@ class _Count(NamedTuple):
 
 
 class ClassTotals:
-    """The columns of one class, updated by pool."""
+    """The numbers of devices of one class on each node; if a pool changes, only its part is counted again."""
 
     def __init__(self, expressions: Expressions, table: Table, allocated: AllocatedState) -> None:
         self._expressions = expressions
@@ -54,13 +60,13 @@ class ClassTotals:
         self._columns = np.zeros((3, table.nodes.capacity), np.int64)
 
     def refresh(self, pools: Mapping[PoolID, Pool]) -> None:
-        """Counts the changed pools again."""
+        """Updates the totals for the pools that have changed."""
         changed = self._changed_pools.read()
         for pool_id in (*self._counts, *pools) if changed is None else changed:
             self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
-        """Counts a pool again; None if it is gone."""
+        """Replaces what a pool adds to the totals. `pool`: None if the pool no longer exists."""
         missing = self._table.nodes.capacity - self._columns.shape[1]
         if missing > 0:
             self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
@@ -71,7 +77,10 @@ class ClassTotals:
             self._add(counts, 1)
 
     def at(self, rows: Rows) -> tuple[IntColumn, IntColumn]:
-        """Returns (devices, allocated devices) by row, int64[len(rows)] each; 0 if a selector fails for one of them."""
+        """Returns the numbers of devices and of allocated devices for each row: int64[len(rows)] each.
+
+        Both are 0 if a selector fails with an error for any device of the row.
+        """
         width = self._columns.shape[1]
         columns = np.where(rows < width, self._columns[:, np.minimum(rows, width - 1)], 0)
         is_certain = columns[_FAULTS] == 0
@@ -90,7 +99,7 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields the number of devices for the rows that the slice, or the device itself, selects."""
+        """Yields what the devices add to the rows that `selecting`, their slice or the device itself, selects."""
         counted = taken = faults = 0
         for device in devices:
             try:

@@ -1,7 +1,7 @@
-"""The pools of devices that each node can access.
+"""Finds the pools of devices that each node can access: its inventory.
 
-Nodes with the same slices of the same pools share one inventory. Its number stays the same until one of those pools
-changes, so a result for one inventory remains valid when others change.
+Nodes that can access the same slices of the same pools share one inventory. The number of an inventory stays the same
+until one of its pools changes, so a result for one inventory remains valid when others change.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
 INVENTORIES = "device inventories"
-"""A topic of the table's journal, by number: devices of the inventory were allocated or released."""
+"""A topic of the table's journal whose keys are inventory numbers: its devices were allocated or released."""
 
 
 class Inventories:
     """The inventories of all nodes, updated when they are read.
 
     Attributes:
-        number: intp[row]: the inventory of each node, NO_DEVICES if it can access no pool.
-        views: by number, the pools in the order in which they are tried.
-        pools: the pools of all nodes.
-        reaching: the numbers of the inventories that include a pool.
-        fault: an error because of which no node can gather its pools, or "".
+        number: intp[row]: the number of each node's inventory, NO_DEVICES if the node can access no pool.
+        views: the pools of each inventory, in the order in which they are tried, by inventory number.
+        pools: all pools of the cluster.
+        reaching: for each pool, the numbers of the inventories that include it.
+        fault: an error because of which the pools of no node can be found, or "".
     """
 
     def __init__(self, table: Table) -> None:
@@ -53,7 +53,7 @@ class Inventories:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Assigns all numbers again, which makes every earlier result invalid."""
+        """Discards all inventories; their numbers are assigned again, so every earlier result becomes invalid."""
         self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
@@ -65,7 +65,7 @@ class Inventories:
             self._table.journal.note(INVENTORIES, number)
 
     def refresh(self) -> set[PoolID]:
-        """Applies the changes of slices, taint rules and nodes; returns the affected pools."""
+        """Updates the inventories after changes of slices, taint rules and nodes; returns the affected pools."""
         changed = self._read_slices()
         if self._changed_nodes.advance():
             self._views_of.clear()
@@ -86,7 +86,7 @@ class Inventories:
     # ---- slices into pools
 
     def _read_slices(self) -> set[PoolID]:
-        """Rebuilds the pools whose slices have changed; returns them."""
+        """Rebuilds the pools whose slices have changed; returns the ids of these pools."""
         objects = self._table.objects
         changed = self._changed_slices.read()
         if self._changed_rules.advance():
@@ -139,7 +139,7 @@ class Inventories:
     # ---- pools onto nodes
 
     def _assign(self, pools: Iterable[PoolID]) -> None:
-        """Finds the nodes that can access these pools, and the inventories of these nodes."""
+        """Finds the nodes that can access these pools, and assigns an inventory to each of these nodes."""
         affected: set[int] = set()
         for pool_id in pools:
             for row in self._rows_of.pop(pool_id, ()):
@@ -167,7 +167,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields each distinct view of the pool, with the rows that have it."""
+        """Yields the pool as nodes see it: each distinct view, with the rows of the nodes that have this view."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:
@@ -179,7 +179,7 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Does the same for a pool with slices or devices that select their nodes."""
+        """Yields what `_reach` does, for a pool in which not every slice names its node."""
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)
@@ -196,7 +196,7 @@ class Inventories:
                 yield its_rows, view
 
     def _slice_mask(self, pool: Pool, index: int, rows: Rows) -> BoolColumn:
-        """Returns the rows that one of the shared slices has devices for: bool[len(rows)]."""
+        """Returns which rows can access any device of the slice with this index: bool[len(rows)]."""
         spec = pool.slices[index].spec
         if spec.all_nodes or spec.node_selector is not None:
             return self._mask(spec, rows)
@@ -204,7 +204,7 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """Returns the rows of each device, by slice with perDeviceNodeSelection."""
+        """Returns which rows can access each device, for slices with perDeviceNodeSelection, by slice index."""
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}
@@ -212,7 +212,7 @@ class Inventories:
         }
 
     def _mask(self, selecting: ResourceSliceSpec | Device, rows: Rows) -> BoolColumn:
-        """Returns the rows that a slice or a device selects (structured NodeMatches): bool[len(rows)]."""
+        """Returns which rows a slice or a device selects: bool[len(rows)] (structured NodeMatches)."""
         if selecting.node_name:
             named: BoolColumn = rows == self._table.nodes.row_of.get(selecting.node_name, -1)
             return named

@@ -1,4 +1,4 @@
-"""Pools of devices as one node sees them. Source: structured GatherPools, buildPool."""
+"""Builds the pools of devices, as each node sees them. Source: structured GatherPools, buildPool."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NOWHERE: frozenset[DeviceID] = frozenset()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
-    """A pool as it is seen by the nodes that can access the same of its slices.
+    """A pool as seen by nodes that can access the same slices of the pool.
 
     Attributes:
-        devices: those of the accessible slices, in the order in which they are tried.
-        unreachable: those among them that select other nodes.
-        elsewhere: those of the other slices, because they may also consume shared counters.
-        counters: the shared counters, in billionths.
-        incomplete, invalid: nothing may be allocated from the pool.
+        devices: the devices of the accessible slices, in the order in which they are tried.
+        unreachable: those of `devices` that select other nodes.
+        elsewhere: the devices of the other slices, which may also consume shared counters of the pool.
+        counters: the amounts of the shared counters, in billionths.
+        incomplete: slices of the pool are missing, so nothing may be allocated from it.
+        invalid: names in the pool are not unique, or counters do not exist, so nothing may be allocated from it.
         binds: a device has binding conditions; such pools are tried last.
     """
 
@@ -38,13 +39,13 @@ class PoolView:
 
 
 class Pool:
-    """The slices of one pool, of any generation, with their devices by slice name.
+    """The slices of one pool, of all generations, and their devices.
 
     Attributes:
-        local: indices of the slices that name a node, by the node.
-        shared: indices of the slices that select nodes in another way.
-        names_nodes_only: every slice names a node, and does not leave the choice of nodes to its devices.
-        fault: a node selector that cannot be parsed, with its slice, or "".
+        local: the indices of the slices that name a node, by node name.
+        shared: the indices of the slices that select nodes in another way.
+        names_nodes_only: True if every slice names a node, and none leaves the choice of nodes to its devices.
+        fault: an error that names a slice whose node selector cannot be parsed, or "".
     """
 
     def __init__(
@@ -74,12 +75,15 @@ class Pool:
         return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
-        """Returns those of the slices that have the latest generation among them."""
+        """Returns those of the given slices, by index, that have the latest generation."""
         generation = max(self.slices[index].spec.pool.generation for index in reached)
         return [index for index in reached if self.slices[index].spec.pool.generation == generation]
 
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
-        """Returns the pool for nodes that can access these slices; None if newer slices elsewhere replace them."""
+        """Returns the pool as seen by nodes that can access these slices, by index.
+
+        Returns None if newer slices, which these nodes cannot access, replace them.
+        """
         key = reached, unreachable
         if key not in self._views:
             self._views[key] = self._make_view([self.slices[index] for index in self.newest(reached)], unreachable)
@@ -127,14 +131,14 @@ class Pool:
 
 
 def _is_understood(slice_: ResourceSlice) -> bool:
-    """Returns True if any node can access it. Compatibility groups are an alpha feature, so such slices are ignored."""
+    """Returns True if the slice selects nodes and uses no compatibility groups, an alpha feature."""
     spec = slice_.spec
     selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
     return bool(selects) and not _uses_compatibility_groups(slice_)
 
 
 def _selects_well(slice_: ResourceSlice) -> bool:
-    """Returns True if the node selectors of the slice and its devices can be parsed, as far as nodes read them."""
+    """Returns True if all node selectors of the slice and its devices that are used can be parsed."""
     selecting: list[ResourceSliceSpec | Device] = [slice_.spec]
     if slice_.spec.per_device_node_selection:
         selecting += slice_.devices
@@ -158,7 +162,7 @@ def _all_differ(names: Iterator[str]) -> bool:
 
 
 def _all_known(devices: Iterable[PoolDevice], counters: dict[CounterKey, int], sets: set[str]) -> bool:
-    """Returns True if all counters that the devices consume exist."""
+    """Returns True if all shared counters that the devices consume exist."""
     return all(
         consumption.counter_set in sets
         and all((consumption.counter_set, name) in counters for name in consumption.counters or ())
