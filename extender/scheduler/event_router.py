@@ -1,4 +1,4 @@
-"""Turns changes of the cache into events of the queue, and repairs the queue. Source: upstream eventhandlers.go."""
+"""Turns cache changes into events of the queue, and repairs the queue. Source: upstream eventhandlers.go."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class EventRouter:
                 self._queue.move(Change(event, before, after))
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """See Listener. An expired pod is added to the queue, because it was perhaps never bound."""
+        """Moves pods that the freed node may help; adds an expired pod to the queue, as it may not be bound."""
         info = placement.info
         placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
         self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
@@ -69,7 +69,7 @@ class EventRouter:
                 self._queue.add(waiting)
 
     def missed(self) -> None:
-        """See Listener. QueueSweep finds the pods whose own events were lost."""
+        """Requeues all rejected pods after lost events; QueueSweep adds pods whose own events were lost."""
         self._queue.events_missed()
 
     def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
@@ -112,10 +112,10 @@ class EventRouter:
 
 
 class QueueSweep:
-    """Compares the queue with the cache now and then, in case an error has lost a pod between the two.
+    """Compares the queue with the cache regularly, in case an error has lost a pod between the two.
 
-    `run` corrects only what differed at the previous call too, because the queue receives each change a moment after
-    the cache.
+    `run` corrects only differences that the previous call found too, because the queue receives each change a moment
+    after the cache.
     """
 
     def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
@@ -126,7 +126,7 @@ class QueueSweep:
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Adds waiting pods that are in no tier and not in flight; deletes pods that were deleted or bound."""
+        """Adds waiting pods that the queue lacks, and removes pods from it that were deleted or bound."""
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
@@ -145,7 +145,7 @@ class QueueSweep:
         self._surplus = surplus
 
     def _waits(self, cached: CachedPod) -> bool:
-        """Returns True if the loop has to place the pod; a terminating pod is not retried."""
+        """Returns True if the loop has to place the pod: one of its pods, without a node and not terminating."""
         pod = cached.pod
         if pod is None or cached.node_name or pod.node_name or pod.terminating:
             return False
@@ -157,7 +157,7 @@ def _may_wait(cached: CachedPod | None) -> bool:
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
-    """Returns what the node has free without its pods of a lower priority; see Room."""
+    """Returns resource -> what is free on the node if its pods of lower priority are not counted; see Room."""
     nodes = table.nodes
     row = nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:
@@ -180,7 +180,7 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Returns True if nothing changed. A restored API server can give one version to different contents."""
+    """Returns True if versions and contents are equal; a restored API server may reuse versions."""
     if isinstance(before, PodInfo):
         before, after = before.pod, after.pod
     version = before.metadata.resource_version

@@ -1,4 +1,4 @@
-"""A snapshot of all pods in the loop and where they are (the idea of upstream's early SimpleModeler)."""
+"""Takes snapshots of all pods in the loop and where they are (after upstream's early SimpleModeler)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SECTIONS = ("active", "backoff", "unschedulable", "gated", "in_flight", "assume
 
 
 class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One pod.
+    """One pod in a snapshot of the loop.
 
     Attributes:
         refused_by: the plugins that rejected it in the last attempt, or that keep it from being tried.
-        since_seconds: the time since it entered the queue or was put back; None if the queue no longer has it.
-        node: the node where it is assumed, "" if it is not.
+        since_seconds: the time since the pod entered the queue or was put back; None if it is not in the queue.
+        node: the node where the pod is assumed; "" if it is not assumed.
     """
 
     namespace: str
@@ -37,11 +37,11 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Every pod in exactly one section; bound pods that the watch has confirmed are only counted.
+    """A snapshot of the loop: every pod is in one list; bound pods that the watch confirmed are only counted.
 
     Attributes:
         arriving: pods that the cache has and the queue is about to receive.
-        leading: this process schedules; otherwise another replica may.
+        leading: True if this process schedules; otherwise another replica may.
     """
 
     active: list[PodView]
@@ -56,7 +56,7 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Modeler:
-    """Reads the queue and the cache for the pods with these schedulerNames."""
+    """Takes snapshots of the queue and the cache, for the pods with these schedulerNames."""
 
     def __init__(self, cache: Cache, queue: PriorityQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
         self._cache = cache
@@ -65,7 +65,7 @@ class Modeler:
         self._scheduler_names = frozenset(scheduler_names)
 
     def status(self, *, leading: bool) -> QueueStatus:
-        """Returns all pods at this moment. It takes the queue's lock first and then the cache's, as PreEnqueue does."""
+        """Returns all pods at this moment; takes the queue's lock before the cache's, as PreEnqueue rules do."""
         with self._queue.lock:
             now = self._clock.monotonic()
             overview = self._cache.overview()
@@ -77,7 +77,7 @@ class Modeler:
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
                 views[info.uid] = ("arriving", _view(info, nominations))
-        for placement in overview.assumed:  # the queue may still have some of them, or have them again
+        for placement in overview.assumed:  # the queue may still, or again, contain some of these pods
             queued = views.get(placement.info.uid)
             view = queued[1] if queued else _view(placement.info, nominations)
             views[placement.info.uid] = ("assumed", msgspec.structs.replace(view, node=placement.node_name))

@@ -1,8 +1,8 @@
 """Calls the extenders that a policy names, as kube-scheduler calls them.
 
-One deliberate difference: of whole nodes in an answer only the names are used, because in-tree scores of changed nodes
-would be wrong (kubernetes#141781). Source: upstream extender.go; schedule_one.go findNodesThatPassExtenders,
-prioritizeNodes, extendersBinding; preemption.go callExtenders.
+One deliberate difference: if an answer contains whole nodes, only their names are used, because in-tree scores of
+changed nodes would be wrong (kubernetes#141781). Source: upstream extender.go; schedule_one.go
+findNodesThatPassExtenders, prioritizeNodes, extendersBinding; preemption.go callExtenders.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Raises Refused if the extender did nothing, OutcomeUnknown if it may have carrie
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """One extender. Every method raises ExtenderError if there is no usable answer."""
+    """One extender and the calls to it. Every method raises ExtenderError if it gets no usable answer."""
 
     config: ExtenderConfig
     post: Post
 
     def filter(self, pod: Pod, table: Table, rows: Rows) -> Filtered:
-        """Returns the nodes that can take the pod."""
+        """Calls filter; returns which of the nodes in `rows` can take the pod."""
         body = self.post(self.config.filter_verb, self._args(pod, table, rows))
         answer = self._read(lambda: wire_client.decode_filtered(body, names=self.config.node_cache_capable))
         if answer.error:
@@ -67,12 +67,12 @@ class Extender:
         return answer
 
     def prioritize(self, pod: Pod, table: Table, rows: Rows) -> Priorities:
-        """Returns the scores of the nodes."""
+        """Calls prioritize; returns the scores of the nodes in `rows`."""
         body = self.post(self.config.prioritize_verb, self._args(pod, table, rows))
         return self._read(lambda: wire_client.decode_priorities(body))
 
     def preempt(self, pod: Pod, candidates: Mapping[str, Candidate]) -> dict[str, Offer]:
-        """Returns the candidates that remain, with their victims."""
+        """Calls preempt; returns the candidate nodes that the extender accepts, with their victims."""
         names = self.config.node_cache_capable
         offers = {name: _offer(candidate, whole=not names) for name, candidate in candidates.items()}
         request = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
@@ -110,7 +110,7 @@ class Extenders:
     """All extenders, in the order in which they are called.
 
     Args:
-        map_calls: calls prioritize of several extenders, one after another, or concurrently by a pool's map.
+        map_calls: calls a function for several extenders, one after another or concurrently, as a thread pool's map.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Extenders:
         return bool(self._extenders)
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
-        """Filters the feasible rows of `fit`; each extender gets the nodes that passed the one before.
+        """Marks in `fit` the rows that an extender rejects; each extender gets the nodes that are left.
 
         Raises:
             ExtenderError: an extender that is not ignorable failed.
@@ -144,7 +144,7 @@ class Extenders:
                 fit.refuse(positions[refused_positions], refusal)
 
     def prioritize(self, pod: PodInfo, table: Table, rows: Rows) -> Scores:
-        """Returns what the extenders add to the nodes' totals: int64[n]. A failed extender adds nothing."""
+        """Returns what the extenders add to each node's score, as int64[n]; a failed extender adds nothing."""
         total = np.zeros(len(rows), np.int64)
         extenders = [*self._interested(pod.pod, lambda config: config.prioritize_verb)]
         if not extenders:
@@ -160,7 +160,7 @@ class Extenders:
         return total
 
     def preempt(self, pod: PodInfo, table: Table, preemption: Preemption) -> Preemption:
-        """Returns the preemption with the candidates that the extenders accept, or why they accept none."""
+        """Returns the preemption with only the candidates that the extenders accept, or why they accept none."""
         extenders = [*self._interested(pod.pod, lambda config: config.preempt_verb)]
         if not extenders or not preemption.candidates:
             return preemption
@@ -177,7 +177,7 @@ class Extenders:
         return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
-        """Yields the extenders that may bind the pod; the first that does not fail binds it."""
+        """Yields the extenders that may bind the pod; the caller tries them until one succeeds."""
         return self._interested(pod, lambda config: config.bind_verb)
 
     def _interested(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
@@ -188,7 +188,7 @@ class Extenders:
 
     @staticmethod
     def pass_over(extender: Extender, verb: str, error: ExtenderError) -> None:
-        """Logs the error of an ignorable extender; raises that of any other."""
+        """Logs the error if the extender is ignorable; otherwise raises it."""
         if not extender.config.ignorable:
             raise error
         _log.warning('extender ignored url=%s verb=%s reason="%s"', extender.config.url_prefix, verb, error)
@@ -199,7 +199,7 @@ class ExtenderBinder:
 
     Args:
         binder: binds all other pods.
-        placement_of: UID -> the placement of the pod in the cache, None if it was deleted.
+        placement_of: returns the cache's placement of the pod with a UID; None if the pod was deleted.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Returns positions in `rows` by their refusal; a node that the answer does not name is unresolvable."""
+    """Returns refusal -> positions in `rows`; a node that the answer does not name is unresolvable."""
     names = table.nodes.names_of(rows)
     passed = set(answer.passed)
     if unknown := passed.difference(names):
@@ -258,7 +258,7 @@ def _offer(candidate: Candidate, *, whole: bool) -> Offer:
 
 
 def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
-    """Returns the candidates of an answer. Raises MalformedAnswer if it names unknown nodes or pods, or no victims."""
+    """Returns an answer's candidates. Raises MalformedAnswer for unknown nodes or pods, or missing victims."""
     candidates: dict[str, Candidate] = {}
     for name, offer in offers.items():
         row = table.nodes.row_of.get(name)

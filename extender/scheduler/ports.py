@@ -1,4 +1,7 @@
-"""The protocols between the loop and the world outside: tests run it without an API server and without threads."""
+"""Defines the protocols between the scheduling loop and its surroundings: the API server, workers and metrics.
+
+Tests implement them without an API server and without threads.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,20 @@ class AttemptResult(StrEnum):
 
 
 class Statuses(Protocol):
-    """Writes pods' statuses, later and in its own thread. No method raises, and only `withdraw` waits."""
+    """Writes pods' statuses asynchronously, in its own thread. No method raises, and only `withdraw` waits."""
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
         """Sets the condition PodScheduled to False, and changes the nomination."""
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        """Sets only the nomination; "" clears it."""
+        """Sets only the nominated node in the pod's status; "" clears it."""
 
     def withdraw(self, pod: Pod) -> None:
-        """Drops the writes about the pod that have not started, and waits for the one in progress."""
+        """Drops the pod's writes that have not started, and waits for a write in progress."""
 
 
 class Events(Protocol):
-    """Writes events, later and in its own thread: `record` neither waits nor raises."""
+    """Writes events asynchronously, in its own thread: `record` neither waits nor raises."""
 
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
@@ -132,13 +135,13 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Counts and logs an attempt."""
 
     def decided(self, seconds: float) -> None:
-        """Observes the time until a node was chosen, or none was found."""
+        """Observes how long it took to choose a node, or to find that none fits."""
 
     def scheduled(self, attempts: int, seconds: float) -> None:
         """Observes a bound pod: the number of attempts, and the time since its first attempt could start."""
 
     def preempted(self, victims: int) -> None:
-        """Counts a preemption with so many victims."""
+        """Counts a preemption with this number of victims."""
 
     def bound(self, result: str) -> None:
-        """See ports.Telemetry."""
+        """Counts a bind by its result; see runtime.ports.Telemetry."""

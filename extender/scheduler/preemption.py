@@ -1,4 +1,4 @@
-"""Carries out the loop's preemption: workers evict the victims while the preemptor is kept out of the active queue.
+"""Carries out the loop's preemption: workers evict victims while the preemptor stays out of the active queue.
 
 Source: upstream preemption.Executor (KEP-4832). `rule_preemption` does the same for the webhook.
 """
@@ -26,7 +26,7 @@ class _Evictions:
     """The evictions in progress for one preemptor.
 
     Attributes:
-        held_back: the UIDs of the pods that wait for them, the preemptor's among them.
+        held_back: the UIDs of the pods that wait for the evictions, including the preemptor's.
     """
 
     node_name: str
@@ -38,8 +38,8 @@ class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
     The watch may show the last victim terminating before the call that evicts it returns. The preemptor is admitted
-    from then on, because it would otherwise miss the event that wakes it. For earlier events, such as the deletion of
-    the first victim, `end` returns the preemptor among the pods to retry.
+    from then on, because it would otherwise miss the event that wakes it. In case it missed an earlier event, such as
+    the deletion of the first victim, the preemptor is among the pods that `end` returns for a retry.
     """
 
     name = "DefaultPreemption"
@@ -67,7 +67,7 @@ class EvictionsInProgress:
             self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=held_back)
 
     def hold_back(self, pod: PodInfo, node_name: str) -> bool:
-        """Returns True if pods are being evicted from the node; the pod is then retried when that ends."""
+        """Returns True if pods are being evicted from the node; `end` then returns the pod for a retry."""
         with self._lock:
             on_node = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
             for evictions in on_node:
@@ -77,7 +77,7 @@ class EvictionsInProgress:
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as the watch shows `victim`, the last one, terminating."""
         with self._lock:
-            if preemptor.uid in self._by_preemptor:  # it may have been admitted and retried earlier
+            if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted and retried earlier
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
@@ -95,7 +95,7 @@ class Nominations:
     """Nominates waiting pods to nodes: first in the cache, which owns the nominations, then in their statuses.
 
     Args:
-        ended: called with each pod whose earlier nomination ends.
+        ended: called with each pod whose nomination to an earlier node ends.
     """
 
     def __init__(self, cache: Cache, statuses: Statuses, ended: Callable[[PodInfo], object] = lambda _: None) -> None:
@@ -106,7 +106,7 @@ class Nominations:
     def nominate(self, info: PodInfo, node_name: str) -> None:
         """Nominates the pod in the cache; "" ends its nomination.
 
-        What was kept free for it on the earlier node is then available to pods of the same or a lower priority.
+        Resources kept free for the pod on its earlier node are then available to pods of the same or a lower priority.
         """
         before = self._cache.nominate(info.uid, node_name)
         if before != node_name:
@@ -121,7 +121,7 @@ class Nominations:
 
 @dataclass(frozen=True, slots=True)
 class VictimEvictor:
-    """Evicts victims, and records their events."""
+    """Evicts victims, and records an event about each."""
 
     cache: Cache
     evictor: Evictor
@@ -136,7 +136,7 @@ class VictimEvictor:
             self.record(preemptor, victim, f"on node {node_name}")
 
     def record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:
-        """Records the event of the victim."""
+        """Records the event that the victim was preempted; `where` completes the message."""
         note = f"Preempted by pod {preemptor.uid} {where}"
         self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
 
@@ -148,7 +148,7 @@ class PreemptionExecutor:
     Attributes:
         in_progress: the PreEnqueue rule of the queue.
         workers: run the evictions.
-        waiting: pods in their binding cycle; such a victim is cancelled instead of deleted.
+        waiting: the pods in their binding cycle; a victim among them is not deleted, but its bind is cancelled.
     """
 
     in_progress: EvictionsInProgress
@@ -163,13 +163,13 @@ class PreemptionExecutor:
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Keeps the preemptor waiting until `carry_out` has finished, or `cancel` is called.
 
-        Does nothing if all victims are already terminating, because the next event may be the one it waits for.
+        Does nothing if all victims are already terminating, because the next event may be the one the preemptor needs.
         """
         if staying(plan):
             self.in_progress.begin(preemptor, plan.node_name)
 
     def has_to_wait(self, preemptor: PodInfo) -> bool:
-        """Returns True if pods are being evicted from the preemptor's nominated node, for another preemptor.
+        """Returns True if another preemptor is having pods evicted from this preemptor's nominated node.
 
         Both preemptors may fit once these pods are gone, so it needs no further victims. It is retried when the
         evictions have ended.
@@ -178,7 +178,7 @@ class PreemptionExecutor:
         return bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
 
     def cancel(self, preemptor: PodInfo) -> None:
-        """Admits the preemptor again without an eviction."""
+        """Admits the preemptor to the queue again, because nothing will be evicted."""
         self.queue.activate(self.in_progress.end(preemptor))
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
@@ -198,7 +198,7 @@ class PreemptionExecutor:
             self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
         else:
             self.queue.activate(self.in_progress.end(preemptor))
-            # A victim that still exists wakes the preemptor when it leaves; an earlier attempt would choose it again.
+            # A victim that still exists wakes the preemptor when it is gone; retrying now would choose it again.
             if victims and not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
 

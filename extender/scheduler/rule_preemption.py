@@ -1,7 +1,7 @@
-"""Preemption beside kube-scheduler, for pods that only users' rules reject.
+"""Preempts pods on behalf of kube-scheduler, for pods that only users' rules reject.
 
-kube-scheduler's own preemption looks only at in-tree plugins: if these accept a pod, it evicts no pods
-(kubernetes#139270). Pods that it can help are left to it.
+kube-scheduler's own preemption considers only in-tree plugins: if they accept a pod, it evicts no pods
+(kubernetes#139270). This module leaves pods that kube-scheduler's preemption can help to kube-scheduler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class RulePreemption:
-    """Evicts pods for those that only users' rules reject on every node. One thread at a time calls `run`."""
+    """Evicts pods to help pods that fit nowhere because of users' rules. One thread at a time calls `run`."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class RulePreemption:
         self._victims: dict[str, Sequence[PodInfo]] = {}
 
     def rules(self) -> frozenset[str]:
-        """Returns the users' rules whose answer evictions may change (sees_pods)."""
+        """Returns the names of the users' rules whose answer may change when pods are evicted."""
         return frozenset().union(*map(_rules_of, self._profiles.all))
 
     def run(self, pods: Iterable[tuple[str, str]]) -> list[str]:
-        """Evicts pods for the given ones (UID, namespace/name), in the order of their priority.
+        """Evicts victims for the given pods (UID, namespace/name), highest priority first.
 
-        Returns the UIDs of the pods to try again, because the API server did not accept every eviction.
+        Returns the UIDs of the pods for which an eviction failed; the caller has to try them again.
         """
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
         preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) and self._may_preempt(info)]
@@ -86,7 +86,7 @@ class RulePreemption:
         return [victim for victim in cached if victim is not None and victim.pod.terminating]
 
     def _plan(self, info: PodInfo) -> EvictionPlan | None:
-        """Returns the evictions; None if the pod fits, if kube-scheduler can preempt for it, or if none help."""
+        """Returns the evictions; None if the pod fits, kube-scheduler can preempt for it, or no eviction helps."""
         profile = self._profiles.of(info.pod)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             fit = find_fit(profile, info, table, table.nodes.rows)
@@ -119,7 +119,7 @@ def _rules_of(profile: Profile) -> frozenset[str]:
 
 
 def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
-    """Returns the rows that evictions may help: those that only the rules rejected, and the others."""
+    """Returns the nodes' rows that evictions may help: those that the rules rejected, and all others."""
     of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
     rows = fit.with_code(Code.UNSCHEDULABLE)
     by_rules = fit.rows[np.isin(fit.cause, of_rules)]

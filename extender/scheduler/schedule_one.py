@@ -1,4 +1,4 @@
-"""The way of one pod through the loop, from the queue to its node. Source: upstream schedule_one.go.
+"""Takes one pod through the loop, from the queue to its node. Source: upstream schedule_one.go.
 
     schedule_one
       1. take the next pod from the queue
@@ -7,7 +7,7 @@
       3. binding cycle: wait at Permit, write what is reserved, wait until it is ready, bind
       4. if 2 or 3 fails: undo everything, preempt, give the pod back to the queue, and say why
 
-One thread runs steps 1 and 2. Binding cycles run in `Workers`, many at once; no thread waits with a pod:
+One thread runs steps 1 and 2. Many binding cycles run at once in `Workers`; a waiting pod blocks no thread:
 
     run ---- nothing reserved, no Permit rules ------------------------------> bind --> finish
      '-- wait at Permit --> pre-bind: write --> volumes and devices ready -----^ |
@@ -68,7 +68,7 @@ class AssumedPod:
     Attributes:
         began_at: the start of the attempt, in monotonic seconds.
         reservations: what is reserved for the pod on the node, in the order in which it was taken.
-        permit: the answers of users' Reserve and Permit rules; None without such rules.
+        permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
     """
 
     pod: QueuedPod
@@ -85,7 +85,7 @@ class AssumedPod:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """Takes pods from the queue one by one, assumes each on its node, and hands it to a binding cycle.
+    """Takes pods from the queue one by one, assumes each on a node, and hands it to a binding cycle.
 
     Only one thread at a time may call `schedule_one`, because each decision depends on the pods assumed before.
 
@@ -95,7 +95,7 @@ class Scheduler:
         permits: users' Reserve and Permit rules, which run after the reservers.
         binders: run the binding cycles of pods that need only their Binding.
         pre_binders: threads for all other binding cycles, which may wait for users' rules.
-        limit: the time limit of an attempt, from refreshing its table to the choice of a node or of victims.
+        limit: the time limit of a decision, from refreshing the table to the choice of a node or of victims.
     """
 
     cycles: Mapping[str, SchedulingCycle]
@@ -114,7 +114,7 @@ class Scheduler:
     sample: Iterator[bool] = field(default_factory=sample)
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
-        """Tries one pod; returns False if none came within the timeout, or the queue was closed."""
+        """Tries to schedule one pod; returns False if none came in time, or the queue was closed."""
         pod = self.queue.pop(timeout_seconds)
         if pod is None:
             return False
@@ -141,7 +141,7 @@ class Scheduler:
 
     def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
         try:
-            cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # a reload may replace it during the attempt
+            cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # a reload of the policy may replace it
             decision = self._choose_node(pod.info, cycle)
         except DeadlineExceeded as error:
             return Failure(str(error))
@@ -157,7 +157,7 @@ class Scheduler:
         return outcome
 
     def _choose_node(self, info: PodInfo, cycle: SchedulingCycle) -> Chosen | Failure:
-        """Decides about the pod with its current nomination, which its status may not show yet."""
+        """Returns the decision about the pod, made with its latest nomination, which its status may lack."""
         nominated_node = self.cache.nominated_node(info.uid)
         if nominated_node != info.pod.status.nominated_node_name:
             info = PodInfo(info.pod.nominated_to(nominated_node))
@@ -169,7 +169,7 @@ class Scheduler:
     ) -> AssumedPod | Failure:
         """Assumes the pod and reserves what it needs; undoes both if anything fails.
 
-        An error while undoing is raised. It ends the process, because nothing else would give the place back.
+        An error while undoing is raised and ends the process, because nothing else would remove the pod from the node.
         """
         try:
             self.cache.assume(pod.info, chosen.node_name)
@@ -218,8 +218,8 @@ class BindingCycle:
     """Binds assumed pods; every path ends in `finish_binding` or `forget`. Source: upstream bindingCycle.
 
     Attributes:
-        handle_failure: called with a pod whose place was given back.
-        waiting: the pods that wait or can be cancelled.
+        handle_failure: called with each pod that could not be bound, after everything was undone.
+        waiting: the pods in their binding cycle, which may wait and can be cancelled.
         permits: users' Reserve and Permit rules.
     """
 
@@ -235,7 +235,7 @@ class BindingCycle:
     permits: Permits
 
     def run(self, assumed: AssumedPod) -> None:
-        """Binds the pod now; or later and in another thread, if it has to wait at Permit, for volumes or devices."""
+        """Binds the pod now, or later in another thread if it has to wait at Permit, for volumes or devices."""
         if assumed.needs_only_binding:
             self._bind(assumed)
             return
@@ -246,7 +246,7 @@ class BindingCycle:
             self._wait(assumed, (assumed.permit,), self._pre_bind)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
-        """Writes what is reserved for the pod, and binds it when controllers and drivers have done their part."""
+        """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
         self.queue.stop_recording_events(assumed.pod.uid)  # a failure after this is not a rejection by a plugin
         try:
             for reservation in assumed.reservations:
@@ -308,7 +308,7 @@ class BindingCycle:
             self._count(assumed, "bound", AttemptResult.SCHEDULED)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
-        """Keeps the pod assumed. The watch confirms it, or it expires if no event shows it."""
+        """Keeps the pod assumed until the watch confirms it, or until it expires because no event shows it."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 
@@ -324,7 +324,7 @@ class BindingCycle:
         if not isinstance(error, (ClusterError, BindingFailed)):
             _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
         self.queue.stop_recording_events(pod.uid)  # what it releases itself does not help this pod
-        with suppress(BindingFailed):  # it fails in any case
+        with suppress(BindingFailed):  # the pod fails in any case
             self.waiting.leave(pod.info)
         self.permits.unreserve(pod.uid)
         undo(assumed.reservations)
@@ -347,7 +347,7 @@ class BindingCycle:
 
 @dataclass(frozen=True, slots=True)
 class FailureHandler:
-    """Ends a failed attempt, of either cycle. Source: upstream handleSchedulingFailure.
+    """Handles a failed scheduling or binding cycle. Source: upstream handleSchedulingFailure.
 
     Attributes:
         deallocate: frees the devices of a claim that no pod uses; called by `workers`.
@@ -364,9 +364,9 @@ class FailureHandler:
     deallocate: Callable[[ResourceClaim], object]
 
     def handle(self, pod: QueuedPod, failure: Failure, began_at: float) -> None:
-        """Gives the pod back to the queue, starts its preemption, and writes event and condition.
+        """Puts the pod back into the queue, starts its preemption, and writes its event and its condition.
 
-        If the pod was deleted, or bound by another scheduler, in the meantime, it only counts the attempt.
+        If the pod was deleted or bound by another scheduler in the meantime, only counts the attempt.
         """
         if failure.preemption is not None and self.preemption.has_to_wait(pod.info):
             failure = replace(failure, preemption=None, nominated_node=Nominating.KEEP)
@@ -396,7 +396,7 @@ class FailureHandler:
 
 
 def failure_of(error: Exception, prefix: str = "") -> Failure:
-    """Returns the failure that an error means: a rejection by a plugin, or a retry after the backoff."""
+    """Returns the failure for an error; a BindingFailed that names a plugin becomes a rejection by it."""
     plugin = error.plugin if isinstance(error, BindingFailed) else ""
     if not plugin:
         return Failure(f"{prefix}{error}")
@@ -404,7 +404,7 @@ def failure_of(error: Exception, prefix: str = "") -> Failure:
 
 
 def shortened(text: str) -> str:
-    """Cuts the text to the size of an event's note."""
+    """Returns the text, cut to the maximum size of an event's note."""
     data = text.encode()
     if len(data) <= _NOTE_BYTES:
         return text

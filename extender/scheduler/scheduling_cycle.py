@@ -1,4 +1,4 @@
-"""The decision about one pod: the node to place it on, or why it fits nowhere and which evictions would help.
+"""Decides about one pod: which node to place it on, or why it fits nowhere and which evictions would help.
 
 Source: upstream schedule_one.go schedulePod, evaluateNominatedNode, selectHost, and the PostFilter that follows;
 framework.FitError and Diagnosis.
@@ -68,7 +68,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The node for a pod, and what has to be done about its claims before the bind."""
+    """The node chosen for a pod, and what has to be done about its volume and device claims before the bind."""
 
     node_name: str
     volumes: VolumePlan = NOTHING_TO_BIND
@@ -96,10 +96,11 @@ class Failure:
 
     Attributes:
         message: the message for users, in kube-scheduler's words.
-        rejection: the plugins that rejected the pod; none after an error.
-        preemption: the pods to evict, if that helps.
-        nominated_node: what happens to the pod's nomination.
-        idle_claim: a claim that no pod uses, and whose allocation keeps this pod away; it has to be deallocated.
+        rejection: the plugins that rejected the pod; empty after an error.
+        preemption: the evictions that would help the pod; None if none would.
+        nominated_node: the node to nominate the pod to, or whether its nomination is kept or cleared.
+        idle_claim: a claim that no pod uses, and whose allocation keeps this pod from fitting; it has to be
+            deallocated.
     """
 
     message: str
@@ -110,7 +111,7 @@ class Failure:
 
     @property
     def node_to_nominate(self) -> str:
-        """The node to nominate the pod to, "" if its nomination is kept or cleared."""
+        """The node to nominate the pod to; "" if its nomination is kept or cleared."""
         return self.nominated_node if isinstance(self.nominated_node, str) else ""
 
     @property
@@ -130,13 +131,13 @@ class AttemptObserver(Protocol):
 
 
 class SchedulingCycle:
-    """Decides about pods by one profile.
+    """Decides about the pods of one profile.
 
     Args:
         random: breaks ties, and chooses where preemption starts its search.
         extenders: called for the nodes that pass the profile's filters.
-        timer: times a sample of the decisions.
-        observers: receive each decision.
+        timer: measures a sample of the decisions.
+        observers: are called with each decision.
     """
 
     def __init__(
@@ -157,10 +158,11 @@ class SchedulingCycle:
         self._rankings = Rankings(profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
-        """Returns the node for `pod` on the cluster in `table`, or why there is none.
+        """Returns the node for `pod` in the cluster that `table` shows, or why there is none.
 
         Raises:
-            DeadlineExceeded: the table's deadline has passed. If it is a RuleUnanswered, a rule may still use `table`.
+            DeadlineExceeded: the table's deadline has passed. If the error is a RuleUnanswered, a rule may still be
+                using `table`.
         """
         try:
             self._rules = self._timer.begin(self.profile) if self._timer else self.profile
@@ -215,14 +217,14 @@ class SchedulingCycle:
         return row if len(fit.feasible) else None
 
     def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
-        """Returns the row that `_find_fit` and `_select_row` would give, if the template's ranking is still valid."""
+        """Returns the row that `_find_fit` and `_select_row` would give; None if no valid ranking is cached."""
         best = None if self._extenders else self._rankings.best(pod, table)
         if best is None:
             return None
         return int(best.rows[0] if best.only else best.rows[self._random.randrange(len(best.rows))])
 
     def _find_fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-        """Returns the rows that can take the pod, by the profile and the extenders.
+        """Returns which rows can take the pod according to the profile and the extenders.
 
         Raises:
             ExtenderError: an extender that is not ignorable has failed.
@@ -241,7 +243,7 @@ class SchedulingCycle:
         return self._chosen(pod, table, row)
 
     def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
-        """Returns the row with the highest score, one of several at random (upstream prioritizeNodes, selectHost)."""
+        """Returns the row with the highest score; breaks ties at random (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
         total = score(self._rules, pod, table, feasible).total
@@ -297,9 +299,9 @@ def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candi
 
 
 def rejection_of(fit: Fit, profile: Profile) -> Rejection:
-    """Returns the plugins that rejected the pod, for the queue.
+    """Returns the plugins that rejected the pod, so that the queue knows which events may help it.
 
-    A node that no plugin is named for counts for the plugins that limited the pod to other nodes.
+    If no plugin is named for a node's rejection, the plugins that limited the pod to other nodes count as rejecting.
     """
     codes: dict[str, set[Code]] = {}
     for refusal, rows in zip(fit.refusals, rows_per_refusal(fit), strict=True):
@@ -308,15 +310,15 @@ def rejection_of(fit: Fit, profile: Profile) -> Rejection:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, plugin_codes in codes.items() if plugin_codes == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
     # An extender or a users' rule may reject a pod for any reason, so every event is worth a retry (kubernetes#122019).
-    # A pod that must be near its own kind may be the first of them once the others are gone.
+    # A pod with affinity to pods like itself may be placed as the first of them once the others are gone.
     final -= {EXTENDER, INTER_POD_AFFINITY, *(rule.name for rule in users_rules(profile))}
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
 
 
 def rejection_by_all(profile: Profile) -> Rejection:
-    """Returns the rejection of a pod in a cluster without nodes: any node that fits wakes it.
+    """Returns the rejection of a pod in a cluster without nodes: any node that may fit wakes the pod.
 
-    Upstream names no plugin here, so that such pods are retried again and again.
+    Upstream names no plugin here, and therefore retries such pods again and again.
     """
     return Rejection(unschedulable=frozenset(_names(profile)))
 
@@ -326,13 +328,13 @@ def _names(profile: Profile) -> list[str]:
 
 
 def _plugin_error(fit: Fit) -> str:
-    """Returns the message of a plugin that ended in an error, "" if there is no such plugin."""
+    """Returns the message of a plugin that ended in an error; "" if there is no such plugin."""
     errors = (refusal for refusal in fit.refusals if refusal.code is Code.ERROR)
     return next((f"running {refusal.plugin}: {', '.join(refusal.reasons)}" for refusal in errors), "")
 
 
 def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:
-    """Returns the status of the last extension point that filtered or scored, and that of PostFilter."""
+    """Returns the status of the last extension point that filtered or scored, and the one of PostFilter."""
     if isinstance(decided, Chosen):
         return PointStatus.SUCCESS, PointStatus.SUCCESS
     post_filter = PointStatus.SUCCESS if decided.preemption else PointStatus.UNSCHEDULABLE

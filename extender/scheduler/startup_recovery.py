@@ -1,4 +1,4 @@
-"""Cleans up what a killed scheduler left behind, before the first decision and now and then afterwards.
+"""Cleans up what a killed scheduler left behind, before the first decision and regularly afterwards.
 
 A scheduler that is killed between a decision and the Binding leaves behind:
 
@@ -7,9 +7,9 @@ A scheduler that is killed between a decision and the Binding leaves behind:
   its own;
 - nominations to deleted nodes: they are ended. The queue takes over all other nominations.
 
-A Binding of unknown outcome that was not carried out leaves claims too, and so does a write that arrives late. Nothing
-is cleaned up while a write of an earlier process may be in flight: a start settles first, and a pod whose bind got no
-answer counts as placed until that is settled (`runtime.unsettled`).
+A Binding that got no answer and was not carried out leaves claims behind too, and so does a write that arrives late.
+Nothing is cleaned up while a write of an earlier process may still arrive: a new process waits for such writes first,
+and a pod whose bind got no answer counts as placed until the outcome is known (`runtime.unsettled`).
 
 Controllers clean up the rest: reservations for deleted pods and claims of such pods, volumes that name their claims,
 and claims with a selected node.
@@ -29,9 +29,9 @@ from extender.table import PodInfo
 
 
 class StartupRecovery:
-    """Cleans up for the pods that the loop places.
+    """Cleans up after killed schedulers, for the pods that the loop places.
 
-    A new leader calls `clean_up` once its cache is in sync, and then `release_leaked` every half minute or so.
+    A new leader calls `clean_up` once its cache is in sync, and then `release_leaked` about every half minute.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class StartupRecovery:
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def release_leaked(self) -> None:
-        """Releases the claims that are reserved for waiting pods now, and were at the previous call.
+        """Releases the claims that are reserved for waiting pods, at this call and at the previous one too.
 
-        Between the two calls the pod may be retried and use what it has reserved.
+        One call is not enough, because a pod may just be retried and use the claims reserved for it.
         """
         leaked = self._leaked()
         for key in leaked.keys() & self._seen:

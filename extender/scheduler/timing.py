@@ -1,6 +1,6 @@
-"""Times the plugins of every hundredth pod, in its decision and its binding.
+"""Measures how long plugins take, for every hundredth pod, in its decision and its binding.
 
-Upstream times every tenth (pluginMetricsSamplePercent); here a timed decision costs twice as much as another.
+Upstream measures every tenth pod (pluginMetricsSamplePercent); here, measuring doubles the time of a decision.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ class PluginTelemetry(Protocol):
 
 
 def sample() -> Iterator[bool]:
-    """Yields True for the first and then for every hundredth; for use in one thread."""
+    """Yields True first and then at every hundredth step, otherwise False; for use in one thread."""
     return (number % EVERY == 0 for number in count())
 
 
 class PodTimer:
-    """Times the extension points of a pod after a node is chosen. This class, for most pods, times nothing."""
+    """Measures nothing; used for most pods. SampledPodTimer measures the extension points after the decision."""
 
     def plugin(self, _point: str, _plugin: str) -> AbstractContextManager[None]:
-        """Times a plugin at a point; an exception in the block gives its status."""
+        """Measures a plugin at an extension point; an exception in the block determines the reported status."""
         return _NOTHING
 
     def passed(self, *points: str) -> None:
-        """Counts the points as passed, even if no plugin has work there."""
+        """Makes `tell` report these extension points even if no plugin ran there."""
 
     def tell(self) -> None:
-        """Reports the time of each point since the last call."""
+        """Reports the time spent at each extension point since the last call."""
 
 
 UNTIMED = PodTimer()
 
 
 class SampledPodTimer(PodTimer):
-    """Times one pod; used by one thread at a time."""
+    """Measures the extension points of one pod after its decision; used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
         self._clock = clock
@@ -115,7 +115,7 @@ class SampledPodTimer(PodTimer):
 
 
 class ProfileTimer:
-    """Times a sample of the decisions; used by one thread at a time."""
+    """Measures the extension points of a sample of the decisions; used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
         self._clock = clock
@@ -126,7 +126,7 @@ class ProfileTimer:
         self._name = ""
 
     def begin(self, profile: Profile) -> Profile:
-        """Returns the profile for the next decision; its rules are timed if the decision is in the sample."""
+        """Returns the profile for the next decision; its rules are measured if the decision is sampled."""
         self._spent = {}
         self._name = profile.name
         self._sampled = next(self._sample)
@@ -141,7 +141,7 @@ class ProfileTimer:
         )
 
     def end(self, status: str, post_filter_status: str) -> None:
-        """Ends the decision. `status` belongs to the last point that filtered or scored; earlier points succeeded."""
+        """Reports the times of the decision; `status` is that of the last point of PreFilter, Filter and Score."""
         if not self._spent:
             return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
@@ -150,11 +150,11 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> T:
-        """Calls `work`, and times it as a whole extension point if the decision is in the sample."""
+        """Calls `work`, and measures it as a whole extension point if the decision is sampled."""
         return self._spend(point, work)[0] if self._sampled else work()
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
-        """Calls `work`, and reports its time and status."""
+        """Returns the result of `work`, and reports its time and status."""
         result, seconds = self._spend(point, work)
         self._telemetry.plugin_executed(plugin, point, status_of(result), seconds)
         return result

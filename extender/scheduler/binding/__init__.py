@@ -1,5 +1,5 @@
-"""Volumes and devices of a pod before its Binding: they are reserved, written, and awaited.
+"""Reserves the volumes and devices of a pod before its Binding, writes them, and waits until they are ready.
 
 Start with `reservations`, the interface. `volume_reservations` and `device_reservations` implement it; `waiting` holds
-the pods that wait for them or at Permit.
+the pods that wait for reservations or at Permit.
 """

@@ -1,7 +1,7 @@
 """Allocates devices to a pod's claims, and reserves the claims for the pod.
 
-Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Unlike upstream, devices that were allocated for a pod
-that is then not bound are deallocated at once.
+Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Unlike upstream, if a pod is not bound in the end, the
+devices that were allocated for it are deallocated at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """A Reserver. It retries failed rollbacks; until one succeeds, its devices stay allocated.
+    """The Reserver of device claims. Retries failed rollbacks; until one succeeds, its devices stay allocated.
 
-    Its owner calls `resolve` every second or so.
+    The owner calls `resolve` about once a second.
     """
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
@@ -53,14 +53,14 @@ class DeviceClaims:
             self._try(key, step)
 
     def release(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Releases or deletes the claim of a waiting pod, with retries. Does nothing if the pod is being bound."""
+        """Releases or deletes a waiting pod's claim, with retries; does nothing if the pod is being bound."""
         key = (claim.uid, pod.uid)
         if key in self._failed_steps:
             return
         is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
         undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
         step = UndoStep("", claim, undo)
-        self._failed_steps[key] = step  # no new attempt of the pod gets the claim; an earlier one shows in the cache
+        self._failed_steps[key] = step  # keeps new attempts off the claim; earlier ones show in the cache
         if self._cache.placement(pod.uid) is not None:
             del self._failed_steps[key]
         else:
@@ -93,10 +93,10 @@ class DeviceClaims:
 
 
 class UndoStep(NamedTuple):
-    """A write to undo.
+    """One step of a rollback: calling `act` undoes one write.
 
     Attributes:
-        pending: the key of the PendingClaim whose devices the claim may have, "" if there is none.
+        pending: the key of the PendingClaim that holds the claim's devices in the cache; "" if there is none.
     """
 
     pending: str
@@ -105,7 +105,7 @@ class UndoStep(NamedTuple):
 
 
 class ClaimReservation:
-    """The Reservation of devices for a pod's claims, and of the claims for the pod.
+    """Allocates devices to a pod's claims and reserves the claims for the pod; implements Reservation.
 
     Attributes:
         timeout_seconds: the longest time until the devices are ready.
@@ -135,7 +135,7 @@ class ClaimReservation:
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
-        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # with the time of creation
+        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # with the time of creation, by PendingClaim key
 
     def take(self) -> None:
         releasing = {uid for uid, _ in list(self._failed_steps)}
@@ -194,7 +194,7 @@ class ClaimReservation:
             self._cache.restore_object(PENDING, self._pending.pop())
 
     def _retry_later(self, step: UndoStep) -> None:
-        """Hands the step to the owner, which retries it."""
+        """Hands the failed step to DeviceClaims, which retries it."""
         if step.pending in self._pending:
             self._pending.remove(step.pending)
         else:
@@ -202,9 +202,9 @@ class ClaimReservation:
         self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns False for a claim that was already reserved for the pod at the decision, and has changed since."""
+        """Returns False if the claim was already reserved for the pod, and has changed since the decision."""
         if not claim.is_reserved_for(self._pod.uid):
-            return True  # it will be written, and that fails if it has changed
+            return True  # the claim will be written, which fails if it has changed
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
@@ -235,10 +235,10 @@ class ClaimReservation:
     # ---- waiting
 
     def _is_shown(self, pending: str, created: ResourceClaim, created_at: float) -> bool:
-        """Returns True if the watch shows the claim's devices; until then those of `pending` count as allocated."""
+        """Returns True if the watch shows the claim's devices; until then `pending` holds them in the cache."""
         observed = self._cache.observed(CLAIM, created.key)
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
-            if self._cache.listed_since(created_at, CLAIM):  # the API server was restored from a copy
+            if self._cache.listed_since(created_at, CLAIM):  # the API server was restored from a backup
                 raise BindingFailed(f"claim {created.name} no longer exists")
             return False
         self._confirm(observed, pending)
@@ -261,7 +261,7 @@ class ClaimReservation:
 
 
 def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """Returns an object that holds the allocation until it is written. A claim without a name is named by its UID."""
+    """Returns a cache object that holds the allocation until it is written; without a name, the UID names it."""
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
     return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))

@@ -1,4 +1,4 @@
-"""Reservations of what a pod needs besides node resources: taken with the decision, written and awaited later.
+"""Defines reservations of volumes and devices: taken with the decision, written and awaited later.
 
 Source: upstream extension points Reserve, PreBind, Unreserve.
 """
@@ -14,17 +14,17 @@ from extender.table import PodInfo
 
 
 class Awaited(Protocol):
-    """Something that a pod may have to wait for before it is bound."""
+    """Something, such as volumes or devices, that a pod may have to wait for before it is bound."""
 
     @property
     def timeout_seconds(self) -> float:
-        """The longest time until it is ready."""
+        """The longest time to wait."""
 
     def ready(self) -> bool:
-        """Returns True if it is ready; called repeatedly, by one thread at a time.
+        """Returns True if the pod need not wait any longer; called repeatedly, by one thread at a time.
 
         Raises:
-            BindingFailed: it will never be ready.
+            BindingFailed: waiting longer is useless.
         """
 
     def overdue(self) -> BindingFailed:
@@ -32,35 +32,38 @@ class Awaited(Protocol):
 
 
 class Reservation(Awaited, Protocol):
-    """Something reserved for one pod on one node; only this process knows it until it is written.
+    """Volumes or devices reserved for one pod on one node; known only to this process until `write`.
 
     Attributes:
-        plugin: the upstream plugin that does this.
+        plugin: the name of the upstream plugin that makes such reservations.
     """
 
     plugin: str
 
     def take(self) -> None:
-        """Reserves it. Raises Outdated if it is no longer available; `undo` then releases what was already taken."""
+        """Makes the reservation in the cache.
+
+        Raises Outdated if something is no longer available; `undo` then releases what was already reserved.
+        """
 
     def write(self) -> None:
-        """Writes it to the API server. Raises ClusterError; parts of it may be written then."""
+        """Writes the reservation to the API server. Raises ClusterError, perhaps after writing a part of it."""
 
     def undo(self) -> None:
-        """Releases it, and reverts what was written as far as possible. Raises nothing."""
+        """Releases the reservation, and reverts its writes as far as possible. Raises nothing."""
 
 
 class Reserver(Protocol):
-    """Reserves one kind of thing for pods."""
+    """Makes reservations of one kind for pods: of volumes, or of devices."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """Returns the reservation for the pod, not taken yet, None if it needs nothing of this kind."""
+        """Returns the pod's reservation, not made yet; None if the pod needs nothing of this kind."""
 
 
 def undo(reservations: Sequence[Reservation]) -> None:
     """Undoes all reservations in reverse order, even if one raises; then raises the first error.
 
-    After an error something stays reserved that nothing else releases, so the process has to end.
+    After an error, something stays reserved that nothing else will release, so the process has to end.
     """
     errors: list[Exception] = []
     for reservation in reversed(reservations):

@@ -1,7 +1,7 @@
-"""Binds volumes to a pod's claims, or asks for new ones.
+"""Binds existing volumes to a pod's claims, or asks for new volumes to be provisioned.
 
-Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. Writes are not undone: the PV controller completes
-them, and the pod uses the volumes in its next attempt.
+Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. Writes are not undone if a later step fails: the PV
+controller completes them, and the pod uses the volumes in its next attempt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Volumes:
 
 
 class VolumeReservation:
-    """The Reservation of volumes for claims, and of the node on which new volumes are provisioned."""
+    """Reserves volumes for a pod's claims, and selects the node for volumes to be provisioned."""
 
     plugin = VOLUME_BINDING
 
@@ -107,7 +107,7 @@ class VolumeReservation:
         yield from self._plan.provision
 
     def _is_volume_shown(self, written: PersistentVolume) -> bool:
-        """Returns True if the watch shows the volume as written or newer. Raises BindingFailed if it is lost."""
+        """Returns True if the watch shows the volume as written or newer; raises BindingFailed if it is gone."""
         volume = self._cache.effective(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
             raise BindingFailed(f'binding volumes: pv "{written.name}" no longer exists')
@@ -116,7 +116,10 @@ class VolumeReservation:
         return self._is_shown(written)
 
     def _is_claim_shown(self, written: PersistentVolumeClaim) -> bool:
-        """Does the same for a claim. A provisioner that gives up removes the annotation of the selected node."""
+        """Returns True if the watch shows the claim as written or newer.
+
+        Raises BindingFailed if the claim is gone, or if the provisioner gave up and removed the selected node.
+        """
         self._claim(written)
         claim = self._cache.effective(CLAIM, written.key)
         if isinstance(claim, PersistentVolumeClaim) and claim.selected_node != self._node_name:
@@ -128,7 +131,7 @@ class VolumeReservation:
         return observed is not None and version_of(observed) >= version_of(written)
 
     def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
-        """Returns True if the claim is bound on both sides, and the watch shows its volume."""
+        """Returns True if claim and volume are fully bound to each other, and the watch shows the volume."""
         claim = self._claim(planned)
         return claim.fully_bound and self._cache.observed(VOLUME, claim.spec.volume_name) is not None
 

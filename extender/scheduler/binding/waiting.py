@@ -1,6 +1,6 @@
-"""The pods between their decision and their Binding: they can wait, at Permit or for reservations, and be cancelled.
+"""Holds pods between the decision and the Binding: they can wait, at Permit or for reservations, and be cancelled.
 
-No thread waits with them. Source: upstream waitingPodsMap, podsInPreBindMap.
+A waiting pod blocks no thread. Source: upstream waitingPodsMap, podsInPreBindMap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnEnd = Callable[[Exception | None], object]
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """One pod. `on_end` is None while it does not wait, because a thread is working on it."""
+    """One pod in WaitingPods. `on_end` is None while a thread is working on the pod, so that it does not wait."""
 
     pod: PodInfo
     since: float = 0.0
@@ -31,11 +31,11 @@ class _WaitingPod:
 
 
 class WaitingPods:
-    """Holds each pod from `enter` to `leave`.
+    """The pods between `enter` and `leave`, which may wait and can be cancelled. Thread-safe.
 
     Args:
-        exists: returns True while the pod exists.
-        workers: run the pods whose wait has ended.
+        exists: returns True if the pod still exists.
+        workers: run the `on_end` of pods whose wait has ended.
     """
 
     def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers) -> None:
@@ -46,15 +46,17 @@ class WaitingPods:
         self._pods: dict[str, _WaitingPod] = {}
 
     def enter(self, pod: PodInfo) -> None:
-        """Lets the pod be cancelled from now on."""
+        """Adds the pod; from now on it can wait and be cancelled."""
         with self._lock:
             self._pods[pod.uid] = _WaitingPod(pod)
 
     def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_begin: Callable[[], object], on_end: OnEnd) -> bool:
-        """Returns True if everything awaited is ready; otherwise calls `on_begin`, and `on_end` later, in a worker.
+        """Returns True if everything awaited is ready; otherwise begins to wait, and returns False.
+
+        In the latter case calls `on_begin` now, and `on_end` in a worker when the wait has ended.
 
         Raises:
-            BindingFailed: something will never be ready, or the pod was cancelled.
+            BindingFailed: something awaited will never be ready, or the pod was cancelled.
         """
         waiting = self._pods[pod.uid]
         waiting.since = self._clock.monotonic()
@@ -113,7 +115,7 @@ class WaitingPods:
         with self._lock:
             on_end = waiting.on_end
             waiting.on_end = None
-        if on_end is not None:  # otherwise it was cancelled at this moment
+        if on_end is not None:  # None if the pod was cancelled at this moment
             self._workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:
