@@ -1,4 +1,4 @@
-"""Reads from the cache what became of writes with an unknown outcome; see `runtime.unsettled`."""
+"""Finds out from the cache whether writes with an unknown outcome have taken effect; see `runtime.unsettled`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheEvidence:
-    """The Evidence of a process: what its cache shows."""
+    """Implements unsettled.Evidence with the cache of this process."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -29,7 +29,7 @@ class CacheEvidence:
         return all(pod.node_name for pod in self._cache.pods().values())
 
     def shows(self, binding: Binding) -> bool:
-        """Returns True if the watch has shown the pod on a node, or gone."""
+        """Returns True if the watch has shown that the pod is on a node, or that it was deleted."""
         placement = self._cache.placement(binding.uid)
         if placement is None:
             return self._cache.find_pod(binding.uid, binding.key) is None
@@ -37,7 +37,7 @@ class CacheEvidence:
 
 
 def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
-    """Assumes the pods that an earlier worker was binding, until the watch shows them or they expire."""
+    """Assumes in the cache that an earlier worker has bound these pods, until the watch shows them or they expire."""
     for binding in bindings:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:

@@ -1,4 +1,4 @@
-"""The sources of a cluster: a file, an API server, or an API server that several replicas share with a leader."""
+"""Fills the cache from a file or an API server, alone or as one of several replicas with a leader."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class Staleness:
         self._limit_seconds = limit_seconds or inf
 
     def waiting_for(self) -> str | None:
-        """Returns which kinds are too old, None if none is. Every call of a verb asks this; it takes 3 us."""
+        """Returns a message with the kinds that are out of date, None if none is.
+
+        Every call of a verb checks this; it takes 3 us.
+        """
         stale = {kind: age for kind, age in self._ages().items() if age > self._limit_seconds}
         if not stale:
             return None
@@ -63,10 +66,10 @@ class Staleness:
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
-    """Returns the function that creates the feed for the settings; it is called once there is a cache.
+    """Returns a function that creates the feed which the settings ask for; call it once the cache exists.
 
     Args:
-        whole: kinds whose objects keep the JSON that they were decoded from.
+        whole: the kinds whose objects must keep the JSON that they were decoded from.
 
     Raises:
         ConfigurationError: the settings name no cluster, or an unknown kind.
@@ -78,7 +81,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
         return lambda sink, _metrics, clock, writes, evidence: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
-    # The identity is chosen before the fork, so that a worker that replaces a crashed one still holds the lease.
+    # The identity is chosen before the fork, so that a worker that replaces a crashed worker still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
@@ -95,36 +98,36 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
 
 
 class _Unelected:
-    """The methods of a feed that have an effect only in an election; this process takes part in none."""
+    """The election's methods for a feed that takes part in no election; most of them do nothing."""
 
     settlement: Settlement
 
     def hand_over(self) -> None:
-        """Stops leading, and releases the lease once all writes are settled. Call it when the process is to end."""
+        """Stops leading, and releases the lease once the outcome of all writes is known. Call it before the end."""
 
     def await_lead(self) -> None:
         """Waits a moment until this process leads. Returns at once if no Service points at the leader."""
 
     def settle(self) -> None:
-        """Settles writes of unknown outcome. Call it about once a second after the cache was filled."""
-        self.settlement.caught_up(LONG_AGO)  # the first list began after every predecessor had ended
+        """Finds out what became of writes of unknown outcome. Call it about once a second once the cache is filled."""
+        self.settlement.caught_up(LONG_AGO)  # every earlier process had ended before the first list was requested
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns which earlier writes this process waits for before it decides, None once they are settled."""
+        """Returns what this process waits for before it decides, None once the outcome of earlier writes is known."""
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns what this process waits for before it leads, by check; see Backend. Empty without an election."""
+        """Returns what this process waits for before it leads, by the check's name; {} without an election."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
-        """Returns True or False by the name of the lease: does this process lead? Empty without an election."""
+        """Returns {name of the lease: True if this process leads}; {} without an election."""
         return {}
 
 
 class FileFeed(_Unelected, InMemoryCluster):
-    """The objects of a file, with binds that stay in memory."""
+    """A feed of the objects of a file; binds change only the memory of this process."""
 
     def __init__(
         self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
@@ -141,7 +144,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         """Does nothing, because no scheduler waits for these pods; see Activator."""
 
     def stop(self) -> None:
-        """Ends everything, pending calls of the binder and the lister included."""
+        """Ends all threads, and the pending calls of the binder and the lister."""
 
     def revive(self) -> list[str]:
         """Restarts threads that have ended; returns their names."""
@@ -152,7 +155,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns this feed as the survey for Expiry: the cache always shows all objects."""
+        """Returns this feed as the PodSurvey for Expiry, because the cache always shows all objects."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
@@ -167,7 +170,7 @@ class FileFeed(_Unelected, InMemoryCluster):
 
 
 class LiveFeed(_Unelected):
-    """An API server where no other process of ours binds."""
+    """A feed from an API server, for a process that has no other replicas."""
 
     def __init__(
         self,
@@ -192,21 +195,21 @@ class LiveFeed(_Unelected):
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """Lists the pods, to be compared with the cache. Raises ClusterError."""
+        """Lists the pods' UIDs and versions, which Expiry compares with the cache. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
 
     def reconcile(self) -> Callable[[], bool]:
-        """Lists the pods and device claims; see unsettled.Reconciliation.
+        """Lists pods and device claims; returns a function that is True once the cache shows them all.
 
-        These show which places and devices are taken. Volumes need no list, because the API server refuses a write that
-        is based on an outdated version of the object.
+        They show which nodes' resources and which devices are in use; see unsettled.Reconciliation. Volumes need no
+        list, because the API server refuses a write that is based on an outdated version of the object.
         """
         surveys = [self._source.survey(kind) for kind in _RECONCILED_KINDS if self._source.serves(kind)]
         return lambda: all(survey.confirmed() for survey in surveys)
 
 
 class ElectedFeed:
-    """An API server, for one of several replicas: all follow the cluster, the leader binds."""
+    """A feed from an API server, for one of several replicas: all follow the cluster, only the leader binds."""
 
     def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder = feed.binder
@@ -264,7 +267,7 @@ class ElectedFeed:
         return names
 
     def stop(self) -> None:
-        """Stops leading, releases the lease if no write is unsettled, and ends everything."""
+        """Stops leading, releases the lease if the outcome of all writes is known, and ends all threads."""
         if self._service:
             self._service.stop()
         self._elector.stop()
@@ -274,7 +277,7 @@ class ElectedFeed:
         self.settlement.advance()
 
     def settling(self) -> None:
-        """Returns None, because the elector settles after it has won the lease and before it leads."""
+        """Returns None, because the elector waits for earlier writes itself, between winning the lease and leading."""
 
     def waiting_for(self) -> Mapping[str, str | None]:
         return {"lease": self._elector.waiting_for()}
@@ -287,7 +290,7 @@ class ElectedFeed:
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:
-        """Returns True if the cache is up to date: a stale process is not ready, so another one should lead."""
+        """Returns True if the cache is up to date. If it is not, this process is not ready and another should lead."""
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now
@@ -295,17 +298,17 @@ class ElectedFeed:
 
 
 ClusterFeed = FileFeed | LiveFeed | ElectedFeed
-"""Keeps a cache filled, and takes its binds.
+"""Keeps a cache filled from a cluster, and binds pods in that cluster.
 
 Attributes:
     binder: binds at the API server, or in memory for a file; use it within `fence`.
-    activator: wakes the scheduler for a pod; only a leader's activations are written.
+    activator: makes the scheduler try a pod again; does nothing unless this process leads.
     lister: lists the cluster as it is now.
-    fence: notes each write, and refuses it if there is an election and this process does not lead.
+    fence: records each write, and refuses it if there is an election and this process does not lead.
     settlement: finds out what became of writes of unknown outcome.
 """
 FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence], ClusterFeed]
-"""Creates the feed of a cache. The factory itself is created before the fork, where an error ends the command."""
+"""Creates the feed of a cache. The factory itself is created before the fork, so that an error ends the command."""
 
 
 def _leader_service(

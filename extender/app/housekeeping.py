@@ -1,4 +1,4 @@
-"""Tasks that a process runs now and then for its cache, and the limits that it sets for itself."""
+"""Runs periodic tasks for a process's cache, and limits the process's use of memory and of the interpreter."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from extender.verbs.refused_pods import Activator, RefusedPods
 HOUSEKEEPING_SECONDS = 1.0
 REVIVAL_SECONDS = 60.0  # between checks for threads that have ended; a probe of /livez checks sooner
 REPAIR_SECONDS = 30.0
-# A scheduler filters and binds at the same time, and the comparer may need a third table.
+# The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
+# a third table.
 TABLES = 3
-# The longest time that a thread keeps the interpreter from others. With the default of 5 ms the loop would starve the
-# binders, and a call, which releases the interpreter in NumPy, would each time wait for the watches to give it back.
+# The longest time that a thread keeps the GIL while others wait for it. With the default of 5 ms the loop would starve
+# the binders, and a call, which releases the GIL in NumPy, would wait each time until a watch thread gives it back.
 SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
 
 
 def limit_process() -> None:
-    """Limits garbage collection, the memory that the C library keeps, and the wait for the interpreter."""
+    """Limits garbage collection, the free memory that the C library keeps, and how long a thread waits for the GIL."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*process_memory.GC_THRESHOLDS)
     process_memory.PAUSES.start()
@@ -40,17 +41,17 @@ def limit_process() -> None:
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
-    """Builds the tables that the first readers would have to wait for, and sizes memory for their decisions."""
+    """Prepares for the first decisions: builds the tables that they read, and adapts memory to the number of nodes."""
     process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
-    gc.freeze()  # most listed objects stay for long, so collections need not scan them
+    gc.freeze()  # most listed objects live for long, so collections need not scan them
     process_memory.use_huge_pages()
 
 
 def time_to_live(settings: Settings) -> float:
-    """Returns how many seconds a pod whose bind has an unknown outcome stays assumed; 0 for no limit.
+    """Returns how many seconds a pod stays assumed if the outcome of its bind is unknown; 0 for no limit.
 
-    It is at least the time for which the bind may be in flight.
+    It is at least as long as the bind may be in flight.
     """
     seconds = settings.assumed_ttl_seconds
     return max(seconds, settings.settle_seconds) if seconds else 0.0
@@ -68,26 +69,26 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """Lists the kinds again of which an error has left a change half applied; the list repairs the cache."""
+    """Repairs the cache after an error that left a change half applied: lists the kind of that change again."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error has interrupted a change of it")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:
-    """Wakes the scheduler for pods that were refused on every node, and that fit now."""
+    """Makes the scheduler try pods again that were refused on every node, and that fit now."""
     for pod in refused.fitting():
         activator.activate(pod)
 
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Preempts for pods that only users' rules have refused."""
+    """Evicts pods in favour of pods that only users' rules have refused; pods without success may be tried again."""
     for uid in preemption.run(refused.take(preemption.rules())):
         refused.give_back(uid)
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Finishes or unreserves pods that users' rules have reserved for, and whose bindings got no answer."""
+    """Ends users' reservations for pods whose bindings got no answer: as bound, or undone if the pod is not bound."""
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)

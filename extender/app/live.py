@@ -1,7 +1,7 @@
-"""A live cluster read once: the objects of every kind that scheduling reads, and notes on what could not be read.
+"""Reads a live cluster once: all objects that scheduling needs, and notes on what could not be read.
 
-`read_cluster` is for the answering commands, `readable` for `extender record`, `identify` and `announcement` for the
-log at the start of a process.
+`read_cluster` serves the commands that answer questions about a cluster (explain, simulate, ...), `readable` serves
+`extender record`, `identify` and `announcement` log the start of a process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Listed = list[Object] | ClusterError
 
 
 class VersionInfo(msgspec.Struct, rename="camel"):
-    """The part of apimachinery's version.Info that is logged."""
+    """The part of the API server's version that is logged (apimachinery version.Info)."""
 
     git_version: str = ""
 
@@ -77,7 +77,7 @@ class ClusterObjects:
     """The objects of a cluster.
 
     Attributes:
-        notes: for people, one for each group of kinds that could not be read.
+        notes: messages for the user, one for each group of kinds that could not be read.
         nodes_unread: why the nodes could not be read; None if they were.
         pods_unread: why not all pods could be read; None if they were.
     """
@@ -129,7 +129,7 @@ def read_cluster(kubeconfig: Path, context: str | None = None, namespace: str = 
 
 @contextmanager
 def _advice() -> Iterator[None]:
-    """Adds what to check to the error of an API server that refuses connections."""
+    """Adds advice to the error if the block cannot connect to the API server."""
     try:
         yield
     except Refused as error:
@@ -145,9 +145,12 @@ def _reason(error: ClusterError) -> str:
 
 
 def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
-    """Notes which of nodes and pods could not be listed. Pods of one namespace replace all pods if those are forbidden.
+    """Returns ClusterObjects without objects, but with notes if nodes or pods could not be listed.
 
-    Raises ClusterError: both are forbidden, or the API server failed to list one.
+    If listing all pods is forbidden, lists those of `namespace` and puts them into `results`.
+
+    Raises:
+        ClusterError: both are forbidden, or the API server failed to list one of them.
     """
     nodes, pods = (results[name] for name in _NEEDED)
     for kind, result in ((KINDS[name], results[name]) for name in _NEEDED):
@@ -182,7 +185,7 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns the names of the kinds to watch that may be listed, and a note for each of the others.
+    """Returns the kinds of the settings that this account may list, by name, and a note for each other kind.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -207,7 +210,7 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def identify(settings: Settings) -> tuple[str, str]:
-    """Returns the cluster's address, and its version or why that is unknown.
+    """Returns the cluster's address, and its version or the reason why that is unknown.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -227,7 +230,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns a thread that logs the start, because the API server may take a while to answer."""
+    """Returns a thread that logs the start of the process. It is a thread because the API server may answer late."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))
@@ -249,7 +252,7 @@ def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
 def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:
     try:
         return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
-    except NotFound as error:  # a cluster that does not serve the kind has no objects of it
+    except NotFound as error:  # if the cluster does not serve the kind, it has no objects of it
         return error if kind.name in _NEEDED else []
     except ClusterError as error:
         return error

@@ -1,4 +1,4 @@
-"""Puts the scheduling loop together over a cache, and creates its rules: one scheduling cycle for each schedulerName.
+"""Puts the scheduling loop together from its parts, and creates a scheduling cycle for each schedulerName.
 
 Tests build a loop of fakes with the same function, `compose_loop`.
 """
@@ -50,11 +50,11 @@ from extender.table.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """The writers of the loop, and the threads that run its tasks.
+    """The writers to the API server that the loop uses, and the threads that run its tasks.
 
     Attributes:
-        binders: run binding cycles of pods that need only their Binding.
-        pre_binders: run binding cycles of pods that may have to wait, for example for users' rules.
+        binders: run the binding cycles of pods that need no more than a Binding.
+        pre_binders: run the binding cycles of pods that may have to wait, for example for users' rules.
         preemptors: carry out preemptions.
     """
 
@@ -71,7 +71,7 @@ class LoopPorts:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The parts of the loop that a process uses."""
+    """The parts of the scheduling loop that the process calls."""
 
     queue: PriorityQueue
     scheduler: Scheduler
@@ -96,9 +96,9 @@ def compose_loop(
     """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
 
     Args:
-        cycles: by schedulerName.
+        cycles: the scheduling cycles by schedulerName.
         backoff, max_unschedulable_seconds: see PriorityQueue.
-        limit: limits the search for a node, and users' rules at Reserve and Permit.
+        limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
     """
     statuses = ports.statuses
     events = ports.events
@@ -147,8 +147,8 @@ def compose_loop(
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
     """Moves waiting pods with these labels to the active queue now (upstream Handle.Activate).
 
-    If a pod in flight with these labels is refused, it is tried again after its backoff, because that decision may
-    already have been out of date.
+    A pod with these labels may just be in an attempt. If the attempt fails, the pod is tried again after its backoff,
+    because the attempt may have used outdated information.
     """
     in_flight = queue.pods_in_flight()  # before `queue.pods`, so that a pod that returns in between is in one of them
     tiers = queue.pods()
@@ -158,10 +158,11 @@ def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) ->
 
 
 class LoopRules:
-    """The rules in force in the loop.
+    """The rules that the loop uses at present; `adopt` replaces them.
 
     Attributes:
-        cycles: by schedulerName. A pod's attempt uses one cycle from beginning to end, even if `adopt` replaces it.
+        cycles: the scheduling cycles by schedulerName. An attempt uses one cycle to its end, even if `adopt` replaces
+            it in the meantime.
         profiles: the profiles of the cycles.
     """
 
@@ -179,7 +180,7 @@ class LoopRules:
         A pod that waits at Permit for a rule that is no longer in force is rejected, because nothing would allow it.
 
         Raises:
-            ConfigurationError: the policy needs a restart, or `cycles_of` refuses it; nothing has changed.
+            ConfigurationError: the policy needs a restart, or `cycles_of` refuses it. The earlier policy stays in use.
         """
         cycles = self._create_cycles(policy)
         refuse_changes(_fixed(self._policy, self.cycles), _fixed(policy, cycles))
@@ -205,7 +206,8 @@ def cycles_of(
     """Returns the scheduling cycles by schedulerName.
 
     Args:
-        scheduler_name: the new name of the only profile, or the name of the one to use; None: use all, by their names.
+        scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
+            means all profiles, with their own names.
 
     Raises:
         ConfigurationError: there is no such profile, or a profile disables something that the loop always does.
@@ -238,9 +240,9 @@ def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
-    """Returns the parts of a policy that cannot change while the loop runs, by path.
+    """Returns the parts of a policy that cannot change while the loop runs, by their path in the policy.
 
-    The queue, the cache and the connections were created for them.
+    They cannot change because the queue, the cache and the connections were created with them.
     """
     return {
         "profiles: schedulerName": sorted(cycles),
@@ -253,7 +255,11 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
 
 
 def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
-    """Returns the extenders, called over HTTP. Raises ConfigurationError if their certificates cannot be read."""
+    """Returns the extenders of the policy, which the loop calls over HTTP.
+
+    Raises:
+        ConfigurationError: their certificates cannot be read.
+    """
     extenders = [Extender(config, HttpExtender(config).post) for config in configs]
     prioritizing = sum(bool(config.prioritize_verb) for config in configs)
     map_calls = ThreadPoolExecutor(prioritizing, "prioritize").map if prioritizing > 1 else map
@@ -261,7 +267,7 @@ def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
 
 
 def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:
-    """Returns the kinds of which some extender receives complete objects: pods always, nodes unless it caches them."""
+    """Returns the kinds whose complete objects are sent to an extender: pods, and nodes unless all cache them."""
     configs = list(configs)
     if not configs:
         return frozenset()

@@ -1,6 +1,6 @@
 """Reads the policy that the settings name, and reads it again when it has changed.
 
-Settings go in. A `Policy` comes out, and later another one, complete and validated, which the process adopts.
+Settings go in. A validated `Policy` comes out, and another one after each change, which the process adopts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def profiles_of(policy: Path | None, provider_name: str, kubeconfig: Path | None = None) -> Profiles:
-    """Returns the rules by schedulerName; see `policy_of`."""
+    """Returns the policy's profiles by schedulerName; the arguments and errors are those of `policy_of`."""
     loaded = policy_of(policy, provider_name, kubeconfig=kubeconfig)
     return Profiles(loaded.profiles, loaded.features)
 
@@ -50,7 +50,7 @@ def policy_of(
 
     Args:
         policy: a file, or configmap:NAMESPACE/NAME in the cluster of `kubeconfig`.
-        failures: receives the failures of users' rules; without it their errors are raised.
+        failures: receives the failures of users' rules; None means that their errors are raised.
 
     Raises:
         ConfigurationError: lists every fault of the policy.
@@ -102,7 +102,7 @@ class PolicyFiles:
         return {str(path): _content(path) for path in self._paths(self._policy)}
 
     def stamps(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns a stamp of each readable file, which changes with every write, even of the same content."""
+        """Returns a stamp of each readable file by its path. Every write changes it, even of equal content."""
         paths = () if self._policy is None or self._client is not None else self._paths(self._policy)
         stamps: dict[str, tuple[int, ...]] = {}
         for path in paths:
@@ -123,9 +123,9 @@ def _content(path: Path) -> bytes:
 
 
 def folder_of(policy: Path) -> str:
-    """Returns the folder of the policy's file, "" for a ConfigMap.
+    """Returns the absolute path of the folder of the policy's file, "" for a ConfigMap.
 
-    Links stay unresolved, because an update of a mounted ConfigMap changes where they lead.
+    Symbolic links are not resolved, because an update of a mounted ConfigMap changes their targets.
     """
     return "" if _is_config_map(policy) else str(policy.parent.absolute())
 
@@ -154,12 +154,12 @@ def _config_map(policy: Path, client: KubeClient) -> bytes:
 
 
 Adopt = Callable[[Policy, str], None]
-"""Puts a policy in force between two decisions; it also gets the policy's text.
+"""Called with a policy and its text: puts the policy in force between two decisions.
 
 It raises ConfigurationError, and changes nothing, if the policy needs a restart.
 """
 PolicyReloaded = Callable[[str | None], object]
-"""Receives the faults of a policy that was read again, None if the policy was adopted."""
+"""Called after the policy was read again: with its faults, or with None if it was adopted."""
 
 
 class PolicyReload:
@@ -173,14 +173,14 @@ class PolicyReload:
         self._reloaded = reloaded
         self._files = PolicyFiles(settings.policy, settings.kubeconfig)
         self._requested = False
-        self._seen: Mapping[str, bytes] = {}  # the contents at the last look
+        self._seen: Mapping[str, bytes] = {}  # the contents when the files were last checked
         self._read: Mapping[str, bytes] = {}  # the contents that were last read as a policy
         self._adopted: Mapping[str, bytes] = {}  # the contents of the policy in force
 
     def read(self, adopt: Adopt = lambda _policy, _text: None) -> Policy:
-        """Reads the present policy, has `adopt` put it in force, and returns it.
+        """Reads the present policy, calls `adopt` to put it in force, and returns it.
 
-        Users' modules are imported again only if one of them has changed, so that their variables otherwise last.
+        Users' modules are imported again only if one of them has changed; otherwise their variables keep their values.
 
         Raises:
             ConfigurationError: the policy is faulty or needs a restart; the earlier one stays in force.
@@ -193,7 +193,11 @@ class PolicyReload:
         )
 
     def _read_whole(self, adopt: Adopt) -> Policy:
-        """Raises Outdated if a file changed during the read, so that old and new parts may be mixed."""
+        """Reads the policy and its modules, calls `adopt`, and returns the policy.
+
+        Raises:
+            Outdated: a file changed during the read, so old and new parts may be mixed.
+        """
         settings = self._settings
         path = str(settings.policy)
         stamps = self._files.stamps()
@@ -217,7 +221,7 @@ class PolicyReload:
             raise ConfigurationError([f"policy {self._settings.policy}: {error}"]) from None
 
     def request(self) -> None:
-        """Makes the next look read the policy again, changed or not. A signal handler may call it."""
+        """Makes the next `look` read the policy again even if it is unchanged. A signal handler may call this."""
         self._requested = True
 
     def look(self, adopt: Adopt) -> None:
@@ -228,14 +232,14 @@ class PolicyReload:
             self._reload(adopt)
 
     def _has_changed(self) -> bool:
-        """Returns True if the files differ from those last read, and have not changed since the last look.
+        """Returns True if the files differ from the policy last read, and have not changed since the last check.
 
-        Two equal looks show that the files are not being written at the moment.
+        If they were the same in two checks, they are probably not being written at the moment.
         """
         seen_before = self._seen
         try:
             self._seen = self._files.contents()
-        except ClusterError as error:  # it says nothing about the policy
+        except ClusterError as error:  # this says nothing about the policy
             _log.debug("policy not checked policy=%s reason=%r", self._settings.policy, str(error))
             return False
         return seen_before == self._seen != self._read
@@ -257,12 +261,15 @@ class PolicyReload:
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """The function by which a user's rule undoes its reservations, which it remembers in variables of its module."""
+    """The function that undoes the reservations of a user's rule.
+
+    It cannot be replaced while the process runs, because the rule keeps its reservations in variables of its module.
+    """
 
     function: Callable[..., object]
 
     def __str__(self) -> str:
-        """Returns the end of a message, with the file that defines the function."""
+        """Returns a text in parentheses that names the function's file, to be appended to a message."""
         file = file_of(self.function)
         return "" if file is None else f" (its unreserve is in {file})"
 
@@ -274,7 +281,14 @@ def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
 
 
 def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> None:
-    """Raises ConfigurationError with each path of a policy that is in both and has another value in `new`."""
+    """Checks that a new policy changes no value that must stay the same while the process runs.
+
+    Args:
+        present, new: such values of the two policies, by their path in the policy.
+
+    Raises:
+        ConfigurationError: lists each path that both have and whose value differs.
+    """
     changed = sorted(path for path in present.keys() & new.keys() if new[path] != present[path])
     if changed:
         places = ((path, new[path] if isinstance(new[path], Unreserve) else "") for path in changed)

@@ -1,4 +1,4 @@
-"""The composition root of `extender schedule`: creates, starts and stops everything, in this order."""
+"""Runs `extender schedule`: creates, starts and stops all parts of the process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from extender.web.telemetry.tracing import traces_of
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
-TABLES = 2  # one for the loop, and one for the room that terminating pods leave, which is rarely in use
+TABLES = 2  # one for the loop's decisions, and one, rarely used, for what will be free once terminating pods are gone
 REFRESH_SECONDS = 30.0
 WAITING_SECONDS = 0.2  # between checks for pods that still wait for volumes and devices
 POP_SECONDS = 0.5
@@ -62,12 +62,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of `extender schedule` beside the settings; rates are calls a second.
+    """The options of `extender schedule` in addition to the settings; rates are in calls per second.
 
     Attributes:
-        scheduler_name: the new name of the only profile, or the name of the one to use; None: use all, by their names.
-        seed: for the choice between nodes with the same score; None for a different choice in each process.
-        max_unschedulable_seconds: the longest wait for an event that may help a pod.
+        scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
+            means all profiles, with their own names.
+        seed: the seed of the random choice between nodes with the same score; None means a different one each time.
+        max_unschedulable_seconds: after this long a refused pod is tried again even if no event may have helped it.
         one_cpu: True to run all threads on one CPU.
     """
 
@@ -81,7 +82,7 @@ class Options:
 
 
 def schedule(settings: Settings, options: Options) -> None:
-    """Schedules until SIGTERM or SIGINT.
+    """Runs the scheduler until SIGTERM or SIGINT.
 
     Raises:
         ConfigurationError, OSError: the scheduler cannot start.
@@ -99,10 +100,10 @@ def schedule(settings: Settings, options: Options) -> None:
 
 
 class SchedulerProcess:
-    """Everything that `extender schedule` runs. Setting `stopping` ends it.
+    """All parts of a process of `extender schedule`. Setting `stopping` ends it.
 
     Raises:
-        ConfigurationError, OSError: it cannot start.
+        ConfigurationError, OSError: the process cannot start.
     """
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
@@ -139,7 +140,8 @@ class SchedulerProcess:
 
     def _create_loop(self, options: Options) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
-        # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
+        # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
+        # binds the pod, if there is one.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
         paced = PacedBinder(binder, TokenBucket(options.bind_rate), setup.clock)
         return compose_loop(
@@ -186,7 +188,10 @@ class SchedulerProcess:
             self._stop()
 
     def _become_ready(self) -> bool:
-        """Waits until it may decide, and logs once for each check what it waits for. Returns False if it must stop."""
+        """Waits until this process may decide, and logs once for each check what it waits for.
+
+        Returns False if the process must stop.
+        """
         logged: set[str] = set()
         while obstacles := _failing(self.upkeep.waiting_for()):
             for check in obstacles.keys() - logged:
@@ -203,7 +208,10 @@ class SchedulerProcess:
         self._setup.observation.policy_changed(text)
 
     def _record_reload(self, faults: str | None) -> None:
-        """Records an event about this process's own pod, if the settings name it."""
+        """Writes an event about this process's own pod, which says whether a changed policy was adopted.
+
+        Writes nothing if the settings do not name the pod, or if this process does not lead.
+        """
         settings = self._setup.settings
         own_name = (settings.own_namespace, settings.own_name)
         pods = (entry.pod for entry in self._cache.pods().values())

@@ -1,4 +1,4 @@
-"""The composition root of `extender serve`: a webhook over one cache. Read it from `serve` down."""
+"""Runs `extender serve`: creates, starts and stops all parts of the webhook. Start reading at `serve`."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import traces_of
 
-END_SECONDS = 1.0  # how long `stop` waits for each thread, that of the announcement included
+END_SECONDS = 1.0  # how long `stop` waits for each thread
 
 _log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT, then exits the process.
+    """Runs the webhook until SIGTERM or SIGINT, then exits the process.
 
     Raises:
-        ConfigurationError, MalformedCluster, OSError: before anything is served.
+        ConfigurationError, MalformedCluster, OSError: the webhook cannot start.
     """
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
@@ -79,7 +79,7 @@ def serve(settings: Settings) -> None:
 
 
 def _check_callers(settings: Settings) -> None:
-    """Checks who may call the webhook.
+    """Checks that the settings restrict who may call the webhook; warns if they allow many callers.
 
     Raises:
         ConfigurationError: everyone may call, and the settings do not say that this is intended.
@@ -101,17 +101,17 @@ def build(settings: Settings) -> ExtenderApp:
 
 
 def application(settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> ExtenderApp:
-    """Returns the application over one cache. `start` fills the cache.
+    """Returns the WSGI application, with a cache that is filled once its lifecycle starts.
 
     Args:
-        writes: the notes about unsettled writes, which outlive this process.
+        writes: records the writes whose outcome is unknown; it outlives this process.
     """
     process = WebhookProcess(settings, factory, writes)
     return create_app(process.backend(), settings, process.metrics)
 
 
 class WebhookProcess:
-    """Everything that `extender serve` runs in one process.
+    """All parts of a process of `extender serve`.
 
     Raises:
         ConfigurationError, OSError: the policy or the recording cannot be opened.
@@ -159,7 +159,10 @@ class WebhookProcess:
         ]
 
     def _create_preemption(self) -> PreemptionWriters | None:
-        """Returns the writers that preempt for users' rules, None if that is off or the cluster is a file."""
+        """Returns the writers for preemption in favour of pods that users' rules refuse.
+
+        Returns None if this preemption is switched off, or if the cluster is a file.
+        """
         settings, metrics = self._setup.settings, self.metrics
         if not settings.preempt_for_rules or settings.cluster:
             return None
@@ -206,7 +209,7 @@ class WebhookProcess:
         self._setup.observation.policy_changed(text)
 
     def start(self) -> None:
-        """Starts everything, in the process that serves."""
+        """Starts all threads. Call it in the process that serves, after the fork."""
         self.upkeep.start()
         if self._preemption is not None:
             self._preemption.start()
@@ -226,7 +229,7 @@ class WebhookProcess:
         return [*self.upkeep.revive(), *revive_tickers(self._tickers)]
 
     def unready(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from being ready, by check; None if a check passes.
+        """Returns what keeps this process from being ready, by the check's name; None if the check passes.
 
         The lease is left out if a Service points at the leader, because then all replicas must be ready.
         """
@@ -241,5 +244,5 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:
-    """Returns the parts of a policy that cannot change while the process runs, by path."""
+    """Returns the parts of a policy that cannot change while the process runs, by their path in the policy."""
     return {"featureGates": policy.features, **unreserves_of(policy.profiles)}

@@ -1,6 +1,6 @@
-"""Pages and simulations about a running process, answered from a copy of its cache.
+"""Creates the pages and simulations of a running process, and the pages of `extender view`.
 
-`CacheFollower` keeps the copy up to date. The other functions make the pages of `extender view`.
+Those of a running process are made from a copy of its cache, which `CacheFollower` keeps up to date.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ LookOf = Callable[[Arguments], Look]
 def live_pages(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Mapping[str, Page]:
-    """Returns the pages about the cache, judged by `profiles`.
+    """Returns the pages about the cluster in the cache, by path; pods are judged by `profiles`.
 
     Args:
         waiting_for: returns what the process is still waiting for; None if it is ready.
-        limit: of each decision about a pod.
+        limit: the time limit of each decision about a pod.
     """
     follower = CacheFollower(cache, profiles, limit)
 
@@ -74,7 +74,7 @@ def live_pages(
 def simulation_handler(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Handler:
-    """Returns the handler of POST /simulate, which answers one request at a time from a copy of the cache."""
+    """Returns the handler of POST /simulate. It answers one request at a time, from a copy of the cache."""
     follower = CacheFollower(cache, profiles, limit)
     turn = threading.Lock()
 
@@ -100,7 +100,7 @@ def simulation_handler(
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
-    """Returns the configurations that every site offers for comparison."""
+    """Returns the built-in configurations that the pages always offer for comparison, by name."""
     return {name: Profiles([provider()], features) for name, provider in PROVIDERS.items()}
 
 
@@ -124,9 +124,9 @@ class CacheFollower:
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
-        """Returns the cluster as it is now."""
+        """Updates the copy; returns it as the cluster that a page shows."""
         if self._limit.unanswered is not self._unanswered:
-            self._begin()  # a rule that was given up on may still be reading the old table
+            self._begin()  # a rule that exceeded its time limit may still be reading the old table
         updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()
@@ -157,20 +157,19 @@ class CacheFollower:
 
 
 def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
-    """Returns the function by which pages get this cluster. `source` and `unread` are shown to people."""
+    """Returns a function that gives pages this cluster. The pages show `source`, and what was `unread`."""
     look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look
 
 
 def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
     """Returns a function that gives pages the recorded cluster: before the requested step, or after the last.
-
     Args:
-        profiles: the rules to judge by; None for those of the recording.
+        profiles: the rules to judge by; None means those of the recording.
 
     Raises:
         MalformedCluster, OSError: the recording cannot be read.
-        ConfigurationError: the recording names a rule that no installed package offers: give its policy.
+        ConfigurationError: the recording names a rule that no installed package has, so its policy must be given.
     """
     recording = Recording.load(path)
     judged_by = profiles or Rules.of_recording(recording.header.settings).profiles
@@ -194,7 +193,7 @@ def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], No
     """Serves the pages until the process is interrupted.
 
     Args:
-        choices: if they have no configurations to compare with, those that every site offers are added.
+        choices: what the pages offer; without configurations for comparison, the built-in ones are added.
         announce: called with the address once the server listens.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The parts that `serve` and `schedule` share: the cache that a feed fills, the tasks that look after it, its pages.
+"""Runs what `serve` and `schedule` share: a feed that fills the cache, periodic tasks, and pages.
 
-A process first creates a `Setup`, from that its cache, its feed and its profiles, and from all of them one `Upkeep`. It
-answers once its cache is filled and the writes of its predecessors are settled, while its watches deliver.
+A process first creates a `Setup`, then its cache, its feed and its profiles, and from all of these one `Upkeep`. It
+answers once its cache is filled and the outcome of its predecessors' writes is known, as long as its watches deliver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from extender.web.telemetry.start_log import Command
 
 
 class Readiness:
-    """Reports whether every kind is listed, and calls `prepare` once, when that is so for the first time."""
+    """Reports whether every kind is listed, and calls `prepare` once, when all are listed for the first time."""
 
     def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
         self._missing = missing
@@ -41,7 +41,7 @@ class Readiness:
         self._prepared = False
 
     def waiting_for(self) -> str | None:
-        """Returns what the cache waits for, None if it is full and prepared. Every call asks this."""
+        """Returns what the cache waits for, None if it is filled and prepared. Every call of a verb checks this."""
         if missing := self._missing():
             return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
         if not self._prepared:
@@ -54,13 +54,13 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The parts of a process that exist before its cache.
+    """The parts of a process that it creates before its cache.
 
     Attributes:
         stopping: set when the process is to end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
         policy: the policy as it was read at the start.
-        features: the gates of the settings and of the policy.
+        features: the feature gates, from the settings and the policy.
     """
 
     command: Command
@@ -83,7 +83,7 @@ def set_up(
     stopping: threading.Event,
     policy_reloaded: PolicyReloaded = lambda _faults: None,
 ) -> Setup:
-    """Reads the policy and opens the recording. Raises ConfigurationError or OSError if that fails."""
+    """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError, OSError."""
     observation = Observation(settings, command, metrics, clock)
     reload = PolicyReload(settings, metrics, policy_reloaded)
     policy = reload.read()
@@ -103,10 +103,10 @@ def set_up(
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Fills the cache of a process and looks after it, from `start` to `stop`. `upkeep_of` creates it.
+    """Fills the cache of a process and keeps it correct, from `start` to `stop`. `upkeep_of` creates it.
 
     Attributes:
-        tickers: every background task that it runs, the three named ones included.
+        tickers: all periodic background tasks, including `comparing` and `reloading`.
     """
 
     setup: Setup
@@ -152,10 +152,10 @@ class Upkeep:
         return [*self.feed.revive(), *self.setup.observation.revive(), *revive_tickers(self.tickers)]
 
     def private_pages(self, **options: object) -> PrivatePages:
-        """Returns the pages and actions for this machine and for clients with a certificate.
+        """Returns the pages and actions that only this machine and clients with a certificate may use.
 
         Args:
-            options: shown by `configz` beside the settings.
+            options: what the page /configz shows in addition to the settings.
         """
         setup, waiting_for = self.setup, self.readiness.waiting_for
         pages = {
@@ -171,7 +171,7 @@ class Upkeep:
         return PrivatePages(pages, actions, {SIMULATE: simulate})
 
     def if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that runs the action if the cache is filled."""
+        """Returns a function that runs the action if the cache is filled, and otherwise does nothing."""
         return _if_ready(self.readiness, action)
 
     def leading(self) -> bool:
@@ -179,13 +179,16 @@ class Upkeep:
         return all(self.feed.leading().values())
 
     def own_obstacles(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from being ready, by check, apart from the lease; None if a check passes."""
+        """Returns what keeps this process from being ready, by the check's name; None if the check passes.
+
+        The lease is left out.
+        """
         cache = self.readiness.waiting_for()
         settling = self.feed.settling() if cache is None else None
         return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from deciding, by check; None if a check passes."""
+        """Returns what keeps this process from deciding, by the check's name; None if the check passes."""
         self.feed.await_lead()
         return {**self.own_obstacles(), **self.feed.waiting_for()}
 
@@ -193,11 +196,11 @@ class Upkeep:
 def upkeep_of(
     setup: Setup, cache: Cache, feed: ClusterFeed, profiles: Profiles, prepare: Callable[[], None], adopt: Adopt
 ) -> Upkeep:
-    """Creates the upkeep of a process, and has the metrics report on its cache.
+    """Creates the upkeep of a process, and connects the metrics with its cache.
 
     Args:
         prepare: called once, when the cache is filled for the first time.
-        adopt: puts a policy in force that has changed.
+        adopt: called with a changed policy, to put it in force.
     """
     settings, metrics = setup.settings, setup.metrics
     metrics.observe(lambda: asdict(cache.size()), feed.leading)

@@ -1,4 +1,4 @@
-"""The writers to the API server, with their threads: all of `schedule`, and those of `serve` for preemption."""
+"""Creates the writers to the API server and their threads: all of `schedule`, and the few that `serve` needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from extender.scheduler.rule_preemption import RulePreemption
 from extender.web.telemetry.metrics import Metrics
 
 # The API server spends less time on each Binding if many arrive together, and a Binding in flight takes no thread. More
-# threads of the other kinds would only compete with the loop for the interpreter.
+# threads of the other kinds would only compete with the loop for the GIL.
 BINDINGS = 64
 PRE_BINDERS = 16
 PREEMPTORS = 8
@@ -38,8 +38,8 @@ class Writers:
     """All writers of `extender schedule`, and their threads.
 
     Args:
-        status_rate, event_rate: calls a second.
-        dropped: called with the kind of each write that is dropped.
+        status_rate, event_rate: the most calls per second.
+        dropped: called with "statuses" or "events" for each write that is dropped.
         on_error: receives the errors that tasks raise.
     """
 
@@ -79,7 +79,7 @@ class Writers:
         return {"statuses": self.statuses.waiting(), "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
-        """Starts the threads. Fewer events are written in a backlog, because an event costs as much as a bind."""
+        """Starts the threads. While `has_backlog()` is True fewer events are written: one costs as much as a bind."""
         self._event_bucket.is_urgent = has_backlog
         for worker in (self.statuses, self.events, self.binders, self.pre_binders, self.preemptors):
             worker.start()
@@ -91,7 +91,7 @@ class Writers:
 
 
 class PreemptionWriters:
-    """The writers that preemption for users' rules needs in `extender serve`, and their threads.
+    """The writers for preemption in `extender serve` in favour of pods that users' rules refuse, and their threads.
 
     Args:
         fence: refuses writes while another process leads.

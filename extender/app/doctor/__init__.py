@@ -1,4 +1,4 @@
-"""The checks of `extender doctor`: the cluster, the scheduler's configuration, the extender behind a URL, the policy.
+"""Implements `extender doctor`: checks the cluster, the configurations and a running extender.
 
-Each check yields findings with what to do about them. Nothing is changed. Start reading at `diagnosis`.
+Each check yields findings, which say what to do. Nothing is changed. Start reading at `diagnosis`.
 """

@@ -27,9 +27,13 @@ _CONCURRENT_REVIEWS = 8
 
 
 def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
-    """Checks the API server. `lease`: NAMESPACE/NAME of a Lease that a replica should hold.
+    """Checks the API server's version, clock and APIs, and a Lease.
 
-    Raises ClusterError if the API server does not answer.
+    Args:
+        lease: NAMESPACE/NAME of the Lease that a replica should hold, "" to leave this check out.
+
+    Raises:
+        ClusterError: the API server does not answer.
     """
     before = time.time()
     version, date = _get(client, "/version")
@@ -196,7 +200,7 @@ _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
 def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: str) -> Iterator[Finding]:
-    """Checks for permissions that the account lacks, and for some that it should not have.
+    """Checks which needed permissions the account lacks, and which dangerous ones it has.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.

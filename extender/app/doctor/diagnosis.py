@@ -1,4 +1,4 @@
-"""Runs all checks, those first whose failure would hide others."""
+"""Runs all checks of `extender doctor`; a check whose failure would hide others runs before them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
-_MOST_SECONDS = 0.1  # for all nodes; kube-scheduler waits this long for every pod
+_MOST_SECONDS = 0.1  # the longest acceptable time for all nodes, because kube-scheduler waits for it with every pod
 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Measures each users' rule for a pod without requests on all of these nodes."""
+    """Measures how long each user's rule takes to judge an empty pod on all of these nodes."""
     state, pod = ClusterState(nodes), PodInfo(Pod())
     rules = {rule.name: rule for profile in profiles for rule in users_rules(profile)}
     for name, rule in rules.items():
@@ -75,13 +75,13 @@ def diagnose(
     extender: ExtenderConfig | None,
     policy_path: Path | None,
 ) -> Iterator[Finding]:
-    """Checks an installation, and yields each finding at once. Checks whose argument is None are left out.
+    """Checks an installation, and yields each finding as soon as it is known. Skips checks whose argument is None.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
-        account: NAMESPACE/NAME of its service account; empty for the kubeconfig's user.
+        account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
         lease: NAMESPACE/NAME of the Lease that a replica should hold; empty without leader election.
-        extender: its entry, if the scheduler_config has none.
+        extender: how to reach the extender, used if `scheduler_config` has no entry for an extender.
 
     Raises:
         ConfigurationError: a file cannot be read.

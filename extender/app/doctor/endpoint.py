@@ -1,4 +1,4 @@
-"""Checks the extender from where its scheduler is: certificates, readiness, each verb, and latency."""
+"""Checks a running extender by calling it as a scheduler would: certificates, readiness, each verb, and latency."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ExtenderCaller:
 
 
 def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterator[Finding]:
-    """Calls the extender, without binding anything, and yields what it finds. `names`: nodes to ask about."""
+    """Calls the extender, without binding anything, and yields findings. `names`: the nodes sent in the calls."""
     where = config.url_prefix
     try:
         caller = ExtenderCaller(config)

@@ -1,4 +1,4 @@
-"""The result of one check."""
+"""Defines the result of one check of `extender doctor`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def docs(self) -> str:
-        """The section of the documentation that explains the check."""
+        """Returns the section of the documentation that explains the check, as a relative link."""
         return f"docs/doctor.md#{self.check}"
 
 

@@ -21,7 +21,7 @@ _SPECS: TypeAdapter[list[ExtenderSpec]] = TypeAdapter(list[ExtenderSpec])
 
 
 def read_scheduler_config(path: Path) -> dict[str, Any]:
-    """Returns the document. Raises ConfigurationError if the file is not a KubeSchedulerConfiguration."""
+    """Reads a KubeSchedulerConfiguration from a file. Raises ConfigurationError if it is something else."""
     try:
         document = strict_yaml.load(path.read_bytes())
     except OSError as error:
@@ -34,7 +34,7 @@ def read_scheduler_config(path: Path) -> dict[str, Any]:
 
 
 def extenders_in(document: Mapping[str, Any]) -> tuple[list[ExtenderConfig], list[Finding]]:
-    """Returns the extenders in the configuration, or findings on why kube-scheduler would not start."""
+    """Returns (extenders, findings): the extenders in the configuration, or findings on why it is wrong."""
     faults = Faults()
     try:
         configs = read_extenders(_SPECS.validate_python(document.get("extenders") or []), faults)
@@ -57,7 +57,7 @@ def _malformed(faults: Sequence[str]) -> Finding:
 
 
 def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
-    """Checks one entry of `extenders`."""
+    """Yields a warning for each setting of this entry of `extenders` that is likely to be a mistake."""
     where = config.url_prefix
     if not config.node_cache_capable:
         yield warn(
@@ -92,7 +92,7 @@ def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
 
 
 def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Checks if kube-scheduler examines all nodes, and names features that an extender switches off."""
+    """Checks that kube-scheduler examines all nodes, and mentions features that it switches off for an extender."""
     profiles = document.get("profiles") or [{}]
     general = document.get("percentageOfNodesToScore")
     shares = [profile.get("percentageOfNodesToScore", general) or 0 for profile in profiles]

@@ -1,5 +1,5 @@
-"""Observes the decisions of a process: remembers the last ones, and records all of them if asked.
+"""Observes the decisions of a process: remembers the last ones, and records all if the settings ask for it.
 
-`observation` makes the observers from the settings and connects them with a process's cache, verbs, cycles and events;
-it also runs `extender record`. Begin with it. `decisions` is the memory behind `extender explain --from`.
+`observation` creates the observers and connects them with a process's cache, verbs, cycles and events; it also runs
+`extender record`. Start with it. `decisions` holds the remembered decisions, which `extender explain --from` shows.
 """

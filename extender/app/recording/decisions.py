@@ -30,14 +30,14 @@ from extender.web.answers import Answer, error_answer
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
 _LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024  # as the API server limits names and notes of events
-_DECISION_BYTES, _POD_BYTES = 80, 400  # the memory that each takes beside its text, roughly
+_DECISION_BYTES, _POD_BYTES = 80, 400  # the memory that a decision and a pod take beside their text, roughly
 
 
 class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One decision.
+    """One remembered decision about a pod.
 
     Attributes:
-        at: seconds since the epoch.
+        at: when it was made, in seconds since the epoch.
         what: a verb, "attempt" or "event".
         outcome: the outcome in words.
         node: the chosen node, if one was chosen.
@@ -57,14 +57,15 @@ _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder(PastDecis
 
 
 class PastDecisions:
-    """Remembers decisions by pod; a CallObserver and an AttemptObserver. The pods decided on longest ago are dropped.
+    """Remembers the last decisions about each pod; a CallObserver and an AttemptObserver.
 
-    Decisions are stored as JSON, which takes a third of the memory. One object in place of six or more also matters:
-    they live for an hour among the short-lived objects of large requests, and the C library cannot give back a page
-    that holds one of them.
+    If they take too much memory, the pods with the oldest last decisions are dropped. Decisions are stored as JSON,
+    which takes a third of the memory of objects, and is one object in place of six or more. That matters because they
+    live for an hour among the short-lived objects of large requests, and the C library cannot give back a page of
+    memory that holds one of them.
 
     Args:
-        limit_bytes: the memory that they may take, roughly.
+        limit_bytes: the memory that the decisions may take, roughly.
         age_seconds: the age at which a decision is dropped.
     """
 
@@ -102,7 +103,7 @@ class PastDecisions:
         self._add(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
-        """Takes an event of the loop, unless it repeats a failed attempt."""
+        """Remembers an event of the loop, unless it only repeats the message of a failed attempt."""
         if reason != "FailedScheduling" or not note.startswith("0/"):
             self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
 
@@ -116,13 +117,13 @@ class PastDecisions:
         return decisions
 
     def last(self) -> Mapping[str, PastDecision]:
-        """Returns the last decision about each pod, the latest last."""
+        """Returns the last decision about each pod, by NAMESPACE/NAME; the most recent one comes last."""
         with self._lock:
             self._drop_old()
             return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}
 
     def page(self, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        """Answers `?pod=NAMESPACE/NAME` with that pod's decisions; without it, with the last one about each pod."""
+        """Answers a query `?pod=NAMESPACE/NAME` with that pod's decisions, any other with each pod's last decision."""
         if not (pods := query.get("pod")):
             last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
             return _answer({"pods": last})

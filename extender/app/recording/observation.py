@@ -1,4 +1,4 @@
-"""Connects the observers of a process's decisions with the parts that make them, and runs `extender record`."""
+"""Creates the observers of a process's decisions, connects them with its parts, and runs `extender record`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 class ObservedEvents:
-    """Passes each event on to observers before it is written."""
+    """A scheduler.ports.Events that passes each event to the observers, and then to the writer of events."""
 
     def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
         self._events = events
@@ -59,7 +59,7 @@ class Observation:
     """The observers of one process: the memory of its last decisions, and its recorder if the settings ask for one.
 
     Attributes:
-        changes: the journal that its cache must use; None: any.
+        changes: the journal of changes that the process's cache must use; None means any.
         observers: each is a CallObserver and an AttemptObserver.
         pages: the pages that show the remembered decisions, by path.
     """
@@ -67,7 +67,12 @@ class Observation:
     def __init__(
         self, settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
     ) -> None:
-        """`mode`: serve, schedule or record; `redaction`: see Recorder."""
+        """Creates the observers that the settings ask for.
+
+        Args:
+            mode: serve, schedule or record.
+            redaction: see Recorder.
+        """
         self.changes: Changes | None = None
         self.observers: list[Any] = []
         self.pages: dict[str, Page] = {}
@@ -84,23 +89,23 @@ class Observation:
             self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
 
     def random(self, seed: int | None) -> Random:
-        """Returns the generator of random numbers for scheduling cycles."""
+        """Returns the generator of random numbers for scheduling cycles; its numbers are recorded if decisions are."""
         if self._random is None:
             return Random(seed)  # noqa: S311  it breaks ties
         self._random.seed(seed)
         return self._random
 
     def events(self, events: Events) -> Events:
-        """Returns events that are passed on to the observers too."""
+        """Returns a writer of events that passes them to the observers too."""
         return ObservedEvents(events, self.observers) if self.observers else events
 
     def policy_changed(self, text: str) -> None:
-        """Begins another file, because another policy decides from now on."""
+        """Begins a new file of the recording, because another policy decides from now on."""
         if self._recorder is not None:
             self._recorder.policy_changed(without_keys(text))
 
     def start(self) -> None:
-        """Starts to write, in the worker process."""
+        """Starts to write the recording. Call it in the worker process, after the fork."""
         if self._recorder is not None:
             self._recorder.start()
 
@@ -109,7 +114,7 @@ class Observation:
         return ["recorder"] if self._recorder is not None and self._recorder.revive() else []
 
     def stop(self) -> None:
-        """Writes the rest, and ends the file."""
+        """Writes the rest of the recording, and closes its file."""
         if self._recorder is not None:
             self._recorder.stop()
 
@@ -140,7 +145,7 @@ def without_keys(text: str) -> str:
     """Returns a policy without private keys: a replay does not need them, because it calls no extenders.
 
     Raises:
-        ConfigurationError: it is not YAML, so that a key cannot be found.
+        ConfigurationError: the policy is not YAML, so its keys cannot be found.
     """
     if _KEY not in text:
         return text
@@ -164,7 +169,12 @@ def _without_keys(value: object) -> object:
 
 
 def check_places(settings: Settings) -> None:
-    """Raises ConfigurationError if the recording would overwrite another file, and OSError if it cannot be read."""
+    """Checks that a recording would overwrite no other file.
+
+    Raises:
+        ConfigurationError: it would.
+        OSError: one of these files cannot be read.
+    """
     if settings.record is not None:
         others = RotatingFiles(settings.record, settings.record_bytes).others()
         if others:
@@ -174,14 +184,15 @@ def check_places(settings: Settings) -> None:
 def record(
     settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object], *, redact: bool = False
 ) -> CacheSize:
-    """Records for so long (None: until SIGTERM or SIGINT); returns the cluster's size at the end.
+    """Records a cluster; returns its size at the end.
 
     Args:
-        progress: called with the size once a second.
-        redact: names, label values and images become hashes, as in a snapshot.
+        seconds: how long to record; None means until SIGTERM or SIGINT.
+        progress: called with the cluster's size once a second.
+        redact: True to replace names, label values and images by hashes, as in a snapshot.
 
     Raises:
-        ConfigurationError, OSError: before anything is recorded.
+        ConfigurationError, OSError: the recording cannot start.
         ClusterError: the cluster cannot be listed.
     """
     log.configure(settings.log_format, settings.log_level)
