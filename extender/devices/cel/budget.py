@@ -1,7 +1,7 @@
-"""The limits of one evaluation: the cost that the API server allows, and the deadline of the decision.
+"""Limits an evaluation, by the cost that the API server allows and by the decision's deadline.
 
 Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions whose estimated
-cost is higher, but expressions in a file have not been checked.
+cost is higher, but it has not checked the expressions of claims that are read from a file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from extender.devices.cel.values import EvaluationError
 from extender.runtime.clock import Deadline
 
 MAX_COST = 1_000_000  # upstream CELSelectorExpressionMaxCost
-_UNITS_BETWEEN_CHECKS = 10_000  # about ten milliseconds
+_UNITS_BETWEEN_CHECKS = 10_000  # the deadline is checked about every ten milliseconds
 
 
 class CostBudget:
@@ -27,10 +27,10 @@ class CostBudget:
         self._deadline = deadline
 
     def spend(self, units: int = 1) -> None:
-        """Subtracts units.
+        """Subtracts `units` from the remaining cost.
 
         Raises:
-            EvaluationError: there are not enough left.
+            EvaluationError: fewer units are left.
             DeadlineExceeded: the decision's deadline has passed.
         """
         self.left -= units

@@ -1,6 +1,6 @@
-"""The static types of CEL expressions. Source: cel-go checker.
+"""Finds the static types of CEL expressions. Source: cel-go checker.
 
-Types are strings: `int`, `list(A)`, `map(string,dyn)`. An unknown type is `dyn`, and is checked at run time.
+Types are strings: `int`, `list(A)`, `map(string,dyn)`. An unknown type is `dyn`; its values are checked at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = re.compile(r"(\w+)\((.*)\)")
 
 
 def parts_of(kind: Type) -> tuple[str, list[Type]]:
-    """Splits a type: `map(string,list(int))` into `map` and [`string`, `list(int)`]."""
+    """Splits a type into name and parameters: `map(string,list(int))` into `map`, [`string`, `list(int)`]."""
     match = _PARTS.fullmatch(kind)
     if match is None:
         return kind, ["dyn", "dyn"]
@@ -41,13 +41,20 @@ def unwrapped(kind: Type) -> Type:
 
 
 def element_types(kinds: Sequence[Type], optional: frozenset[int]) -> list[Type]:
-    """Returns the types of a literal's elements, without optional elements that never have a value."""
+    """Returns the types of the elements of a list or map literal.
+
+    Optional elements that never have a value are left out. `optional`: the indices of optional elements.
+    """
     types = [unwrapped(kind) if index in optional else kind for index, kind in enumerate(kinds)]
     return [kind for index, kind in enumerate(types) if kind != "dyn" or index not in optional]
 
 
 def joined(kinds: Sequence[Type]) -> Type:
-    """Returns the common type of a literal's elements, or `dyn`."""
+    """Returns the common type of a literal's elements; `dyn` if there are no elements.
+
+    Raises:
+        CompileError: the elements have different types.
+    """
     for kind in kinds[1:]:
         if kind != kinds[0] and ("dyn" in (kind, kinds[0]) or not assignable(kinds[0], kind, {})):
             raise CompileError(f"expected type '{kinds[0]}' but found '{kind}'")
@@ -60,7 +67,7 @@ def require_bool(kind: Type, where: str) -> None:
 
 
 def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
-    """Returns the type of the overload's result for arguments of these types; "" if they do not fit."""
+    """Returns the result type of the overload for arguments of these types; "" if it does not accept them."""
     bound: dict[str, Type] = {}
     if not all(assignable(parameter, kind, bound) for parameter, kind in zip(overload.parameters, kinds, strict=True)):
         return ""
@@ -87,7 +94,7 @@ def assignable(parameter: Type, kind: Type, bound: dict[str, Type]) -> bool:
 
 
 def runtime_test(parameter: Type) -> Callable[[Any], bool]:
-    """Returns a function that tests whether a value may be of the type."""
+    """Returns a function that tests, at run time, if a value may be passed for a parameter of this type."""
     name = parts_of(parameter)[0]
     if name in ("A", "B", "dyn"):
         return lambda _: True

@@ -1,4 +1,7 @@
-"""The macros over lists and maps at run time. Source: cel-go parser/macro.go, ext/comprehensions.go."""
+"""Evaluates the macros over lists and maps, such as `all` and `filter`.
+
+Source: cel-go parser/macro.go, ext/comprehensions.go.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from extender.devices.cel.values import (
 Variables = dict[str, Any]
 Evaluate = Callable[[Variables], Any]
 BUDGET = "@budget"
-"""The name of the variable with the CostBudget of the evaluation."""
+"""The name of a variable in each scope that has the CostBudget of the evaluation."""
 
 
 def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
@@ -41,7 +44,10 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
 
 
 def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
-    """Returns the scopes that the predicate accepts; the predicate is optional and precedes the last function."""
+    """Returns the scopes, one for each element, that the macro's predicate accepts.
+
+    If there are two functions, the first is the predicate; if there is one, all scopes are accepted.
+    """
     return (inner for inner in scopes if len(functions) == 1 or as_bool(functions[0](inner)))
 
 
@@ -73,7 +79,10 @@ COMPREHENSIONS: dict[str, Callable[[Any, Sequence[Evaluate], Sequence[str]], Any
 
 
 def decided(functions: Any, variables: Variables, decisive: bool) -> bool:
-    """Returns the value of the first operand that decides; raises an operand's error only if none does."""
+    """Returns the value of the operands joined by `||` (`decisive` True) or by `&&` (`decisive` False).
+
+    An operand's error is raised only if no operand has the value `decisive`.
+    """
     error: EvaluationError | None = None
     for function in functions:
         try:

@@ -1,4 +1,4 @@
-"""The syntax tree of an expression, one class for each kind of node; and the error for invalid expressions."""
+"""Defines the syntax tree of a CEL expression, one class for each kind of node; and CompileError."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class CompileError(Exception):
-    """An expression that is not valid CEL; the message says why."""
+    """Raised for an expression that is not valid CEL; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,12 @@ class IdentNode:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """A field of an operand. `test`: whether the field is present (has). `optional`: an optional value (`.?`)."""
+    """A field of an operand.
+
+    Attributes:
+        test: the node only tests if the field is present (the macro `has`).
+        optional: the result is an optional value (`.?`).
+    """
 
     operand: Node
     field: str
@@ -33,7 +38,7 @@ class SelectNode:
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A function, a method of `target`, or an operator (by its symbol)."""
+    """A call of a function, of a method of `target`, or of an operator, whose name is its symbol."""
 
     function: str
     args: tuple[Node, ...]
@@ -42,7 +47,7 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class ListNode:
-    """A list; elements marked optional (`[?x]`) are omitted if they have no value."""
+    """A list literal; elements marked optional (`[?x]`) are left out if they have no value."""
 
     elements: tuple[Node, ...]
     optional: frozenset[int] = frozenset()
@@ -50,7 +55,7 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """A map; entries marked optional (`{?k: v}`) are omitted if they have no value."""
+    """A map literal; entries marked optional (`{?k: v}`) are left out if they have no value."""
 
     entries: tuple[tuple[Node, Node], ...]
     optional: frozenset[int] = frozenset()
@@ -58,7 +63,14 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class ComprehensionNode:
-    """A macro over a list or a map: `kind` is the macro's name, `bodies` are its arguments after the variables."""
+    """A macro over a list or a map, such as `all`.
+
+    Attributes:
+        kind: the name of the macro.
+        range: the list or map.
+        variables: the names of the variables for each element.
+        bodies: the arguments of the macro after the variables.
+    """
 
     kind: str
     range: Node
@@ -68,7 +80,10 @@ class ComprehensionNode:
 
 @dataclass(frozen=True, slots=True)
 class BindNode:
-    """cel.bind, optMap and optFlatMap: `body` with a variable for `value`, or for the value inside the optional."""
+    """A macro that evaluates `body` with a variable: cel.bind, optMap or optFlatMap.
+
+    The variable has the value of `value`; for optMap and optFlatMap, the value inside that optional value.
+    """
 
     kind: str
     variable: str
@@ -80,7 +95,7 @@ Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | Co
 
 
 def qualified_name(node: Node) -> str:
-    """Returns the name of an identifier with its qualifiers, `google.protobuf.Duration`; "" for other nodes."""
+    """Returns the name of a qualified identifier like `google.protobuf.Duration`; "" for other nodes."""
     match node:
         case IdentNode(name):
             return name

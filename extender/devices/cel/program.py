@@ -1,4 +1,4 @@
-"""Checks the types of syntax trees and turns them into functions of their variables. Source: cel-go interpreter."""
+"""Checks the types of syntax trees and compiles the trees to functions. Source: cel-go interpreter."""
 
 from __future__ import annotations
 
@@ -58,13 +58,16 @@ Scope = Mapping[str, Type]
 
 
 class Compiler:
-    """Compiles nodes to closures; each method returns a closure and the type of its result."""
+    """Compiles nodes to Python functions; each method returns a function and the CEL type of its result."""
 
     def __init__(self, structs: Mapping[Type, Mapping[str, Type]]) -> None:
         self._structs = structs
 
     def compile(self, node: Node, scope: Scope) -> tuple[Evaluate, Type]:
-        """Returns the node as a function of its variables, and its type. Raises CompileError."""
+        """Returns a function that evaluates the node, and the node's type. Raises CompileError.
+
+        `scope`: the types of the variables.
+        """
         match node:
             case LiteralNode(value):
                 return lambda _: value, type_name(value)
@@ -140,7 +143,7 @@ class Compiler:
     def _dispatch(
         self, overloads: Sequence[Overload], name: str, args: Sequence[Node], scope: Scope
     ) -> tuple[Evaluate, Type]:
-        mixed = name == "format"  # only its list may hold values of different types
+        mixed = name == "format"  # only for `format`, the list may have values of different types
         compiled = [
             self._list(overload, scope, mixed=mixed)
             if isinstance(overload, ListNode)
@@ -170,7 +173,7 @@ class Compiler:
         return call, results.pop() if len(results) == 1 else "dyn"
 
     def _control(self, node: CallNode, scope: Scope) -> tuple[Evaluate, Type]:
-        """Compiles the operators that skip some operands, or ignore their errors."""
+        """Compiles `&&`, `||` and `?:`, which skip some operands, or ignore errors of operands."""
         compiled = [self.compile(argument, scope) for argument in node.args]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
         for kind in kinds[:1] if node.function == "?:" else kinds:
@@ -265,5 +268,10 @@ class Compiler:
 
 
 def evaluated(function: Evaluate, variables: Variables, deadline: Deadline) -> Any:
-    """Returns the value of a compiled expression. Raises EvaluationError, DeadlineExceeded."""
+    """Returns the value of a compiled expression for these variables.
+
+    Raises:
+        EvaluationError: the evaluation failed, or its cost is too high.
+        DeadlineExceeded: the decision's deadline has passed.
+    """
     return function({**variables, BUDGET: CostBudget(deadline)})

@@ -1,6 +1,7 @@
-"""The CEL selectors of devices, compiled once, and evaluated once for all devices with the same relevant attributes.
+"""Evaluates the CEL selectors of devices, once for all devices with the same relevant attributes.
 
-Each device also stores its verdicts, one byte for each selector, so that a repeated question costs two look-ups.
+Each selector is compiled once. Each device also stores its verdicts, one byte for each selector, so that repeating an
+evaluation costs two look-ups. A verdict is the result of a selector for a device.
 Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 """
 
@@ -34,12 +35,12 @@ from extender.model.devices.slices import Device, DeviceAttribute
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
 Verdict = bool | str
-"""True if the device matches, False if not, or the reason why the expression fails for it."""
+"""The result of a selector for a device: True if it matches, False if not, a text if the evaluation fails."""
 
-# Anyone who may create a claim may write expressions, so the caches have limits.
+# Anyone who can create a claim can write expressions, so the caches have limits.
 _MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
 _MAX_VERDICTS = 65536
-_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the verdicts of a device
+_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the bytes that a device stores as verdicts
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
@@ -55,7 +56,7 @@ _SCOPE = {"device": "kubernetes.DRADevice"}
 
 
 class SelectorError(Exception):
-    """An expression that cannot be compiled, or fails for a device; the message says why."""
+    """Raised for an expression that cannot be compiled, or fails for a device; the message says why."""
 
     def __init__(self, message: str, *, at_run_time: bool) -> None:
         super().__init__(f"CEL {'runtime' if at_run_time else 'compile'} error: {message}")
@@ -63,14 +64,14 @@ class SelectorError(Exception):
 
 
 class _ByDomain(dict[str, Mapping[str, Any]]):
-    """Values by domain and name. A domain that the device does not have is an empty mapping."""
+    """The attributes or capacities of a device, by domain and name; a missing domain is an empty mapping."""
 
     def __missing__(self, domain: str) -> Mapping[str, Any]:
         return {}
 
 
 def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLINE) -> bool:
-    """Returns True if the device matches.
+    """Returns True if the device matches the expression.
 
     Raises:
         SelectorError: the expression is invalid, or fails for this device.
@@ -92,13 +93,13 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
 
 
 class _SelectorCache:
-    """The recently compiled selectors, with numbers. A full cache is replaced by an empty one.
+    """The compiled selectors, each with a number. A full cache is replaced by an empty one.
 
     Attributes:
-        selectors: by expression.
+        selectors: the compiled selectors, by expression.
         numbers: yields the number of the next selector.
-        characters: the length of all expressions together.
-        verdicts: by the number of the selector and the values that it reads of a device.
+        characters: the total length of all expressions.
+        verdicts: the known results, by the number of the selector and the values that it reads of a device.
     """
 
     def __init__(self) -> None:
@@ -116,7 +117,7 @@ _cache = _SelectorCache()
 
 
 def _compiled(expression: str) -> _Selector:
-    """Returns the selector, compiled now if it is new. Raises SelectorError if the expression is invalid."""
+    """Returns the compiled selector, from the cache if it is there. Raises SelectorError if it is invalid."""
     global _cache
     selector = _cache.selectors.get(expression)
     if selector is None:
@@ -129,7 +130,7 @@ def _compiled(expression: str) -> _Selector:
 
 
 class _Selector:
-    """A compiled expression. `number` identifies it in its cache."""
+    """A compiled selector. `number` identifies it in its cache."""
 
     def __init__(self, evaluate: Evaluate, node: Node, cache: _SelectorCache) -> None:
         self._evaluate = evaluate
@@ -138,7 +139,11 @@ class _Selector:
         self.number = next(cache.numbers)
 
     def verdict(self, device: PoolDevice, deadline: Deadline) -> Verdict:
-        """Returns the verdict on all devices for which it reads the same values. Raises DeadlineExceeded."""
+        """Returns the verdict for the device, from the cache if a device with the same values was evaluated.
+
+        Raises:
+            DeadlineExceeded: the decision's deadline has passed.
+        """
         verdicts, key = self.cache.verdicts, self._key(device)
         verdict = verdicts.get(key)
         if verdict is None:
@@ -226,12 +231,15 @@ def _native(attribute: DeviceAttribute) -> Any:
 
 
 def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
-    """Returns (attributes or capacity, domain, name) for all values read by constant names; None if others are read."""
+    """Returns the values of a device that an expression reads, as (attributes or capacity, domain, name).
+
+    Returns None if the names of some values are computed, so that the expression may read any value.
+    """
     match node:
         case IdentNode(name):
             return None if name == "device" else frozenset()
         case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
-            return frozenset()  # always part of the key
+            return frozenset()  # these two values are always part of the cache key
         case SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))
@@ -245,7 +253,7 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
 
 
 def _domain(node: Node) -> tuple[str, str] | None:
-    """Returns (attributes or capacity, domain) if the node is a look-up of a constant domain."""
+    """Returns ("attributes" or "capacity", domain) if the node looks up a constant domain, else None."""
     match node:
         case CallNode(
             "[]" | "[?]", (SelectNode(IdentNode("device"), "attributes" | "capacity" as kind), LiteralNode(str(domain)))

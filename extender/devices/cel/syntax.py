@@ -1,4 +1,4 @@
-"""The parser of CEL, which also expands macros. Source: cel-spec, cel-go parser and macros."""
+"""Parses CEL and expands its macros. Source: cel-spec, cel-go parser and macros."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
 _RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
 _RELATIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "in"))
-# name: (numbers of arguments; how many of them are variables)
+# for each macro and each allowed number of arguments: how many of the arguments are variables
 _COMPREHENSIONS = {
     "all": {2: 1, 3: 2},
     "exists": {2: 1, 3: 2},
@@ -63,7 +63,7 @@ _COMPREHENSIONS = {
 
 
 def parse(expression: str) -> Node:
-    """Returns the syntax tree of an expression. Raises CompileError."""
+    """Returns the syntax tree of an expression. Raises CompileError if it is invalid."""
     parser = _Parser(_tokens(expression))
     node = parser.expression()
     parser.expect("")
@@ -264,7 +264,7 @@ def _unescaped(match: re.Match[str], *, octets: bool) -> str:
 
 
 def _call(name: str, args: tuple[Node, ...], target: Node | None) -> Node:
-    """Returns a call, or the node that its macro expands to."""
+    """Returns a call node; if the call is a macro, the node that the macro expands to."""
     if target is None:
         if name == "has" and len(args) == 1:
             if not isinstance(args[0], SelectNode):

@@ -1,4 +1,4 @@
-"""The values of CEL for which Python has no type, and the equality and order of all values.
+"""Defines the CEL types that Python does not have, and the equality and order of all values.
 
 null, bool, int, double, string, bytes, list and map are None, bool, int, float, str, bytes, list and dict.
 Source: cel-go common/types; k8s.io/apiserver/pkg/cel quantity.go, semver.go; semver.org, precedence.
@@ -19,7 +19,7 @@ from extender.model.quantity import NANO, nano
 
 INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
 _NANO_SCALE, _MAX_SCALE = 9, 64  # larger quantities are capped
-_MAX_DIGITS = {10: 18, 2: 15}  # of a quantity that upstream holds in an int64
+_MAX_DIGITS = {10: 18, 2: 15}  # the most digits of a quantity that upstream stores in an int64
 _QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _MAX_INT64_DIGITS = 20
@@ -32,24 +32,24 @@ _SEMVER = re.compile(
 
 
 class EvaluationError(Exception):
-    """An expression that has no value for a device."""
+    """Raised if the evaluation of an expression fails for a device."""
 
 
 NO_OVERLOAD = "no such overload"
 
 
 class Uint(int):
-    """An unsigned integer."""
+    """An unsigned integer of CEL."""
 
 
 class TypeName(str):
-    """A type as a value."""
+    """The name of a CEL type, as the value of an expression like `type(1)`."""
 
     __slots__ = ()
 
 
 class OptionalValue(NamedTuple):
-    """A value that may be missing."""
+    """A CEL optional: `value` if `present` is True, else no value."""
 
     present: bool
     value: Any = None
@@ -60,14 +60,18 @@ NONE = OptionalValue(False)
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A quantity in billionths. `scale`: the power of ten in which upstream counts; None: it uses a decimal."""
+    """A Kubernetes quantity in billionths.
+
+    Attributes:
+        scale: the power of ten of upstream's int64 representation; None if upstream stores a decimal.
+    """
 
     nanos: int
     scale: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Quantity | None:
-        """Returns the quantity, None if the text is invalid."""
+        """Returns the quantity that the text represents, None if the text is invalid."""
         form = _QUANTITY.fullmatch(text)
         try:
             nanos = nano(text) if text else None
@@ -78,7 +82,7 @@ class Quantity:
         return cls(nanos, _scale(nanos, len(form[1] or "0"), len(form[2] or ""), form[3], form[4] or ""))
 
     def plus(self, other: Quantity | int, sign: int = 1) -> Quantity:
-        """Returns the sum, or the difference."""
+        """Returns the sum, or the difference if `sign` is -1."""
         addend = other if isinstance(other, Quantity) else Quantity(other * NANO, 0)
         scales = [part.scale for part in (self, addend) if part.nanos or part.scale is None]
         nanos = self.nanos + sign * addend.nanos
@@ -86,12 +90,12 @@ class Quantity:
         return Quantity(nanos, scale if scale is None or _unscaled(nanos, scale) in INT64 else None)
 
     def integer(self) -> int | None:
-        """Returns the result of upstream's AsInt64; None if that fails, as for anything that has been a fraction."""
+        """Returns the quantity as an integer, like upstream's AsInt64; None if upstream's call would fail."""
         whole = self.nanos // NANO
         return whole if self.scale is not None and self.scale >= 0 and whole in INT64 else None
 
     def approximate_float(self) -> float:
-        """Returns the result of upstream's AsApproximateFloat64."""
+        """Returns the quantity as a float, like upstream's AsApproximateFloat64."""
         scale = -_NANO_SCALE if self.scale is None else self.scale
         unscaled = float(_unscaled(self.nanos, scale))
         return unscaled * float(f"1e{scale}") if scale else unscaled
@@ -118,14 +122,17 @@ def _unscaled(nanos: int, scale: int) -> int:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A semantic version without its build metadata, which is ignored."""
+    """A semantic version; its build metadata is ignored."""
 
     release: tuple[int, int, int]
     pre_release: tuple[tuple[int, int, str], ...]
 
     @classmethod
     def parse(cls, text: str, normalize: bool = False) -> Semver | None:
-        """Returns the version, None if the text is invalid. `normalize` allows a v, leading zeros, short versions."""
+        """Returns the version that the text represents, None if the text is invalid.
+
+        `normalize`: a leading v, leading zeros and missing numbers are allowed.
+        """
         match = _SEMVER.fullmatch(_normalized(text) if normalize else text)
         if match is None:
             return None
@@ -142,14 +149,14 @@ class Semver:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time in nanoseconds, of 64 bits."""
+    """A length of time, as a 64-bit number of nanoseconds."""
 
     nanos: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment in nanoseconds since 1970, and the zone in which it was written."""
+    """A moment, in nanoseconds since 1970, and the offset of the time zone in which it was written."""
 
     nanos: int
     offset_seconds: int = field(default=0, compare=False)
@@ -157,7 +164,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format of strings, by its name in the library `format`."""
+    """A named format of strings, such as `dns1123Label`, from the CEL library `format`."""
 
     name: str
 
@@ -185,7 +192,7 @@ _ORDERED = (bool, str, bytes, Timestamp, Duration)
 
 
 def type_name(value: object) -> str:
-    for name, of in OPAQUE.items():  # an interface is an address, so order matters
+    for name, of in OPAQUE.items():  # the CIDR classes are subclasses of the IP classes
         if isinstance(value, of) and (name != "IP" or not isinstance(value, OPAQUE["CIDR"])):
             return name
     return next(
@@ -195,7 +202,11 @@ def type_name(value: object) -> str:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Evaluates ==. Raises EvaluationError for a quantity, version, address or URL and a value of another type."""
+    """Evaluates ==.
+
+    Raises:
+        EvaluationError: one value is a quantity, version, address or URL, and the other is of another type.
+    """
     if left is None or right is None:
         return left is right
     if type(left) in _NUMBERS and type(right) in _NUMBERS:
@@ -215,14 +226,18 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def compare(left: Any, right: Any) -> int:
-    """Returns -1, 0 or 1. Raises EvaluationError for values that cannot be compared."""
+    """Returns -1, 0 or 1 if `left` is less than, equal to or greater than `right`.
+
+    Raises:
+        EvaluationError: the values cannot be compared.
+    """
     if (type(left) in _NUMBERS and type(right) in _NUMBERS) or (type(left) is type(right) and type(left) in _ORDERED):
         return int(left > right) - int(left < right)
     raise EvaluationError(NO_OVERLOAD)
 
 
 def contains(values: Iterable[Any], value: object) -> bool:
-    """Returns True if one of the values equals `value`; raises an error only if none does."""
+    """Returns True if any of the values equals `value`; raises a comparison's error only if none is equal."""
     error: EvaluationError | None = None
     for part in values:
         try:

@@ -1,4 +1,4 @@
-"""The formatting of values as strings (string.format), and the named formats of strings (format.named).
+"""Formats values as strings (string.format), and checks strings against named formats (format.named).
 
 Source: k8s.io/apiserver/pkg/cel/library/format.go, k8s.io/apimachinery/pkg/util/validation.
 """
@@ -34,7 +34,7 @@ _UNBOUNDED = {math.inf: "+Inf", -math.inf: "-Inf"}
 
 
 def go_float(number: float) -> str:
-    """Returns the shortest text that is read as the same number."""
+    """Returns the shortest text that Go would parse as the same number."""
     if not math.isfinite(number):
         return _UNBOUNDED.get(number, "NaN")
     decimal = Decimal(repr(number))
@@ -48,7 +48,7 @@ def go_float(number: float) -> str:
 
 
 def formatted(template: str, arguments: list[Any]) -> str:
-    """Returns the template with its clauses replaced by the arguments in order."""
+    """Returns the template with its clauses, such as `%d`, replaced by the arguments in order."""
     remaining = iter(arguments)
 
     def clause(match: re.Match[str]) -> str:
@@ -148,7 +148,7 @@ def _dns_label(text: str) -> Faults:
 
 
 def _prefix(check: Callable[[str], Faults]) -> Callable[[str], Faults]:
-    """Allows a dash at the end, because a generated name continues after it."""
+    """Returns a check for the prefix of a generated name, which, unlike a name, may end with a dash."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -192,12 +192,12 @@ def _byte(text: str) -> Faults:
 
 
 def parse_url(text: str) -> SplitResult | None:
-    """Returns the URL, absolute or with an absolute path (url.ParseRequestURI)."""
+    """Returns the parsed URL, None if it is neither absolute nor an absolute path (url.ParseRequestURI)."""
     if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
         return None
     try:
         url = urlsplit(text)
-        url.port  # noqa: B018 - raises where the port is no number of 16 bits
+        url.port  # noqa: B018 - raises ValueError if the port is not a 16-bit number
     except ValueError:
         return None
     return None if re.search(r"%(?![0-9a-fA-F]{2})", url.path) else url

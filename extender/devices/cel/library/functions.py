@@ -1,4 +1,4 @@
-"""The operators of CEL, its conversions, and the functions of strings.
+"""Defines the operators of CEL, its conversions, and the functions of strings.
 
 Signatures are `receiver::name(parameters) result` for a method, else `name(parameters) result`; A and B are any types.
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
@@ -31,7 +31,7 @@ from extender.devices.cel.values import (
 
 TOO_LONG = "operation cancelled: cost limit exceeded"
 MAX_LENGTH = 1_000_000
-"""The length of strings and lists at which an evaluation fails, as it would by upstream's cost limit."""
+"""A longer string or list makes the evaluation fail; upstream, the cost limit has this effect."""
 
 
 def fail(message: str) -> Any:
@@ -39,7 +39,7 @@ def fail(message: str) -> Any:
 
 
 def checked(function: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Returns integer arithmetic that fails if the result does not fit into 64 bits."""
+    """Returns a version of the integer operation that fails if the result does not fit into 64 bits."""
 
     def apply(left: int, right: int) -> int:
         result, unsigned = function(left, right), isinstance(left, Uint)
@@ -93,7 +93,7 @@ def _chained(function: Callable[[Any, Any], OptionalValue]) -> Callable[[Optiona
 def _number(text: str, within: range) -> int:
     number: int | None = (
         attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
-    )  # None also for numbers of 4,300 digits
+    )  # also None for numbers with more digits than Python converts
     if number is None or number not in within:
         raise EvaluationError("type conversion error: invalid syntax")
     return number
@@ -187,7 +187,7 @@ def _concatenated(left: Any, right: Any) -> Any:
 def _differ(left: Any, right: Any) -> bool:
     try:
         return not equal(left, right)
-    except EvaluationError:  # as in cel-go
+    except EvaluationError:  # cel-go returns the same in this case
         return True
 
 

@@ -1,4 +1,7 @@
-"""The functions of lists, sets and optional values. Source: cel-go ext; k8s.io/apiserver/pkg/cel/library/lists.go."""
+"""Defines the functions of lists, sets and optional values.
+
+Source: cel-go ext; k8s.io/apiserver/pkg/cel/library/lists.go.
+"""
 
 from __future__ import annotations
 

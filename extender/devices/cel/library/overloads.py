@@ -1,4 +1,6 @@
-"""The table of all functions by name, with their costs; and quantities, versions, addresses, URLs, regular expressions.
+"""Lists all functions of CEL by name, and the costs of their calls.
+
+It also defines the functions of quantities, versions, addresses, URLs and regular expressions.
 
 Source: k8s.io/apiserver/pkg/cel/library. Source of the costs: cel-go interpreter/runtimecost.go and cost.go.
 """
@@ -20,7 +22,7 @@ from extender.devices.cel.library.lists import LIST_FUNCTIONS
 from extender.devices.cel.library.times import TIME_FUNCTIONS
 from extender.devices.cel.values import OptionalValue, Quantity, Semver
 
-_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # cost one unit
+_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # so many characters of a value or a pattern cost one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
 _EACH_BY_EACH = frozenset(("distinct", "sets.contains", "sets.equivalent", "sets.intersects"))
 _SEARCHES = frozenset(("matches", "find", "findAll"))
@@ -28,14 +30,14 @@ _WRITERS = frozenset(("join", "format", "strings.quote"))
 
 
 def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
-    """Spends the cost of a call before it is made."""
+    """Subtracts the cost of calling the function `name` with `values` from the budget."""
     budget.spend()
     if name in _FLAT:
         return
     sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
         budget.spend(sizes[0] * sizes[-1])
-    elif name in _SEARCHES:  # a search by an automaton in Python costs much for each character
+    elif name in _SEARCHES:  # searches cost much per character, because they run in Python
         budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)
@@ -43,7 +45,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
 
 
 def _size(value: Any, most: int) -> int:
-    """Returns the units for reading a value, including everything nested in it; stops counting beyond `most`."""
+    """Returns the cost of reading a value and all values nested in it; stops counting beyond `most`."""
     size = 0
     pending = [value]
     while pending and size <= most:
@@ -63,7 +65,7 @@ _SIGNATURE = re.compile(r"(?:(\S+)::)?([^\s(]+)\((.*)\) (\S+)")
 
 
 class Overload(NamedTuple):
-    """A function for one list of parameter types. In a method, the type of the receiver is the first."""
+    """One variant of a function, for one list of parameter types; a method's receiver comes first."""
 
     name: str
     method: bool

@@ -1,7 +1,7 @@
-"""Regular expressions in linear time, with the results of RE2 and Go's regexp: leftmost first, without backtracking.
+"""Matches regular expressions in linear time, with the same results as RE2 and Go's regexp.
 
-The author of a claim writes the expression, so Python's own `re` cannot be used: it may take exponential time. Only its
-parser is used. What RE2 does not have (look-around, references to groups) is rejected.
+The author of a claim writes the expression, so Python's `re` cannot be used to match: it may take exponential time.
+Only its parser is used. Syntax that RE2 does not support (look-around, references to groups) is rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from extender.devices.cel.values import EvaluationError
 
 MAX_INSTRUCTIONS = 10_000
-MAX_STEPS = 1_000_000  # in one search
+MAX_STEPS = 1_000_000  # the limit for one search
 _MAX_REPEAT = 1000
 _POSIX = {"[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z"}
 _POSIX |= {"[:space:]": r"\s\v", "[:xdigit:]": "0-9a-fA-F", "[:word:]": r"\w", "[:punct:]": r"!-/:-@\[-`{-~"}
@@ -27,7 +27,13 @@ _CATEGORIES = {"DIGIT": frozenset("0123456789"), "SPACE": frozenset("\t\n\f\r ")
 
 
 class _Instruction(NamedTuple):
-    """`test`: for the character read. `at`: for the position. Without both, `targets` are tried in order."""
+    """An instruction of the program that a pattern is compiled to; the search continues at `targets`.
+
+    Attributes:
+        targets: the next instructions, by index, the preferred one first; empty if the pattern has matched.
+        test: the next character must pass this test; None if the instruction reads no character.
+        at: the position in the text must pass this test, as for `^`; None if any position will do.
+    """
 
     targets: tuple[int, ...]
     test: Callable[[str], bool] | None = None
@@ -35,7 +41,7 @@ class _Instruction(NamedTuple):
 
 
 class Pattern:
-    """A compiled expression. An instruction without targets is a match."""
+    """A compiled regular expression."""
 
     def __init__(self, text: str) -> None:
         for name, members in _POSIX.items():
@@ -48,9 +54,9 @@ class Pattern:
         self._start = self._sequence(tree, self._add(()))
 
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
-        """Returns the range of the first match that begins at `start` or later."""
+        """Returns the range of the first match that begins at `start` or later; None if there is no match."""
         match: tuple[int, int] | None = None
-        threads: dict[int, int] = {}  # the start of the match by instruction, in the order of priority
+        threads: dict[int, int] = {}  # by instruction, where its match began; preferred threads first
         steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
             if match is None:
@@ -73,7 +79,7 @@ class Pattern:
         return match
 
     def find_all(self, text: str, most: int) -> list[str]:
-        """Returns the matches that do not overlap, at most `most`; a negative number means all."""
+        """Returns the texts of non-overlapping matches: at most `most`, or all if `most` is negative."""
         matches: list[str] = []
         position, last_end = 0, -1
         while position <= len(text) and len(matches) != most:
@@ -81,7 +87,7 @@ class Pattern:
             if match is None:
                 break
             begin, end = match
-            if begin < end or begin != last_end:  # no empty match directly after another match
+            if begin < end or begin != last_end:  # like Go, skip an empty match directly after another match
                 matches.append(text[begin:end])
             last_end = end
             position = end if begin < end else end + 1
@@ -90,7 +96,10 @@ class Pattern:
     def _follow(
         self, threads: dict[int, int], seen: set[int], index: int, began: int, text: str, position: int
     ) -> None:
-        """Adds the threads that continue from an instruction; `seen` has those already added at this position."""
+        """Adds to `threads` the instructions that can be reached from `index` without reading a character.
+
+        `seen`: the instructions already reached at this position. `began`: the start of the match.
+        """
         pending = [index]
         while pending:
             index = pending.pop()
@@ -103,7 +112,7 @@ class Pattern:
             elif instruction.at is None or instruction.at(text, position):
                 pending.extend(reversed(instruction.targets))
 
-    # ---- compilation, from the end: each part is given the instruction that follows it
+    # ---- compilation, from the end of the pattern: each part gets the index of the instruction that follows it
 
     def _add(self, targets: Iterable[int], **more: Any) -> int:
         if len(self._program) >= MAX_INSTRUCTIONS:
@@ -190,7 +199,7 @@ def _at(place: str, multiline: bool, text: str, position: int) -> bool:
 
 @lru_cache(maxsize=256)
 def compiled(text: str) -> Pattern:
-    """Returns the compiled pattern. Raises EvaluationError if RE2 rejects it."""
+    """Returns the compiled pattern. Raises EvaluationError if RE2 would reject the pattern."""
     try:
         return Pattern(text)
     except (error, OverflowError, RecursionError) as failure:

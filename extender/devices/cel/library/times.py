@@ -1,4 +1,4 @@
-"""Timestamps and durations: their conversions, arithmetic and parts.
+"""Defines the conversions, arithmetic and accessors of timestamps and durations.
 
 Source: cel-go common/types timestamp.go, duration.go; time.ParseDuration and time.RFC3339 of Go.
 """
@@ -34,7 +34,7 @@ def _in_range(nanos: int) -> int:
 
 
 def duration(text: str) -> Duration:
-    """Parses a duration like `1h30m`. Raises EvaluationError."""
+    """Parses a duration like `1h30m`. Raises EvaluationError if it is invalid."""
     if not _DURATION.fullmatch(text):
         raise EvaluationError("type conversion error from 'string' to 'duration'")
     nanos = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in re.findall(_PART, text))
@@ -42,7 +42,7 @@ def duration(text: str) -> Duration:
 
 
 def timestamp(text: str) -> Timestamp:
-    """Parses a timestamp in the format of RFC 3339. Raises EvaluationError."""
+    """Parses a timestamp in the format of RFC 3339. Raises EvaluationError if it is invalid."""
     match = _TIMESTAMP.fullmatch(text)
     try:
         local = datetime.fromisoformat(f"{match[1]}{match[2]:0>2}{match[3]}Z") if match else None
@@ -66,14 +66,14 @@ def _at(nanos: int, offset_seconds: int = 0) -> Timestamp:
 
 
 def duration_text(value: Duration) -> str:
-    """Returns the duration in seconds, as the function `string` writes it."""
+    """Returns the duration as text in seconds, like the CEL function `string`."""
     seconds = float(value.nanos // SECOND) + value.nanos % SECOND / SECOND
     text = format(Decimal(repr(seconds)), "f")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}s"
 
 
 def timestamp_text(value: Timestamp) -> str:
-    """Returns the timestamp in the format of RFC 3339 and in its own zone, as the function `string` writes it."""
+    """Returns the timestamp as RFC 3339 text in its own time zone, like the CEL function `string`."""
     local = _EPOCH + timedelta(seconds=value.nanos // SECOND + value.offset_seconds)
     fraction = f"{value.nanos % SECOND:09}".rstrip("0")
     minutes = abs(value.offset_seconds) // 60
@@ -82,13 +82,17 @@ def timestamp_text(value: Timestamp) -> str:
 
 
 def _local(moment: datetime, zone: str) -> datetime:
-    """Returns the moment in a zone: a name, or an offset like `-08:00`. Raises EvaluationError."""
+    """Converts a moment to a time zone, given by name or as an offset like `-08:00`.
+
+    Raises:
+        EvaluationError: the time zone is unknown.
+    """
     hours, colon, minutes = zone.partition(":")
     try:
         if not colon:
             return moment.astimezone(ZoneInfo(zone or "UTC"))
         return moment + timedelta(hours=int(hours), minutes=-int(minutes) if zone.startswith("-") else int(minutes))
-    except (ValueError, OSError, KeyError) as error:  # the name of a folder raises OSError
+    except (ValueError, OSError, KeyError) as error:  # OSError if the name is that of a folder of zones
         raise EvaluationError(f"unknown time zone {zone}") from error
     except OverflowError as error:
         raise EvaluationError("timestamp overflow") from error
