@@ -22,9 +22,9 @@ class Difference:
     """One difference between a recorded decision and its replay.
 
     Attributes:
-        recorded, replayed: the verdicts: a reason, `passes`, a score, a node, or victims.
-        cause: the plugins behind it, with the points that they add or take; "" if the rules are the same, so that this
-            version of the program decides differently.
+        recorded, replayed: the two verdicts. Each is a reason, `passes`, a score, a node, or victims.
+        cause: the plugins that cause the difference, with the points that they add or take. "" if the rules are the
+            same; then this version of the program decides differently.
         nodes: the nodes that differ; empty if the difference concerns the pod alone.
     """
 
@@ -35,7 +35,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields the nodes that filter judges differently; nodes with the same two verdicts come together."""
+    """Yields a difference for each pair of verdicts by filter that differ, with all nodes that have this pair."""
     args = second.args(line)
     second.remember(args.pod)
     answer = second.filter.decide(args)
@@ -60,7 +60,7 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
 
 
 def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields the nodes that get different scores, with the plugins behind the largest difference."""
+    """Yields one difference with all nodes whose scores differ, and the plugins behind the largest one."""
     args = second.args(line)
     answer = second.prioritize.decide(args)
     recorded, replayed = from_digits(line.scores), answer.scores.tolist()
@@ -78,7 +78,7 @@ def prioritize_differences(line: CallLine, first: World, second: World) -> Itera
 
 
 def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
-    """Yields the nodes whose victims differ, and nodes that are a candidate in one answer only."""
+    """Yields a difference for each node whose victims differ or that only one answer proposes for preemption."""
     answer = second.preempt.decide(second.preemption_args(line)).node_name_to_meta_victims
     recorded = {node: [pod.uid for pod in victims.pods] for node, victims in line.kept_victims().items()}
     replayed = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
@@ -89,7 +89,7 @@ def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
 
 
 def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
-    """Yields the difference in the check before a bind; None if the rules did not check, or cannot check now."""
+    """Returns the difference in the check before a bind, if any; None if the check cannot be repeated."""
     binding, error = line.binding(), line.binding_error()
     reason = second.refused_at_bind(binding.pod_uid, binding.node)
     if reason is None:
@@ -101,7 +101,7 @@ def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | No
 
 
 def attempt_differences(line: AttemptLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields the difference in the outcome of an attempt."""
+    """Yields a difference if the attempt now chooses another node, fails for another reason or evicts other pods."""
     decided = second.attempt(line)
     recorded, replayed = _choice_of(line), _choice(decided)
     if recorded == replayed:
@@ -151,7 +151,7 @@ def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
 
 
 def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
-    """Returns the plugin that refuses the node under one set of rules, or under both for different reasons."""
+    """Returns the plugins that refuse the node under one set of rules only, or under both for different reasons."""
     if first is second:
         return ""
     return _differing(first.refusal(pod, node), second.refusal(pod, node))
@@ -165,7 +165,7 @@ def _differing(before: Refusal | None, after: Refusal | None) -> str:
 
 
 def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str:
-    """Returns the plugins that give the node other points under the second rules, as in "NodeResourcesFit +40"."""
+    """Returns the plugins that score the node differently under the second rules, as "NodeResourcesFit +40"."""
     if first is second:
         return ""
     before, after = first.scores(pod, names), second.scores(pod, names)
@@ -176,7 +176,7 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins by which the second node gains on the first under the second rules."""
+    """Returns the plugins whose scores favour node `after` over node `before` more, or less, under the second rules."""
     if first is second:
         return ""
 

@@ -47,9 +47,9 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 class LineEncoder:
-    """Makes the lines of one recording, and keeps what they depend on: the present cluster and the nodes' numbers.
+    """Makes the lines of one recording; it remembers the current cluster and the numbers given to nodes.
 
-    Each method yields the lines of one event, usually one line. The events must come in their own order.
+    Each method yields the lines of one event, usually one line. Call the methods in the order of the events.
 
     Args:
         redaction: replaces names in objects by hashes; None: names are kept. Calls and attempts are not redacted.
@@ -64,7 +64,7 @@ class LineEncoder:
         self._moment = 0
 
     def begin_file(self, at: float) -> Iterator[Line]:
-        """Yields the first lines of a file: the whole cluster."""
+        """Yields the lines that follow a file's header: the whole cluster as it is now."""
         self._numbers = NodeNumbers()
         self._order_written = False
         if self._present:
@@ -73,7 +73,7 @@ class LineEncoder:
             yield self._object_line(at, self._moment, kind, key, present)
 
     def change(self, at: float, moment: int, kind: str, key: str, present: Current) -> Iterator[Line]:
-        """Yields the new value of an object; `present` is None if it was deleted."""
+        """Yields the line for a changed object; `present` is its new value, None if it was deleted."""
         self._moment = moment
         if present is None:
             self._present.pop((kind, key), None)
@@ -82,7 +82,7 @@ class LineEncoder:
         yield self._object_line(at, moment, kind, key, present)
 
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
-        """Yields the whole cluster, after so many changes were dropped."""
+        """Yields the whole cluster; used after `dropped` changes were not recorded."""
         self._present.clear()
         yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
         for kind, key, present in updates:
@@ -107,7 +107,7 @@ class LineEncoder:
     def call(
         self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str
     ) -> Iterator[Line]:
-        """Yields a verb's call; `result` is its answer, None if `error` is all that was answered."""
+        """Yields the line for a call of a verb; `result` is its answer, None if it answered with an error only."""
         line = CallLine(at=at, moment=moment, verb=cast(Verb, verb), result=cast(Outcome, outcome), error=error)
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
@@ -136,7 +136,7 @@ class LineEncoder:
         yield line
 
     def _outside(self, request: ExtenderArgs, moment: int) -> list[msgspec.Raw]:
-        """Returns the whole nodes of the request that the decision may not have known."""
+        """Returns the nodes, sent whole in the request, that were not in the cache at `moment`."""
         if request.node_names is not None:
             return []
         nodes = ((node.node, self._present.get((NODE, node.name))) for node in request.nodes or ())
@@ -157,7 +157,10 @@ class LineEncoder:
         draws: list[tuple[int, int]],
         decided: Chosen | Failure,
     ) -> Iterator[Line]:
-        """Yields an attempt of the loop. `order`: the names of the nodes in the table's order; None: as before."""
+        """Yields the line for a scheduling attempt.
+
+        `order` has the names of the nodes in the order of the table's rows; None means the order has not changed.
+        """
         line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
         if order is not None:
             self._order = order

@@ -29,7 +29,7 @@ from extender.verbs.verb import DECIDED
 
 FORMAT_VERSION = 1
 MOST_LINE_BYTES = 16 * 1024 * 1024
-"""The recorder writes no longer line, and readers accept none: 100,000 nodes are named within it."""
+"""The longest line that the recorder writes and readers accept; it has room for the names of 100,000 nodes."""
 _DIGITS = np.frombuffer(b"0123456789a", np.uint8)
 _LAST_SECOND = 253_402_300_799  # 9999-12-31, the last day that `datetime` knows
 
@@ -43,7 +43,7 @@ Outcome = Literal["decided", "passed", "failed"]
 
 
 class _Line(msgspec.Struct, tag_field="line", rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """`at`: seconds since the epoch."""
+    """The base of all lines; `at` is the time in seconds since the epoch."""
 
     at: Seconds
 
@@ -52,8 +52,8 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
     """The settings that decisions depend on.
 
     Attributes:
-        mode: serve, schedule, or record (changes of a cluster, without decisions).
-        policy: the policy's text; None: the rules of the provider.
+        mode: serve, schedule, or record (the file has changes of a cluster, but no decisions).
+        policy: the policy's text; None if the provider's rules apply.
     """
 
     mode: str
@@ -64,7 +64,7 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
 
 
 class HeaderLine(_Line, tag="header"):
-    """The first line. `extender` is the version of the program that wrote it."""
+    """The first line of a file. `extender` is the version of the program that wrote the file."""
 
     version: int
     extender: str
@@ -72,9 +72,9 @@ class HeaderLine(_Line, tag="header"):
 
 
 class CheckpointLine(_Line, tag="checkpoint"):
-    """The whole cluster follows, in the next `objects` lines; everything recorded before it no longer counts.
+    """Says that the next `objects` lines are the whole cluster, and replace all objects recorded before.
 
-    `dropped`: how many changes are missing before it, because they came faster than they could be written.
+    `dropped`: the number of changes missing before this line, because they came faster than they could be written.
     """
 
     moment: Count
@@ -92,11 +92,11 @@ class ObjectLine(_Line, tag="object"):
     """An object was created or changed; without `object` it was deleted.
 
     Attributes:
-        moment: the number of the change.
-        kind, key: the key is namespace/name, or the UID of a pod.
+        moment: the number of the change in the cache's journal.
+        kind, key: which object; the key is namespace/name, but for a pod its UID.
         object: the fields that a rule can read, as JSON.
-        node: the node on which a pod counts, "" for a waiting pod.
-        assumed: the pod counts there because of a decision that no watch has confirmed yet.
+        node: the node that a pod is on, "" for a waiting pod.
+        assumed: the pod is on the node because of a decision that no watch has confirmed yet.
     """
 
     moment: Count
@@ -112,13 +112,13 @@ class CallLine(_Line, tag="call"):
 
     Attributes:
         moment: the last change that the decision could see.
-        result: decided; passed (not judged); failed (there is no answer but `error`).
+        result: decided; passed (no rule judged the request); failed (the only answer is `error`).
         pod: the pod of filter, prioritize and preempt.
         nodes: the nodes that filter and prioritize were asked about.
-        whole: the request held whole nodes, and `outside` are those that the cache did not know.
-        refused, unresolvable: filter's answer: reason -> nodes.
+        whole: True if the request held whole nodes instead of names; `outside` are the nodes that the cache lacked.
+        refused, unresolvable: filter's answer: reason -> nodes; no eviction helps on the `unresolvable` nodes.
         scores: prioritize's answer: one digit for each node in the order of their numbers, `a` is ten.
-        request, answer: for preempt the victims by node, for bind the bodies.
+        request, answer: the victims by node for preempt; the bodies of request and answer for bind.
     """
 
     moment: Count
@@ -136,7 +136,7 @@ class CallLine(_Line, tag="call"):
     error: str = ""
 
     def decoded_pod(self) -> Pod:
-        """Raises MalformedCluster."""
+        """Returns the pod in the line. Raises MalformedCluster if its JSON is not a valid pod."""
         return decoded(self.pod, _POD, "pod")
 
     def offered_victims(self) -> dict[str, NodeVictims]:
@@ -157,15 +157,15 @@ class CallLine(_Line, tag="call"):
 
 
 class AttemptLine(_Line, tag="attempt"):
-    """An attempt of the loop to place a pod, up to the choice of a node; an EventLine says what became of it.
+    """An attempt of the scheduling loop to choose a node for a pod; an EventLine has the final outcome.
 
     Attributes:
         moment: the last change that the decision could see.
-        order: the numbers of the nodes in the order of the table's rows; "": as in the attempt before.
-        draws: the random numbers that were drawn, as (bits, number); those of more than 64 bits are left out.
+        order: the numbers of the nodes in the order of the table's rows; "" if unchanged since the last attempt.
+        draws: the random numbers that were drawn, as (bits, number); numbers of more than 64 bits are left out.
         node: the chosen node; "" if no node was chosen, and `message` says why.
-        plugins: the plugins that refused the pod; none after an error.
-        nominated_node, victims: the node on which preemption makes room, and the keys of the evicted pods.
+        plugins: the plugins that refused the pod; empty if an error ended the attempt.
+        nominated_node, victims: the node on which preemption evicts pods, and the keys of those pods.
     """
 
     moment: Count
@@ -179,12 +179,12 @@ class AttemptLine(_Line, tag="attempt"):
     victims: list[str] = []
 
     def decoded_pod(self) -> Pod:
-        """Raises MalformedCluster."""
+        """Returns the pod in the line. Raises MalformedCluster if its JSON is not a valid pod."""
         return decoded(self.pod, _POD, "pod")
 
 
 class EventLine(_Line, tag="event"):
-    """The outcome for a pod: bound, failed or preempted, as in the event that the API server gets."""
+    """The outcome for a pod (bound, failed or preempted), as in the event sent to the API server."""
 
     pod: str
     type: str
@@ -193,13 +193,13 @@ class EventLine(_Line, tag="event"):
 
 
 class DroppedLine(_Line, tag="dropped"):
-    """The number of calls, attempts and events that are missing here."""
+    """Says that `entries` calls, attempts and events are missing here, because the recorder had to drop them."""
 
     entries: Count
 
 
 StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | EventLine | DroppedLine
-"""Something that happened."""
+"""The lines that are a step: something that happened at one time."""
 Line = HeaderLine | NodesLine | StepLine
 decode_line = msgspec.json.Decoder(Line).decode
 encode_line = msgspec.json.Encoder().encode
@@ -220,27 +220,27 @@ def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], field: str) -> T
 
 
 class NodeNumbers:
-    """The numbers of the nodes that a file names."""
+    """Maps the names of nodes to their numbers in a file, and back."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._number_of: dict[str, int] = {}
 
     def add(self, names: Iterable[str]) -> None:
-        """Gives the names their numbers. Raises ValueError if a name has one already."""
+        """Gives each name the next number. Raises ValueError if a name has a number already."""
         for name in names:
             if self._number_of.setdefault(name, len(self.names)) != len(self.names):
                 raise ValueError(f"node {name} is named twice")
             self.names.append(name)
 
     def unknown(self, names: Sequence[str]) -> list[str]:
-        """Returns the names without a number, each once."""
+        """Returns those of the names that have no number yet, without duplicates."""
         if all(map(self._number_of.__contains__, names)):
             return []
         return [name for name in dict.fromkeys(names) if name not in self._number_of]
 
     def of(self, names: Sequence[str]) -> Numbers:
-        """Returns the numbers of named nodes: intp[n]. Raises KeyError."""
+        """Returns the numbers of these nodes, intp[len(names)]. Raises KeyError if a name has no number."""
         return np.fromiter(map(self._number_of.__getitem__, names), np.intp, len(names))
 
     def named(self, numbers: Numbers) -> list[str]:
@@ -248,7 +248,7 @@ class NodeNumbers:
         return [self.names[number] for number in numbers.tolist()]
 
     def check(self, line: Line) -> None:
-        """Raises ValueError if the line refers to a node that is not named yet, or to a node twice."""
+        """Checks the references to nodes in a line. Raises ValueError if a node has no name yet, or occurs twice."""
         if isinstance(line, CallLine):
             asked = self._check_ranges(line.nodes)
             for ranges in (*line.refused.values(), *line.unresolvable.values()):
@@ -261,7 +261,7 @@ class NodeNumbers:
             self._check_ranges(line.order)
 
     def _check_ranges(self, text: str) -> int:
-        """Returns how many nodes the ranges hold."""
+        """Returns the number of nodes in the ranges. Raises ValueError if a range is not valid."""
         count = 0
         for begin, end in _ranges(text):
             count += end - begin + 1
@@ -271,7 +271,7 @@ class NodeNumbers:
 
 
 def as_ranges(numbers: Numbers) -> str:
-    """Returns "0-2,7" for 0, 1, 2, 7; an order that is not ascending is kept."""
+    """Returns the numbers as text, such as "0-2,7" for 0, 1, 2, 7. Keeps their order, ascending or not."""
     if not len(numbers):
         return ""
     breaks = np.flatnonzero(np.diff(numbers) != 1)
@@ -281,29 +281,29 @@ def as_ranges(numbers: Numbers) -> str:
 
 
 def from_ranges(text: str) -> Numbers:
-    """Returns the numbers in the ranges that `as_ranges` wrote. Raises ValueError."""
+    """Returns the numbers in a text that `as_ranges` wrote. Raises ValueError if it is malformed."""
     ranges = [np.arange(begin, end + 1, dtype=np.intp) for begin, end in _ranges(text)]
     return np.concatenate(ranges) if ranges else np.zeros(0, np.intp)
 
 
 def _ranges(text: str) -> list[tuple[int, int]]:
-    """Returns the first and the last number of each range. Raises ValueError."""
+    """Returns the first and the last number of each range. Raises ValueError if the text is malformed."""
     parts = [part.partition("-") for part in text.split(",")] if text else []
     return [(int(begin), int(end or begin)) for begin, _, end in parts]
 
 
 def as_digits(scores: NDArray[np.int64]) -> str:
-    """Returns a digit for each score of 0..10."""
+    """Returns one character for each score from 0 to 10; `a` is ten."""
     return bytes(_DIGITS[scores.clip(0, 10)]).decode()
 
 
 def from_digits(text: str) -> list[int]:
-    """Returns the scores that `as_digits` wrote. Raises ValueError."""
+    """Returns the scores in a text that `as_digits` wrote. Raises ValueError if it is malformed."""
     return [int(digit, 11) for digit in text]
 
 
 def elements(line: Line) -> int:
-    """Returns how many separate values a line holds: each takes memory beside its text."""
+    """Returns the number of list and dict entries in a line, because each takes memory beyond its text."""
     match line:
         case NodesLine():
             return len(line.names)

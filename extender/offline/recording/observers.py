@@ -20,7 +20,7 @@ _MOST_BITS = 64
 
 
 class RecordedChanges(Changes):
-    """A cache's journal that passes each change to the recorder; the cache's lock guards it."""
+    """A cache's journal that also passes each change to the recorder. Hold the cache's lock to use it."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class RecordedChanges(Changes):
 
     @property
     def moment_read(self) -> int:
-        """The moment of the table that this thread borrowed last; 0 if it has borrowed no table."""
+        """The number of the last change in the table that this thread borrowed last; 0 if it has borrowed none."""
         return int(getattr(self._reader, "moment", 0))
 
     def note(self, kind: str, key: str, present: Current) -> None:
@@ -50,7 +50,7 @@ class RecordedRandom(Random):
 
     def getrandbits(self, bits: int, /) -> int:
         number = super().getrandbits(bits)
-        if bits <= _MOST_BITS:  # longer ones are drawn for names, and decide nothing
+        if bits <= _MOST_BITS:  # longer numbers are used in names, and influence no decision
             self._draws.append((bits, number))
         return number
 
@@ -66,7 +66,7 @@ class RecordingObserver:
 
     Args:
         changes: the journal of the cache on which decisions are made.
-        random: the random numbers of the scheduling cycles, if there are any.
+        random: the source of the scheduling cycles' random numbers; None if there are no such cycles.
     """
 
     def __init__(self, recorder: Recorder, changes: RecordedChanges, random: RecordedRandom | None = None) -> None:
@@ -83,7 +83,7 @@ class RecordingObserver:
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         rows, order = table.nodes.rows, None
-        if rows is not self._rows:  # a new node, or one that was deleted, makes a new column
+        if rows is not self._rows:  # the table has a new array of rows after a node was added or deleted
             order = table.nodes.names_of(rows)
         draws = self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
@@ -99,7 +99,7 @@ class RecordingObserver:
 
 
 def _size_bytes(request: object) -> int:
-    """Returns roughly the memory of a request and its answer while they wait to be written."""
+    """Returns the approximate memory that a request and its answer take until they are written."""
     if isinstance(request, ExtenderArgs):
         nodes = sum(len(node.raw) for node in request.nodes) if request.nodes else 0
         return _POD_BYTES + nodes + 2 * _NAME_BYTES * len(request.names)

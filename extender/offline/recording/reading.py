@@ -46,16 +46,16 @@ from extender.table import PodInfo
 _GZIP = b"\x1f\x8b"
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     **DECODERS,
-    # Not a kind of the API: a claim that the loop is about to allocate for a pod.
+    # Not a kind of the API: a claim that the scheduling loop is about to allocate for a pod.
     PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
 MOST_BYTES = MOST_JSON_BYTES
 _LINE_BYTES, _ELEMENT_BYTES = 512, 64
-"""The memory that a line and each separate value in it take beside their text, roughly."""
+"""The approximate memory that a line, and each list or dict entry in it, takes beyond its text."""
 _STATE_STEPS = 2000
 
 State = Mapping[tuple[str, str], ObjectLine]
-"""The objects of a cluster, by kind and key."""
+"""The last recorded line of each object in a cluster, by (kind, key)."""
 
 
 class Recording:
@@ -67,13 +67,13 @@ class Recording:
         cluster = recording.cluster(step.number)  # as the step found it: explain, decide, simulate ...
         cluster.explain(recording.pod(step.number)).to_dict()
 
-    Steps may be asked about in any order.
+    The methods may be called for steps in any order.
 
     Attributes:
         header: the version, and the settings that decisions depend on.
         lines: what happened, one line for each step.
         numbers: the nodes' names by the numbers that lines use.
-        truncated: the end of the file is missing, because its process was killed.
+        truncated: True if the end of the file is missing, because the process that wrote it was killed.
     """
 
     def __init__(self, header: HeaderLine, lines: Sequence[StepLine], numbers: NodeNumbers, truncated: bool) -> None:
@@ -87,8 +87,8 @@ class Recording:
         """Reads one file. Each file of a rotated recording can be read alone.
 
         Raises:
-            MalformedCluster: it is not a recording, has a later version, is broken in the middle, or is too large.
-            OSError: it cannot be read.
+            MalformedCluster: the file is not a recording, has a later version, is damaged, or is too large.
+            OSError: the file cannot be read.
         """
         path = Path(path)
         lines: list[StepLine] = []
@@ -113,14 +113,15 @@ class Recording:
 
     @cached_property
     def steps(self) -> Sequence[RecordedStep]:
-        """Raises MalformedCluster."""
+        """The steps with a description of each. Raises MalformedCluster if a line makes no sense."""
         return list(steps_of(self.lines, self.numbers))
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """Some (step, state before it), in the order of the steps.
+        """Copies of the state before some steps, as (step, state), from which `state` starts.
 
-        A copy is made after as many lines as the state has objects: all copies together are as large as the lines.
+        A copy is made only after at least as many lines as the state has objects. So all copies together have no more
+        objects than there are lines.
         """
         state: dict[tuple[str, str], ObjectLine] = {}
         states: list[tuple[int, State]] = [(0, {})]
@@ -131,7 +132,7 @@ class Recording:
         return states
 
     def state(self, number: int) -> State:
-        """Returns the objects before the step, each as its last line described it."""
+        """Returns the last line of each object that existed before the step."""
         index = bisect_right(self._states, number, key=lambda pair: pair[0]) - 1
         begin, before = self._states[max(index, 0)]
         state = dict(before)
@@ -151,7 +152,7 @@ class Recording:
                 yield present
 
     def cluster(self, number: int, profiles: Profiles | None = None) -> Cluster:
-        """Returns the cluster before the step, under these profiles or kube-scheduler's defaults.
+        """Returns the cluster before the step, to be judged by `profiles` or kube-scheduler's default rules.
 
         Raises:
             MalformedCluster: an object in the recording makes no sense.
@@ -167,7 +168,7 @@ class Recording:
 
 
 def present_of(line: ObjectLine) -> Current:
-    """Returns the object as a cache's journal holds it. Raises MalformedCluster if it is not an object of its kind."""
+    """Returns the line's object in the form of a cache's journal; None if deleted. Raises MalformedCluster."""
     if line.object == NULL:
         return None
     if line.kind not in _DECODERS:
@@ -199,7 +200,7 @@ def _apply(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
 
 
 def _line(text: bytes, numbers: NodeNumbers) -> Line:
-    """Returns the line, and numbers the nodes that it names. Raises ValueError."""
+    """Decodes a line and gives new nodes in it their numbers. Raises ValueError if the line is not valid."""
     if len(text) > MOST_LINE_BYTES:
         raise ValueError(f"it has more than {MOST_LINE_BYTES} bytes")
     try:
@@ -213,7 +214,7 @@ def _line(text: bytes, numbers: NodeNumbers) -> Line:
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines as far as they can be read: a process that is killed leaves a file without its end."""
+    """Yields the lines; b"" at the end if the file is cut off, as after its process was killed."""
     is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # a BufferedReader
     stream = gzip.GzipFile(fileobj=file) if is_gzip else file
     try:

@@ -1,4 +1,4 @@
-"""The recorder: takes entries from any thread without making it wait, and writes them in a separate thread."""
+"""Writes recordings: queues entries from any thread without delay, and writes them in a separate thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from extender.runtime.threads import Ticker
 
 FILES = 4
 MOST_TEXT_BYTES = 512 * 1024 * 1024
-"""A file ends after so much text beyond its first checkpoint: readers accept twice as much."""
+"""The most text in a file, not counting its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
 CHANGE_BYTES = 500  # the object itself is in the cache anyway
@@ -47,17 +47,17 @@ IN_THE_WAY = "it is not a recording and would be overwritten later: move it away
 _PRIVATE = 0o600  # a recording shows what runs in a cluster
 Dropped = Callable[[str, int], object]
 LinesOf = Callable[[LineEncoder], Iterator[Line]]
-"""Makes the lines of an entry, when the entry is written."""
+"""A function that makes the lines of an entry; it is called when the entry is written."""
 CHANGE, DECISION = "change", "decision"
 """The kinds of entries that may be dropped."""
 _log = logging.getLogger(__name__)
 
 
 class RotatingFiles:
-    """Writes lines to a file, and begins another one in time; all files together take about `limit_bytes`.
+    """Writes lines to a file that its owner rotates; all files together take about `limit_bytes`.
 
     Args:
-        path: the current file; with gzip if the name ends in .gz. Older files get .1, .2 and .3 behind their names.
+        path: the current file, compressed if its name ends in .gz. Older files get .1, .2 and .3 appended.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -73,25 +73,25 @@ class RotatingFiles:
 
     @property
     def is_full(self) -> bool:
-        """Returns True if it is time for `begin`: it takes too much disk, as of the last flush, or too much to read."""
+        """True if the file has reached a limit, so that `begin` should be called: its size on disk or its text."""
         if self._file is None:
             return False
         return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES
 
     def others(self) -> list[str]:
-        """Returns files that have a recording's names and are not recordings: `begin` would overwrite them later.
+        """Returns the files that rotation would overwrite although they are not recordings.
 
         Raises:
-            OSError: one cannot be read.
+            OSError: a file cannot be read.
         """
         paths = map(self._numbered, range(FILES))
         return [str(path) for path in paths if path.exists() and not _is_recording(path)]
 
     def begin(self, *, keep: bool = True) -> None:
-        """Renames the older files and begins another one; without `keep` it overwrites the current file.
+        """Begins another file and renames the older ones; with keep=False it overwrites the current file instead.
 
         Raises:
-            OSError: also if another file would be overwritten; nothing has changed.
+            OSError: the file cannot be created, or a file that is not a recording would be overwritten.
         """
         self.close()
         if keep and (others := self.others()):
@@ -107,24 +107,24 @@ class RotatingFiles:
             self._lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION)
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Appends the lines. Raises OSError."""
+        """Appends the lines to the current file. Raises OSError if that fails."""
         assert self._lines is not None
         for line in lines:
             self._lines.write(line + b"\n")
             self._text_bytes += len(line)
 
     def count_from_here(self) -> None:
-        """Leaves out of the limit of text what was written so far: the checkpoint, which the next file repeats."""
+        """Excludes what was written so far from the text limit: a checkpoint, which the next file repeats anyway."""
         self._text_bytes = 0
 
     def flush(self) -> None:
-        """Writes everything to the file, so that it survives the process. Raises OSError."""
+        """Flushes all lines to the file, so that they survive the process. Raises OSError if that fails."""
         if self._lines is not None and self._file is not None:
             self._lines.flush()
             self._file.flush()
 
     def close(self) -> None:
-        """Ends the file. Raises OSError."""
+        """Closes the current file, if one is open. Raises OSError if that fails."""
         lines, file = self._lines, self._file
         self._lines = None
         self._file = None
@@ -139,7 +139,7 @@ class RotatingFiles:
 
 
 def _is_recording(path: Path) -> bool:
-    """Returns True if the file begins as a recording; it may be cut off, if its process was killed."""
+    """Returns True if the file begins like a recording, even if only a part of its header was written."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -153,15 +153,15 @@ def _is_recording(path: Path) -> bool:
 
 
 class Recorder:
-    """Queues entries until they are written; entries that find no room are dropped and counted.
+    """Queues entries until they are written. If the queue is full, entries are dropped and counted.
 
-    A caller waits neither for the disk nor for room. After a dropped change the whole cluster is written again, so that
-    the recording is right from there on.
+    Callers never wait for the disk or for space in the queue. After dropped changes the whole cluster is written again,
+    so that the recording is correct from that point on.
 
     Args:
-        dropped: called with the kind of entry and the number of dropped ones.
-        limit_bytes: the memory that waiting entries may take, roughly.
-        redaction: replaces names in objects by hashes; for a process that records no calls or attempts.
+        dropped: called with a kind of entry and the number of dropped entries of this kind.
+        limit_bytes: the approximate memory that waiting entries may take.
+        redaction: replaces names in objects by hashes. Only for processes that record no calls or attempts.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Recorder:
         self._clock = clock
         self._dropped = dropped
         self._limit_bytes = limit_bytes
-        # The waiting entries and their sizes; a text is another policy, which decides from there on.
+        # The waiting entries and their sizes. A str is a new policy, which applies to all later entries.
         self._entries: deque[tuple[LinesOf | str, int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = 0
@@ -193,11 +193,11 @@ class Recorder:
         self.revive = self._ticker.revive
 
     def start(self) -> None:
-        """Starts the thread that writes, in the worker process: threads do not survive a fork."""
+        """Starts the writing thread. Call it in the worker process, because threads do not survive a fork."""
         self._ticker.start()
 
     def stop(self) -> None:
-        """Writes the remaining entries, and ends the file."""
+        """Stops the writing thread, writes the remaining entries and closes the file."""
         self._ticker.stop()
         self.write()
         self._close()
@@ -210,7 +210,7 @@ class Recorder:
         return self._clock.now()
 
     def put(self, at: float, lines_of: LinesOf, size_bytes: int) -> bool:
-        """Takes a call, an attempt or an event; returns False if there was no room."""
+        """Queues a call, an attempt or an event. Returns False if the queue is full and the entry is dropped."""
         with self._lock:
             if self._waiting_bytes + size_bytes > self._limit_bytes:
                 self._lost_decisions += 1
@@ -224,7 +224,10 @@ class Recorder:
         return True
 
     def change(self, moment: int, kind: str, key: str, present: Current, everything: Callable[[], Updates]) -> None:
-        """Takes a change of the cache, from one thread at a time; `everything` returns the whole cluster."""
+        """Queues a change of the cache; one thread at a time may call it.
+
+        `everything` returns the whole cluster. It is called for a checkpoint after changes were dropped.
+        """
         at = self._clock.now()
         with self._lock:
             if self._waiting_bytes + CHANGE_BYTES > self._limit_bytes:
@@ -240,12 +243,12 @@ class Recorder:
                 self._lost_changes += 1
 
     def policy_changed(self, text: str) -> None:
-        """Begins another file with this policy; later entries go there."""
+        """Begins another file, whose header has this policy. Later entries are written to that file."""
         with self._lock:
             self._append(text, 0)
 
     def write(self) -> None:
-        """Writes the waiting entries; a file that cannot be written is begun again later, with the cluster of then."""
+        """Writes the waiting entries. After a failure it begins the file again, a minute later at the earliest."""
         if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
             return
         try:
@@ -290,7 +293,7 @@ class Recorder:
                 self._report_dropped(DECISION, 1)
                 self._files.write([encode_line(DroppedLine(at=line.at, entries=1))])
             if number % _AT_ONCE == 0:
-                time.sleep(0)  # calls go first
+                time.sleep(0)  # lets other threads run first
 
     def _append(self, entry: LinesOf | str, size_bytes: int) -> None:
         self._entries.append((entry, size_bytes))

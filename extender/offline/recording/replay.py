@@ -43,14 +43,14 @@ _MOST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """A decision that differs. `what` is the verb, or "attempt"; `step` is one of Recording.steps."""
+    """A decision that differs when made again. `what` is the verb or "attempt"; `step` is its recorded step."""
 
     step: RecordedStep
     what: str
     differences: Sequence[Difference]
 
     def to_dict(self) -> dict[str, Any]:
-        """{"step", "at", "what", "pod", "differences": [{"recorded", "replayed", "cause", "nodes"}]}."""
+        """Returns {"step", "at", "what", "pod", "differences": [{"recorded", "replayed", "cause", "nodes"}]}."""
         return {
             "step": self.step.number,
             "at": self.step.at,
@@ -97,7 +97,7 @@ class ReplayResult:
 
 
 class _Item(NamedTuple):
-    """A line at its moment; they sort by moment, changes before the decisions made on them."""
+    """A line of the recording, by number. Items sort by moment, and changes before decisions at one moment."""
 
     moment: int
     is_decision: bool
@@ -107,17 +107,17 @@ class _Item(NamedTuple):
 def replay(
     recording: Recording | str | Path, policy: str | Path | None = None, progress: Progress | None = None
 ) -> ReplayResult:
-    """Decides every call and attempt of a recording again, each on the cluster as it was at its own moment.
+    """Makes every decision of a recording again, each on the cluster as it was when it was first made.
 
     Args:
-        policy: the file of other rules to decide by; None: those of the recording, under which nothing differs. The
-            Python modules beside it are imported if it names rules in them.
-        progress: called with the number of decisions made, and of all decisions.
+        policy: the file of other rules to decide by; None for the recording's own rules, under which nothing should
+            differ. Python modules beside the file are imported if the policy names rules in them.
+        progress: called with the number of decisions handled so far and the number of all decisions.
 
     Raises:
-        MalformedInput: it is not a recording, or something in it makes no sense.
-        ConfigurationError: a policy has faults; or the recording's names a rule that neither `policy` names nor an
-            installed package offers.
+        MalformedInput: the file is not a recording, or a line in it makes no sense.
+        ConfigurationError: a policy has faults, or the recording's policy names a rule that is neither in an installed
+            package nor imported for `policy`.
         OSError: a file cannot be read.
     """
     if not isinstance(recording, Recording):
@@ -142,7 +142,7 @@ def _naming(policy: str) -> Iterator[None]:
 
 
 class _Replay:
-    """One pass over a recording, under its own rules (`first`) and under those to compare (`second`)."""
+    """One pass over a recording, under its own rules (`first`) and under the rules to compare (`second`)."""
 
     def __init__(self, recording: Recording, first: World, second: World) -> None:
         self._recording = recording
@@ -179,7 +179,7 @@ class _Replay:
                 yield _Item(line.moment, True, number)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Returns, for each time that changes were dropped, the last moment before and the first one after."""
+        """Returns the moments at which changes are missing, as pairs (last moment before, first moment after)."""
         gaps, last = [], 0
         for line in self._recording.lines:
             if isinstance(line, CheckpointLine) and line.dropped:
@@ -216,7 +216,7 @@ class _Replay:
             self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
-        """Returns the differences; None if the decision cannot be made again."""
+        """Makes the decision again and returns the differences; None if it cannot be made again."""
         if isinstance(line, AttemptLine):
             asks = self._first.rules.asks_extenders or self._second.rules.asks_extenders
             return None if asks else attempt_differences(line, self._first, self._second)
@@ -241,7 +241,7 @@ class _Replay:
 
 
 def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
-    """Yields the outcome, and a line for each difference; the list is cut unless `every`."""
+    """Yields lines of text: the counts, then each difference. The list is shortened unless `every` is True."""
     kinds = ", ".join(f"{count} {what}" for what, count in result.decided.items())
     differ = f"{len(result.changed)} differ" if result.changed else "none differs"
     yield f"{sum(result.decided.values())} decisions made again{f' ({kinds})' if kinds else ''}: {differ}"

@@ -52,12 +52,12 @@ class RecordedStep:
     line: StepLine
 
     def to_dict(self) -> dict[str, Any]:
-        """{"step", "at", "kind", "subject", "text"}."""
+        """Returns {"step", "at", "kind", "subject", "text"}, ready for JSON."""
         return {"step": self.number, "at": self.at, "kind": self.kind, "subject": self.subject, "text": self.text}
 
 
 def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
-    """Yields the step of each line. Raises MalformedCluster, which names the step."""
+    """Yields the step of each line. Raises MalformedCluster, with the step's number, if a line makes no sense."""
     pod_keys: dict[str, str] = {}  # by UID
     for number, line in enumerate(lines):
         with naming_step(number):
@@ -67,7 +67,7 @@ def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[Record
 
 @contextmanager
 def naming_step(number: int) -> Iterator[None]:
-    """Adds the step to a MalformedInput that is raised within."""
+    """Adds the step's number to the message of a MalformedInput raised in the block."""
     try:
         yield
     except MalformedInput as error:
@@ -75,7 +75,7 @@ def naming_step(number: int) -> Iterator[None]:
 
 
 def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -> tuple[str, str, str]:
-    """Returns kind, subject and text."""
+    """Returns the kind, subject and text of the line's step."""
     match line:
         case ObjectLine():
             return "change", *_change(line, pod_keys)
@@ -92,7 +92,7 @@ def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -
 
 
 def _key(raw: msgspec.Raw) -> str:
-    """Returns `namespace/name` of an object's JSON; "" without an object."""
+    """Returns `namespace/name` of an object in JSON; "" if there is no object."""
     return decoded(raw, _METADATA, "object").key if raw != NULL else ""
 
 

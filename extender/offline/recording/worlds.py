@@ -1,4 +1,4 @@
-"""A recorded process at one moment: the same journal, cache, verbs and cycles, under any rules."""
+"""Rebuilds a recorded process at any moment, with its cache, verbs and scheduling cycles, under any rules."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from extender.verbs.prioritize import Prioritize, Scale
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that a process decides by.
+    """The rules by which a process makes its decisions.
 
     Attributes:
-        asks_extenders: the loop asks other extenders too, and their answers are not recorded.
+        asks_extenders: True if the scheduling loop also asks other extenders, whose answers are not recorded.
         library: the plugins and users' rules that the profiles were made from.
     """
 
@@ -54,13 +54,13 @@ class Rules:
 
     @classmethod
     def of_recording(cls, settings: RecordedSettings, trusted: Rules | None = None) -> Rules:
-        """Returns the rules that a recording was made under.
+        """Returns the rules that applied when the recording was made.
 
-        A recording comes from anywhere, and importing a module runs it. So users' rules are taken from installed entry
-        points and from the `trusted` rules alone.
+        A recording may come from an untrusted source, and importing a module runs its code. So users' rules are taken
+        only from installed entry points and from the `trusted` rules.
 
         Raises:
-            ConfigurationError: the policy has faults, or names another rule.
+            ConfigurationError: the policy has faults, or names a rule from elsewhere.
         """
         rules = trusted.library.imported if trusted else {}
         library = Library(failures=_ignored_failures(), rules=rules, imports=False)
@@ -68,9 +68,9 @@ class Rules:
 
     @classmethod
     def of_file(cls, path: Path, settings: RecordedSettings) -> Rules:
-        """Returns the rules of a policy's file, with the recording's other settings.
+        """Returns the rules in a policy file, with all other settings from the recording.
 
-        Modules of users' rules may be beside the file, and are imported.
+        Modules with users' rules that are in the file's directory are imported.
 
         Raises:
             ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
@@ -91,12 +91,12 @@ class Rules:
 
 
 def _ignored_failures() -> CountedFailures:
-    """Returns what takes the failures of users' rules: a replay decides as the process did, and logs none of them."""
+    """Returns a handler that counts failures of users' rules but does not log them, because this is a replay."""
     return CountedFailures(Telemetry(), lambda _rule, _error: None)
 
 
 class PlayedRandom(Random):
-    """Repeats recorded random numbers, then draws others."""
+    """Returns the recorded random numbers again; once they are used up, it draws new ones."""
 
     def __init__(self, draws: Sequence[tuple[int, int]]) -> None:
         super().__init__(0)
@@ -109,7 +109,7 @@ class PlayedRandom(Random):
 
 
 class World:
-    """A cache that is brought from moment to moment, and the verbs and cycles that decide on it."""
+    """A cache to which recorded changes are applied, and the verbs and scheduling cycles that decide on it."""
 
     def __init__(self, rules: Rules, numbers: NodeNumbers) -> None:
         self.rules = rules
@@ -136,7 +136,7 @@ class World:
         return self._cache.snapshot("replay")
 
     def args(self, line: CallLine) -> ExtenderArgs:
-        """Returns the request of filter or prioritize. Raises MalformedInput."""
+        """Returns the recorded request of filter or prioritize. Raises MalformedInput if it makes no sense."""
         names, pod = self._numbers.named(from_ranges(line.nodes)), line.decoded_pod()
         if not line.whole:
             return ExtenderArgs(pod, names, None)
@@ -145,15 +145,15 @@ class World:
         return ExtenderArgs(pod, None, nodes)
 
     def preemption_args(self, line: CallLine) -> ExtenderPreemptionArgs:
-        """Returns the request of preempt. Raises MalformedCluster."""
+        """Returns the recorded request of preempt. Raises MalformedCluster if it makes no sense."""
         return ExtenderPreemptionArgs(line.decoded_pod(), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
-        """Remembers the pod of a call: a bind may come before the watch has delivered the pod."""
+        """Keeps the pod of a filter call, because its bind may come before the watch has delivered the pod."""
         self._remembered[pod.uid] = PodInfo(pod)
 
     def refused_at_bind(self, uid: str, node: str) -> str | None:
-        """Returns why the rules refuse the bind, "" if they allow it; None if they do not check it."""
+        """Returns why the rules refuse the bind; "" if they allow it, None if it cannot be checked."""
         present = self._described.get(uid) or self._remembered.get(uid)
         if not isinstance(present, PodInfo):
             return None
@@ -182,7 +182,7 @@ class World:
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns the points by plugin and node, of the named nodes that exist; by default of all nodes that fit."""
+        """Returns plugin -> node -> points, for the named nodes that exist; None means all nodes that fit."""
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:
@@ -205,7 +205,7 @@ class _OrderedTable:
     """A table with the nodes in the order of the recorded table, because that order breaks ties.
 
     Attributes:
-        order: the names of the nodes; empty: any order.
+        order: the names of the nodes in the recorded order; empty if any order will do.
     """
 
     def __init__(self, empty: Table, changes: Changes) -> None:
