@@ -1,4 +1,4 @@
-"""The choice between nodes: the scores of the two best, and the rule that chose the node to preempt on."""
+"""Explains the choice of a node: the scores of the two best nodes, or why preemption chose its node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.preemption import Candidate, Preemption
 
 @dataclass(frozen=True, slots=True)
 class ScoreLine:
-    """One plugin's weighted scores for the winner and the runner-up."""
+    """One plugin's weighted scores for the best node (winner) and the next best (runner_up)."""
 
     plugin: str
     weight: int
@@ -21,7 +21,7 @@ class ScoreLine:
 
     @property
     def difference(self) -> int:
-        """The points by which the plugin prefers the winner."""
+        """The points by which this plugin prefers the winner; negative if it prefers the runner-up."""
         return self.winner - self.runner_up
 
 
@@ -30,8 +30,8 @@ class Waterfall:
     """The scores of the best node and the next best, plugin by plugin, the greatest difference first.
 
     Attributes:
-        ties: the number of nodes with the highest total. The scheduler picks one of them at random.
-        runner_up: the best node with a lower total; empty if all have the same.
+        ties: the number of nodes with the highest total; the scheduler picks one of these at random.
+        runner_up: the best node with a lower total; empty if all nodes have the same total.
     """
 
     winner: str
@@ -63,7 +63,7 @@ class Waterfall:
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
-    """Compares the two best nodes; None if no node can take the pod.
+    """Returns a comparison of the two best nodes; None if no node can take the pod.
 
     Among nodes with the same total the first by name is the winner. The runner-up is the best node with a lower total.
     """
@@ -89,7 +89,7 @@ def waterfall(decision: Decision) -> Waterfall | None:
     )
 
 
-# The rules of upstream preemption.pickOneNodeForPreemption, in its order. The lowest cost wins.
+# (reason, cost) of each rule of upstream preemption.pickOneNodeForPreemption, in its order; the lowest cost wins.
 _RULES: Sequence[tuple[str, Callable[[Candidate], float]]] = (
     ("it violates the fewest PodDisruptionBudgets", lambda candidate: candidate.num_pdb_violations),
     ("its most important victim has the lowest priority", lambda candidate: candidate.victims[0].priority),
@@ -104,7 +104,7 @@ _EQUAL = "it comes first among equal nodes"
 
 
 def decided_by(preemption: Preemption) -> str:
-    """Returns why the nominated node was chosen over the last of the others; empty if there was no choice."""
+    """Returns the rule that decided for the nominated node; empty if there was no other candidate."""
     remaining = list(preemption.candidates.values())
     if preemption.nominated_node is None or len(remaining) < 2:
         return ""

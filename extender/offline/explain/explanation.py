@@ -1,4 +1,4 @@
-"""Everything about one pod: the verdict, the reasons in numbers, what would help, the choice between nodes."""
+"""Explains one pod: the verdict, the reasons in numbers, what would help, and the choice between nodes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MOST_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason, with all nodes that gave it.
+    """One reason why nodes refuse the pod, and the nodes that refuse it for this reason.
 
     Attributes:
-        plugin: the plugin that gave it; empty if plugins had already limited the pod to other nodes.
-        reason: in the scheduler's words.
-        nodes: the number of nodes; `examples` are some of them.
-        detail: the numbers behind it.
-        final: True if no eviction would help.
+        plugin: the plugin that refused; empty if plugins had limited the pod to other nodes beforehand.
+        reason: the reason in the scheduler's words.
+        nodes: the number of nodes with this reason; `examples` are some of them.
+        detail: the numbers behind the reason, such as what is requested and what is free.
+        final: True if evicting pods from these nodes would not help.
     """
 
     plugin: str
@@ -48,7 +48,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The verdict of one filter on one node. `reasons` are empty if the pod passes."""
+    """The verdict of one filter about one node. `reasons` is empty if the filter accepts the node."""
 
     plugin: str
     reasons: tuple[str, ...] = ()
@@ -58,13 +58,13 @@ class FilterVerdict:
 class Explanation:
     """The answer to "why is this pod pending, or where would it be placed".
 
-    The pod is judged when the explanation is made. Only `changes` are searched later, when they are first read, in the
+    The pod is judged when the explanation is created. Only `changes` is computed later, when it is first read, for the
     cluster as it is at that time.
 
     Attributes:
-        pod: the pod as it was judged.
-        decision: the engine's decision.
-        notes: what to know first: gates, another scheduler, a nomination, defaults that were filled in.
+        pod: the pod as it was judged: as if it were on no node.
+        decision: the engine's decision about the pod on every node.
+        notes: remarks for people: scheduling gates, another scheduler, a nomination, defaults that were filled in.
         is_excluded: True if no scheduler tries the pod at all; a note says why.
         is_known: False if the nodes could not be read and nothing about the pod itself gives a verdict.
     """
@@ -90,20 +90,20 @@ class Explanation:
 
     @property
     def fits(self) -> bool:
-        """True if a scheduler would place the pod now; if nodes could not be read, True if one has."""
+        """True if a scheduler would place the pod now. If nodes could not be read: True if the pod is bound."""
         placed = self._state.nodes_unread and self._is_bound
         return bool(self.decision.feasible or placed) and not self.is_excluded
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
-        """The changes that would let the pod run, the smallest first; none if it fits."""
+        """The changes that would let the pod run, the smallest first; empty if the pod fits already."""
         if self.decision.feasible or not self.decision.nodes:
             return []
         return suggested_changes(self._state, self.pod)
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """The winner beside the runner-up; None if no node can take the pod."""
+        """A comparison of the two best nodes, plugin by plugin; None if no node can take the pod."""
         return waterfall(self.decision)
 
     @cached_property
@@ -112,7 +112,7 @@ class Explanation:
         return decided_by(self.decision.preemption) if self.decision.preemption else ""
 
     def on_node(self, name: str) -> list[FilterVerdict]:
-        """Returns the verdict of every filter on the node, not only the first refusal. Raises UnknownNode."""
+        """Returns every filter's verdict about the node, not only the first refusal. Raises UnknownNode."""
         self._state.node(name)
         engine, verdicts = self._state.engine, []
         for plugin in engine.filters(self.pod):
@@ -152,13 +152,13 @@ class Explanation:
 
 
 def explain_workload(state: ClusterState, workload: Workload) -> Explanation:
-    """Explains the first pod of a workload, on a copy of the cluster with the claims that would be created for it."""
+    """Explains the first pod of a workload, on a copy of the cluster that has the claims created for the pod."""
     with_claims, admitted = admit_new(state, workload)
     return Explanation(with_claims, admitted.pod, admitted.notes)
 
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
-    """Returns notes on the pod's own state, and True if no scheduler tries the pod because of it."""
+    """Returns (notes, is_excluded): notes on the pod's status, and True if no scheduler tries the pod at all."""
     notes = []
     if pod.terminating:
         notes.append("it is being deleted: no scheduler tries it again")
@@ -180,7 +180,7 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
 
 
 def own_message(pod: Pod) -> str:
-    """Returns where the pod is bound, or what its scheduler has written into its conditions; empty if neither."""
+    """Returns the node that the pod is bound to, or the PodScheduled message from its status; "" if it has neither."""
     if pod.node_name:
         return f"it is bound to {pod.node_name}"
     scheduled = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
@@ -188,7 +188,7 @@ def own_message(pod: Pod) -> str:
 
 
 def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
-    """Returns the reasons with their numbers, the one that most nodes gave first."""
+    """Returns the reasons why nodes refuse the pod, the most frequent first."""
     nodes_by_reason: dict[tuple[str, str], list[str]] = {}
     helpful: set[tuple[str, str]] = set()
     for refusal, nodes in decision.refused_nodes:
@@ -210,7 +210,7 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
 
 
 def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
-    """Returns node -> {"plugin", "code", "reasons"}."""
+    """Returns the refusals as node -> {"plugin", "code", "reasons"}."""
     return {
         node: {"plugin": refusal.plugin, "code": refusal.code.title, "reasons": list(refusal.reasons)}
         for node, refusal in decision.refusals.items()
@@ -218,7 +218,7 @@ def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
 
 
 def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
-    """Returns node -> plugin -> the points that it adds to the total."""
+    """Returns node -> plugin -> the points that the plugin adds to the node's total."""
     by_plugin = {plugin: score.weighted.tolist() for plugin, score in decision.scores.items()}
     return {
         node: {plugin: weighted[i] for plugin, weighted in by_plugin.items()}
@@ -227,12 +227,12 @@ def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
 
 
 def totals(decision: Decision) -> dict[str, int]:
-    """Returns node -> the sum over all plugins."""
+    """Returns node -> its total: the sum of the points of all plugins."""
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
 
 
 def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
-    """Returns the candidates with their victims, the chosen node and why it was chosen, or why no node was."""
+    """Returns {"candidates", "nominatedNode", "decidedBy", "reason"}: what preemption would do, or why nothing."""
     result = decision.preemption
     candidates = result.candidates if result else {}
     return {
@@ -247,5 +247,5 @@ def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
 
 
 def victims(candidate: Candidate) -> list[str]:
-    """Returns the keys of the pods that would have to leave, the most important first."""
+    """Returns the keys of the pods that preemption would evict, the most important first."""
     return [victim.pod.key for victim in candidate.victims]

@@ -1,4 +1,4 @@
-"""All pending pods, one line each, grouped by cause."""
+"""Lists all pending pods, one line each, grouped by the cause that keeps them pending."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NOTHING = "nothing, it fits now"
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pending pod.
+    """A pending pod, and what keeps it pending.
 
     Attributes:
-        since: when it was created; None if its object does not say.
-        cause: the reason that most nodes gave, without numbers; `blocker` is the same with numbers.
-        available: the number of nodes, out of `nodes`, on which it could run now.
-        preempts: the node on which preemption would make room for it; empty if on none.
+        since: when the pod was created; None if its object does not say.
+        cause: the most frequent reason among the nodes, without numbers; `blocker` is the same with numbers.
+        available: the number of nodes, out of `nodes`, on which the pod could run now.
+        preempts: the node from which preemption would evict pods for it; empty if preemption does not help.
     """
 
     namespace: str
@@ -38,7 +38,7 @@ class PendingPod:
 
     @property
     def verdict(self) -> str:
-        """`0/20`, then the node if preemption helps; `-` if there are no nodes."""
+        """The available nodes as text, such as `0/20`, and the node if preemption helps; `-` if there are no nodes."""
         if not self.nodes:
             return "-"
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
@@ -57,7 +57,8 @@ def pending_pods(
 ) -> list[PendingPod]:
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
-    `progress` is called with the number of pods judged so far and the number of all. At most `most` pods are judged.
+    `progress` is called with the number of pods judged so far and the number of all. Only the first `most` pods are
+    judged; None means all.
     """
     pending = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
     summaries = []
@@ -91,7 +92,7 @@ def _summary(explanation: Explanation) -> PendingPod:
 
 
 def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
-    """Yields a heading for each cause, with its pods below."""
+    """Yields lines of text: a heading for each cause, with a table of its pods below."""
     if not pods:
         yield "no pods are pending"
         return

@@ -1,4 +1,4 @@
-"""An Explanation as text for a terminal: short by default, or node by node."""
+"""Prints an Explanation as text for a terminal: a summary, or node by node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_VICTIMS = 5
 
 
 def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
-    """Yields the verdict, the notes, the reasons with their numbers, and the suggested changes."""
+    """Yields lines of text: the verdict, the notes, the reasons with their numbers, and the suggested changes."""
     yield printable(f"pod {explanation.pod.key}: {explanation.message}")
     yield from (printable(f"note: {note}") for note in explanation.notes)
     if explanation.waterfall is not None:
@@ -29,7 +29,7 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
 
 
 def nodes(explanation: Explanation) -> Iterator[str]:
-    """Yields every node: the feasible ones with their scores, the best first, then the others with their reasons."""
+    """Yields lines of text about every node: the feasible ones with their scores, then the others with reasons."""
     for table in (_feasible(explanation), _refused(explanation), _candidates(explanation)):
         if len(table) > 1:
             yield ""
@@ -37,7 +37,7 @@ def nodes(explanation: Explanation) -> Iterator[str]:
 
 
 def one_node(name: str, verdicts: Sequence[FilterVerdict]) -> Iterator[str]:
-    """Yields the verdict of every filter on one node."""
+    """Yields lines of text: a table with the verdict of every filter about one node."""
     yield ""
     lines = [(verdict.plugin, ", ".join(verdict.reasons) or "passes", verdict.detail) for verdict in verdicts]
     yield from aligned([("FILTER", f"VERDICT ON {name}", "DETAIL"), *lines])

@@ -1,4 +1,4 @@
-"""Changes that give a pod its devices: its ResourceClaims ask for less, or another claim's users are removed."""
+"""Suggests changes that give a pod its devices: its claims ask for less, or another claim's users are removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_CLAIMS_FREED = 32
 
 
 class _RequestStep(NamedTuple):
-    """A changed request of a claim."""
+    """A changed request of a ResourceClaim; `text` says how it is changed, `size` is the cost of the change."""
 
     text: str
     size: float
@@ -39,12 +39,15 @@ class _RequestStep(NamedTuple):
 
 
 def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
-    """Yields changes to the pod's claims for devices, the smallest first."""
+    """Yields changes to the pod's ResourceClaims, the smallest first."""
     yield from steps_for_claims([list(_steps_for(state, claim)) for claim in _unallocated_claims(state, pod)])
 
 
 def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Returns the pods to remove so that the devices of their claim become free. Preemption does not do this."""
+    """Suggests removing all pods that use a claim, so that its devices become free; None if that does not help.
+
+    Preemption does not do this.
+    """
     if not _unallocated_claims(state, pod):
         return None
     by_uid = {info.uid: info for info in state.infos.values()}
@@ -67,7 +70,7 @@ def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
 
 
 def _unallocated_claims(state: ClusterState, pod: Pod) -> list[ResourceClaim]:
-    """Returns the pod's claims for devices that exist and have none allocated."""
+    """Returns the pod's existing ResourceClaims that have no devices allocated."""
     generated = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
     names = [each.resource_claim_name or generated.get(each.name) for each in pod.spec.resource_claims or ()]
     claims = (state.objects.get(ResourceClaim, f"{pod.namespace}/{name}") for name in names)
@@ -94,8 +97,8 @@ def _request_steps(
 ) -> Iterator[_RequestStep]:
     """Yields changes to a request.
 
-    A prioritized list may lose the alternatives whose DeviceClass does not exist. One that a constraint or a
-    configuration refers to stays, because the API server would refuse the claim without it.
+    If a request lists alternatives, those whose DeviceClass does not exist may be dropped. An alternative that a
+    constraint or a configuration refers to stays, because the API server would refuse the claim without it.
     """
     if request.exactly is not None:
         for text, size, exactly in _smaller(state, request.exactly, most):
@@ -126,7 +129,7 @@ def _dropping(alternatives: Sequence[DeviceSubRequest]) -> str:
 
 
 def _smaller(state: ClusterState, request: Exact, most: int) -> Iterator[tuple[str, float, Exact]]:
-    """Yields (text, size, request): another class, fewer devices, fewer selectors."""
+    """Yields changed requests as (text, size, request): with another class, fewer devices or fewer selectors."""
     classes = state.objects.all(DeviceClass)
     if request.device_class_name not in classes:
         for name in sorted(classes)[:_MOST_CLASSES]:
@@ -146,7 +149,7 @@ def _smaller(state: ClusterState, request: Exact, most: int) -> Iterator[tuple[s
 
 
 def _most_devices(state: ClusterState) -> int:
-    """Returns the largest number of devices that any node can give a claim; without limit if devices can be shared."""
+    """Returns the most devices that one node can give a claim; sys.maxsize if several claims can share a device."""
     per_node = Counter[str]()
     for resource_slice in state.objects.all(ResourceSlice).values():
         devices = resource_slice.spec.devices or ()

@@ -1,4 +1,4 @@
-"""A new node: a copy of one in the cluster, with the pods, devices and CSINode that come with such a node."""
+"""Suggests a new node: a copy of an existing one, with the pods, devices and CSINode that come with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE = 3
 
 
 def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Returns a node like one in the cluster that, with nothing on it but its own daemons, could take the pod."""
+    """Suggests adding a copy of an existing node that, with only its daemons on it, could take the pod."""
     for template in shapes(state):
         node, companions = like(state, template, f"{template.name}-copy")
         if state.has_node(node.name):
@@ -37,9 +37,10 @@ def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
 
 
 def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Object]]:
-    """Returns a copy of the node, and the objects that come with it.
+    """Returns a copy of the node under another name, and the objects that come with it.
 
-    These are the CSINode and the devices that its drivers would report, and the pods that are pinned to such nodes.
+    These objects are the CSINode and the devices that drivers would report for the node, and the pods that would run on
+    every such node, such as those of DaemonSets.
     """
     csi_node = state.objects.get(CSINode, template.name)
     companions: list[Object] = []
@@ -53,10 +54,10 @@ def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Obj
 
 
 def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
-    """Returns one pod of each DaemonSet that would run on this node, which is of a new type.
+    """Returns one pod of each DaemonSet that would run on `node`, a node of a type that the cluster lacks.
 
-    The scheduler's rules decide which these are, because the DaemonSet controller uses the same labels and taints. Pods
-    for which the node has no room are left out.
+    The scheduler's rules decide which DaemonSets these are, because the DaemonSet controller uses the same labels and
+    taints. Pods that do not fit into what the node has free are left out.
     """
     daemons: list[Pod] = []
     with ExitStack() as supposed:
@@ -70,7 +71,7 @@ def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
 
 
 def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
-    """Returns the youngest pod of each, whose template is the current one. Higher priorities come first."""
+    """Returns the youngest pod of each DaemonSet, because it has the current template; high priorities first."""
     youngest: dict[tuple[str, str], Pod] = {}
     for info in state.infos.values():
         pod, owner = info.pod, info.pod.controller
@@ -88,7 +89,7 @@ def _created_seconds(pod: Pod) -> float:
 
 
 def pinned_to(node: Node, pod: Pod) -> Pod:
-    """Returns the copy of a DaemonSet's or static pod that another node would have."""
+    """Returns a copy of a DaemonSet's or static pod as it would be on `node`."""
     metadata = replace(pod.metadata, name=f"{pod.name}-{node.name}", uid=f"{pod.uid}/{node.name}")
     spec, affinity = pod.spec, pod.spec.affinity
     own = affinity.node_affinity if affinity else None
@@ -100,20 +101,20 @@ def pinned_to(node: Node, pod: Pod) -> Pod:
 
 
 def _with_node(term: NodeSelectorTerm, before: str, name: str) -> NodeSelectorTerm:
-    """Returns the term, by which the DaemonSet controller names a pod's node, for another node."""
+    """Returns the term with node `name` in place of node `before`; the DaemonSet controller writes such terms."""
     fields = [replace(each, values=[name]) if each.values == [before] else each for each in term.match_fields or ()]
     return replace(term, match_fields=fields or None)
 
 
 def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
-    """Returns the same devices on another node, in a pool with that node's name."""
+    """Returns a copy of the ResourceSlice for another node, in a pool with that node's name."""
     metadata = replace(template.metadata, name=f"{template.name}-{node_name}")
     pool = replace(template.spec.pool, name=node_name)
     return replace(template, metadata=metadata, spec=replace(template.spec, node_name=node_name, pool=pool))
 
 
 def copy_of(node: Node, name: str) -> Node:
-    """Returns a new, uncordoned node of the same form under another name."""
+    """Returns a copy of the node under another name, uncordoned and without taints that mark a bad condition."""
     labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
     copied = replace(node, metadata=replace(node.metadata, name=name, uid=name, labels=labels))
     taints = [taint for taint in copied.taints if not taint.key.startswith("node.kubernetes.io/")]
@@ -121,7 +122,7 @@ def copy_of(node: Node, name: str) -> Node:
 
 
 def shapes(state: ClusterState) -> list[Node]:
-    """Returns one node of each shape. Nodes of a shape differ only in names."""
+    """Returns one node of each shape. Nodes of one shape have equal labels (except names), taints and resources."""
     by_shape: dict[object, Node] = {}
     devices: Counter[str | None] = Counter()
     for resource_slice in state.objects.all(ResourceSlice).values():

@@ -1,4 +1,4 @@
-"""Changes to node labels: the pod asks for fewer of them, or a node gets those it lacks."""
+"""Suggests changes about node labels: the pod asks for fewer labels, or a node gets the labels that it lacks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ _MOST_NODES_TRIED = 3
 
 
 class Unmet(NamedTuple):
-    """The demands that a node does not meet, by one term of required affinity (-1: the pod has no such term)."""
+    """The demands of one term of required node affinity that a node does not meet.
+
+    `term` is the position of the term in the pod's list; -1 if the pod has no such term. The demands of nodeSelector
+    are included.
+    """
 
     term: int
     demands: frozenset[str]
 
 
 class NodeSelection:
-    """Drops labels of nodeSelector, and expressions of required node affinity."""
+    """A change that drops labels of nodeSelector and expressions of required node affinity."""
 
     kind = "node-selection"
 
@@ -47,7 +51,7 @@ class NodeSelection:
 
 
 def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Returns the fewest labels that, set on one node, let it take the pod."""
+    """Suggests setting labels, as few as possible, on one node so that it can take the pod; None if none help."""
     candidates = sorted(
         (len(labels), min(names), tuple(sorted(labels.items())))
         for unmet, names in unmet_demands(pod, state, _open_nodes(pod, state))
@@ -66,9 +70,9 @@ def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
 
 
 def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[tuple[list[Unmet], list[str]]]:
-    """Groups the nodes by the demands that they do not meet.
+    """Returns groups of nodes that fail to meet the same demands, as (unmet demands, node names).
 
-    The engine's own filter judges a pod with a single demand at a time. Each group comes with one `Unmet` for each term
+    The NodeAffinity filter is run for copies of the pod with one demand each. A group has one `Unmet` for each term
     of the pod's required affinity, because a node needs to satisfy only one term.
     """
     selector = {_label_demand(key, value): {key: value} for key, value in (pod.spec.node_selector or {}).items()}
@@ -104,7 +108,7 @@ def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
 
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
-    """Returns demand -> a term with this requirement alone."""
+    """Returns each demand of the term -> a term with this requirement only."""
     expressions = {
         _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
         for each in term.match_expressions or ()
@@ -125,7 +129,7 @@ def _affinity_demand(requirement: str) -> str:
 
 
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
-    """Returns labels that meet all the demands; None if no label can, or if the platform sets such a label itself."""
+    """Returns labels that meet all the demands; None if no labels can, or only labels that Kubernetes itself sets."""
     selector = pod.spec.node_selector or {}
     labels = {key: value for key, value in selector.items() if _label_demand(key, value) in unmet.demands}
     met = len(labels)
@@ -163,7 +167,7 @@ def _without_demands(pod: Pod, drop: Unmet) -> Pod:
 
 
 def _selecting(pod: Pod, selector: dict[str, str], required: NodeSelector | None) -> Pod:
-    """Replaces the nodeSelector and the required node affinity of the pod."""
+    """Returns the pod with this nodeSelector and this required node affinity instead of its own."""
     affinity = pod.spec.affinity
     if required is not None or (affinity and affinity.node_affinity):
         affinity = affinity or Affinity()

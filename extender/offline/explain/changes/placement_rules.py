@@ -1,4 +1,4 @@
-"""Changes to the pod's own placement rules: topology spread, pod affinity, host ports and nodeName."""
+"""Suggests changes to a pod's own rules: topology spread, pod affinity, host ports and nodeName."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DO_NOT_SCHEDULE = "DoNotSchedule"
 _SCHEDULE_ANYWAY = "ScheduleAnyway"
 _LARGEST_SKEW = 2**20
 
-# Position of a constraint -> its new maxSkew; None: the constraint becomes a preference.
+# Position of a constraint in the pod's list -> its new maxSkew; None turns the constraint into a preference.
 Skews = dict[int, int | None]
 
 
 class Spread:
-    """Raises the maxSkew of topology spread constraints, or turns them into preferences."""
+    """A change that raises the maxSkew of topology spread constraints, or turns them into preferences."""
 
     kind = "spread"
 
@@ -50,7 +50,7 @@ def _required_constraints(pod: Pod) -> list[int]:
 
 
 def _smallest_skew(pod: Pod, position: int, state: ClusterState) -> int | None:
-    """Returns the smallest maxSkew with which the pod fits, by doubling and then bisecting; None if none is enough."""
+    """Returns the smallest maxSkew with which the pod fits, found by bisection; None if no maxSkew is enough."""
 
     def fits(skew: int) -> bool:
         return bool(state.engine.feasible(_relaxed(pod, {position: skew})))
@@ -87,7 +87,7 @@ def _relaxation_text(constraint: TopologySpreadConstraint, skew: int | None) -> 
 
 
 class RequiredTerm(NamedTuple):
-    """A required term of pod affinity or anti-affinity, by its position in the pod's list."""
+    """A required term of pod affinity or anti-affinity; `position` is its index in the list `field` of the pod."""
 
     field: str
     position: int
@@ -95,7 +95,7 @@ class RequiredTerm(NamedTuple):
 
 
 class PodAffinityChange:
-    """Drops required terms of pod affinity and anti-affinity."""
+    """A change that drops required terms of pod affinity and anti-affinity."""
 
     kind = "pod-affinity"
 
@@ -140,7 +140,7 @@ def _without_terms(pod: Pod, dropped: Iterable[RequiredTerm]) -> Pod:
 
 
 class HostPorts:
-    """Gives up ports of the node."""
+    """A change that drops host ports of the pod's containers."""
 
     kind = "host-ports"
 
@@ -176,7 +176,7 @@ def _without_ports(pod: Pod, dropped: Iterable[tuple[str, int]]) -> Pod:
 
 
 class NodeNameChange:
-    """Leaves the choice of the node to a scheduler."""
+    """A change that removes nodeName from the pod, so that a scheduler chooses the node."""
 
     kind = "node-name"
 

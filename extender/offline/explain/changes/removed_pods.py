@@ -1,4 +1,4 @@
-"""A change to the cluster: the fewest pods to remove from one node."""
+"""Suggests the fewest pods to remove from one node so that a pod can run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_VICTIMS_DIVIDED = 4
 
 
 def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Returns the pods that preemption would choose on one node if every other pod had a lower priority."""
+    """Suggests removing the pods that preemption would evict from one node if the pod had the highest priority."""
     urgent = pod.with_spec(priority=_HIGHEST_PRIORITY, preemption_policy=None)
     candidates = sorted(state.engine.preempt(urgent).candidates.values(), key=_cost)
     for cheapest in candidates[:_MOST_NODES_TRIED]:
@@ -41,10 +41,10 @@ def _change(state: ClusterState, pod: Pod, candidate: Candidate) -> SuggestedCha
 
 
 def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> Candidate | None:
-    """Returns victims that are not pinned to the node; None if removing those is not enough.
+    """Returns the candidate with victims that are not pinned to the node; None if removing such pods is not enough.
 
-    A pinned pod, such as a DaemonSet's, would come straight back. The engine is asked again with pinned pods at the
-    highest priority, so that they are not eligible.
+    A pinned pod, such as a DaemonSet's, would be recreated on the same node. Preemption is tried again with pinned pods
+    at the highest priority, so that it cannot choose them.
     """
     if not any(is_pinned(info.pod) for info in candidate.victims):
         return candidate
@@ -57,7 +57,10 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
 def _fewest(
     state: ClusterState, pod: Pod, victims: Sequence[PodInfo]
 ) -> tuple[Sequence[PodInfo], Sequence[str]] | None:
-    """Returns a part of the victims whose removal is enough already, and the nodes that it opens, if there is one."""
+    """Returns the fewest of the victims whose removal is enough, and the nodes that the pod then fits on.
+
+    Returns None if all victims are needed, or if there are too many to try all combinations.
+    """
     if len(victims) > _MOST_VICTIMS_DIVIDED:
         return None
     for size in range(1, len(victims)):
@@ -69,7 +72,7 @@ def _fewest(
 
 
 def _cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
-    """Orders candidates: few pinned pods, few violated budgets, few pods, low priorities."""
+    """Returns a sort key for candidates: few pinned pods first, then few violated budgets, few pods, low priorities."""
     pinned = sum(is_pinned(info.pod) for info in candidate.victims)
     priorities = sum(info.priority for info in candidate.victims)
     return pinned, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node

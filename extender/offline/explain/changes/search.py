@@ -1,8 +1,8 @@
-"""The search for changes: to the pod, to the cluster, and to claims together with the pod.
+"""Searches for changes that let a pod run: to the pod, to the cluster, and to its claims together with the pod.
 
-Changes to the pod are searched kind by kind, then by two and three kinds together if no single kind is enough. To
-combine kinds, the search makes the smallest change of the first while the others are dropped altogether, then goes on
-to the next.
+Changes to the pod are searched kind by kind; two and three kinds are combined if no single kind is enough. To combine
+kinds, the search removes everything of the other kinds from the pod and finds the smallest change of the first kind,
+then does the same for the next kind.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
 
 
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields the smallest changes to the pod, of as few kinds as possible."""
+    """Yields the smallest changes to the pod that let it run, combining as few kinds of change as possible."""
     kinds = [kind for kind in POD_CHANGES if kind.without(pod) is not None]
     for count in range(1, _MOST_KINDS + 1):
         changes = [change for chosen in combinations(kinds, count) for change in _of_kinds(state, pod, chosen)]
@@ -64,7 +64,7 @@ def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields the smallest change of each kind to the cluster."""
+    """Yields, for each kind of change to the cluster, the smallest one that lets the pod run."""
     claims = [partial(_claim_change, steps, kind) for kind, steps in CLAIM_CHANGES.items()]
     searches: list[ClusterSearch] = [
         uncordoned_node,
@@ -80,7 +80,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields the smallest change to claims of each kind together with changes to the pod."""
+    """Yields, for each kind of claim, the smallest change to claims that lets the pod run if the pod changes too."""
     bare = _without(pod, POD_CHANGES)
     for kind, steps in CLAIM_CHANGES.items():
         best: SuggestedChange | None = None
@@ -114,7 +114,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 
 
 def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
-    """Yields changes of all these kinds together; of the last kind there may be several."""
+    """Yields changes that combine all these kinds. They differ only in the step of the last kind."""
     if not state.engine.feasible(_without(pod, kinds)):
         return
     taken: list[PodStep] = []
@@ -137,7 +137,7 @@ def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iter
 
 
 def _smallest(state: ClusterState, kind: PodChange, pod: Pod) -> Iterator[PodStep]:
-    """Yields the smallest steps of a kind after which the pod fits: one, or a few of the same size."""
+    """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size."""
     enough: list[PodStep] = []
     for step in kind.steps(pod, state):
         if enough and (step.size > enough[0].size or len(enough) == _MOST_OF_A_KIND):

@@ -1,4 +1,4 @@
-"""A change to the pod: smaller requests, down to what some node has free."""
+"""Suggests smaller requests for a pod, down to what some node has free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.runtime.text import quantity
 
 
 class Requests:
-    """Asks for less of the resources that are short."""
+    """A change that lowers the pod's requests for resources of which no node has enough free."""
 
     kind = "requests"
 
@@ -26,7 +26,7 @@ class Requests:
         return lowered(pod, requested) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the smallest reduction for each set of resources that are short together on a node."""
+        """Yields the smallest reduction of requests for each set of resources that some node is short of."""
         bare = self.without(pod)
         nodes = state.engine.feasible(bare) if bare else []
         if not nodes:
@@ -48,7 +48,7 @@ class Requests:
 
 
 def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
-    """Returns the pod with at most these requests: cpu in milli, all else in units.
+    """Returns the pod with its requests lowered to at most `targets`: cpu in milli, all else in units.
 
     The container with the largest request is lowered first.
     """
@@ -67,7 +67,10 @@ def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
 
 
 def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
-    """Returns the pod with up to `excess` less in its largest container; None if that changes nothing."""
+    """Returns the pod with one container's request lowered by up to `excess`; None if that changes nothing.
+
+    It takes the container with the largest request whose reduction counts.
+    """
     before = pod_requests(pod, pod_level=False).get(resource, 0)
     containers = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
     places = [

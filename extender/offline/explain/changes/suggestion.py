@@ -1,4 +1,4 @@
-"""A suggested change, and the steps from which the search makes it."""
+"""Defines a suggested change, and the steps that the search tries and combines into changes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SuggestedChange:
         text: what to do, for people.
         size: the cost, for comparison. Each term, label, node or device that is given up counts 1. So does each removed
             pod, plus 1 for removing any. A new node counts 3, lost data 2; requests count by the share given up.
-        nodes: the nodes that could then take the pod.
-        pod: the changed pod, if the pod is to change.
-        set_objects: the changed nodes and claims, and the new ones.
+        nodes: the nodes that could take the pod after the change.
+        pod: the changed pod; None if the change is not to the pod.
+        set_objects: the nodes, claims and other objects to create or update, as they are after the change.
         removed: the pods to remove, by `namespace/name`.
     """
 
@@ -60,7 +60,7 @@ class SuggestedChange:
 
 
 class PodStep(NamedTuple):
-    """A change to the pod's spec. `size`: the number of terms it changes; for requests, the share that is given up."""
+    """A change to the pod's spec, made by `apply`. `size` is the number of changed terms or the share given up."""
 
     text: str
     size: float
@@ -70,8 +70,8 @@ class PodStep(NamedTuple):
 class PodChange(Protocol):
     """A kind of change to the pod's spec.
 
-    `without` drops everything of the kind, which shows at once if it is what keeps the pod from running. `steps` are
-    then tried in order.
+    If the pod does not fit even after `without` has dropped everything of this kind, no step of the kind can help.
+    Otherwise `steps` are tried in order.
     """
 
     kind: str
@@ -81,14 +81,14 @@ class PodChange(Protocol):
         ...
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the steps, the smallest first."""
+        """Yields the changes of this kind that may help the pod, the smallest first."""
         ...
 
 
 class ClaimStep(NamedTuple):
-    """Changed claims, and changed objects that they name.
+    """A change to claims, and to objects that the claims name.
 
-    `size` counts 1 for each name or selector and for each device less, and 2 for lost data.
+    `size` counts 1 for each changed name, dropped selector and device less, and 2 for lost data.
     """
 
     text: str
@@ -97,7 +97,7 @@ class ClaimStep(NamedTuple):
 
 
 def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yields all choices of one or more elements, small ones first; of more than six, only single ones and all."""
+    """Yields all non-empty subsets, the small ones first; for more than six elements, only single ones and all."""
     if len(elements) > _MOST_ELEMENTS:
         yield from ([element] for element in elements)
         yield elements
@@ -107,7 +107,7 @@ def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def steps_for_claims(steps_by_claim: Sequence[Sequence[ClaimStep]]) -> Iterator[ClaimStep]:
-    """Yields the steps of single claims, then those of two claims together; among these the smallest first."""
+    """Yields the steps of single claims, then combined steps of two claims; each group with the smallest first."""
     for count in range(1, min(len(steps_by_claim), _MOST_CLAIMS_CHANGED) + 1):
         together = [steps for chosen in combinations(steps_by_claim, count) for steps in product(*chosen)]
         for steps in sorted(together, key=_total_size):

@@ -1,4 +1,4 @@
-"""Changes for tainted nodes: the pod tolerates the taints, or a cordoned node is uncordoned."""
+"""Suggests changes for tainted nodes: the pod tolerates the taints, or a cordoned node is uncordoned."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from extender.model.pod import Pod, Toleration
 from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange
 from extender.offline.state import ClusterState
 
-# Such a taint marks an unhealthy node. A pod that tolerates it would start there and fail.
+# A taint with this prefix marks an unhealthy node. A pod that tolerates it would start there and fail.
 _CONDITION_TAINTS = "node.kubernetes.io/"
 
 
 class Tolerations:
-    """Tolerates the taints of a node."""
+    """A change that adds tolerations for the taints of a node."""
 
     kind = "tolerations"
 
@@ -39,7 +39,7 @@ class Tolerations:
 
 
 def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Returns a cordoned node that could take the pod if it were uncordoned."""
+    """Suggests uncordoning a node that could then take the pod; None if there is no such node."""
     opened = [with_cordon(node, unschedulable=False) for node in state.nodes() if node.spec.unschedulable]
     if not opened:
         return None
@@ -53,14 +53,14 @@ def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
 
 
 def with_cordon(node: Node, *, unschedulable: bool) -> Node:
-    """Returns the node cordoned or uncordoned, together with the taint that goes with it."""
+    """Returns the node cordoned or uncordoned, with or without the taint that marks a cordoned node."""
     taints = [taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key]
     taints += [UNSCHEDULABLE_TAINT] if unschedulable else []
     return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))
 
 
 def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
-    """Returns True if uncordoning this node alone is enough."""
+    """Returns True if the pod fits on `node` when this node alone is uncordoned."""
     with state.engine.suppose(objects=[node]):
         return bool(state.engine.feasible(pod, [node.name]))
 

@@ -1,4 +1,4 @@
-"""Changes to a pod's PersistentVolumeClaims and to the StorageClasses they name."""
+"""Suggests changes to a pod's PersistentVolumeClaims and to the StorageClasses that they name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BINDING_ANNOTATIONS = (BETA_STORAGE_CLASS_ANNOTATION, BIND_COMPLETED_ANNOTATION
 
 
 def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
-    """Yields changes to the pod's claims for volumes, the smallest first."""
+    """Yields changes to the pod's PersistentVolumeClaims, the smallest first."""
     yield from steps_for_claims([list(_steps_for(state, use)) for use in claims_of(pod)])
 
 
@@ -74,7 +74,7 @@ def _recreated(claim: PersistentVolumeClaim, classes: Sequence[StorageClass]) ->
 
 
 def _changed_class(state: ClusterState, name: str) -> Iterator[ClaimStep]:
-    """Yields the step that makes the class of an unbound claim exist, or wait for the pod's node."""
+    """Yields a step that creates a missing StorageClass, or makes it bind volumes after the pod's node is chosen."""
     storage_class = state.objects.all(StorageClass).get(name)
     if storage_class is None:
         for provisioner in _provisioners(state)[:1]:
