@@ -120,8 +120,8 @@ class Recording:
     def _states(self) -> Sequence[tuple[int, State]]:
         """Copies of the state before some steps, as (step, state), from which `state` starts.
 
-        A copy is made only after at least as many lines as the state has objects. So all copies together have no more
-        objects than there are lines.
+        A copy is made only after at least as many lines as the state has objects, so all copies together have at most
+        as many objects as there are lines.
         """
         state: dict[tuple[str, str], ObjectLine] = {}
         states: list[tuple[int, State]] = [(0, {})]
