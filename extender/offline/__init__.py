@@ -1,4 +1,5 @@
-"""Answers about a cluster in memory: the library's `Cluster`, explanations, simulations, recordings.
+"""Answers questions about a cluster in memory: the library's `Cluster`, explanations, simulations, recordings.
 
-Every answer is made of a ClusterState, whose `engine` decides. Start reading at `cluster` and `state`.
+Every answer is computed from a ClusterState, whose `engine` makes the decisions. Start reading at `cluster` and
+`state`.
 """

@@ -1,4 +1,4 @@
-"""Explanations of many cases: one case a line in, one answer a line out."""
+"""Explains many cases: reads one case from each line, and yields one answer for each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Answer = dict[str, Any]
 
 
 class Items(msgspec.Struct):
-    """A v1 List."""
+    """A Kubernetes v1 List, which holds objects of any kinds."""
 
     items: list[dict[str, Any]] | None = None
 
 
 class Case(msgspec.Struct):
-    """A cluster and a pod to place in it. `config` is a policy for this case alone."""
+    """A cluster and a pod to place in it. `config` is a policy that applies to this case only."""
 
     cluster: Items
     pod: dict[str, Any]
@@ -34,7 +34,7 @@ class Case(msgspec.Struct):
 def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True) -> Iterator[Answer]:
     """Yields the answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
 
-    A line with a policy under "config" is decided by it, all others by `profiles`. An answer is the case's "name" and
+    If a line has a policy under "config", that policy decides; else `profiles` do. An answer is the case's "name" and
     an explanation (`Explanation.to_dict`), or {"name", "error"} if the line is not a valid case.
     """
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""The library's cluster: objects in memory, and questions about where pods would be placed."""
+"""The main class of the library: a cluster in memory that answers where pods would be placed and why."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Cluster:
             cluster.bind(decision.pod, decision.best[0])
 
     Args:
-        objects: of the kinds in `extender.model.kinds`. Finished pods take no resources and are left out.
+        objects: objects of the kinds in `extender.model.kinds`. Finished pods are left out: they take no resources.
         profiles: the rules to decide by; by default kube-scheduler's.
 
     Raises:
@@ -51,10 +51,10 @@ class Cluster:
 
     @classmethod
     def load(cls, path: str | Path, profiles: Profiles | None = None) -> Self:
-        """Loads a file or directory of YAML or JSON, as `kubectl get -o yaml` prints it.
+        """Loads a cluster from a YAML or JSON file, as `kubectl get -o yaml` prints it, or from a directory of them.
 
         Raises:
-            MalformedCluster: with the file and the place in it.
+            MalformedCluster: a file is not valid; the message has the file and the place in it.
             OSError: the file cannot be read.
         """
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
@@ -63,12 +63,12 @@ class Cluster:
 
     @classmethod
     def from_objects(cls, items: Iterable[Mapping[str, Any]], profiles: Profiles | None = None) -> Self:
-        """Makes a cluster of dicts, as `kubectl get -o json` prints them under `items`.
+        """Makes a cluster from dicts, as `kubectl get -o json` prints them under `items`.
 
-        Kinds that scheduling does not read are left out.
+        Objects of kinds that scheduling does not read are left out.
 
         Raises:
-            MalformedCluster: with the number of the item, and the path in it.
+            MalformedCluster: an item is not valid; the message has its number and the path in it.
         """
         return cls(to_objects(items), profiles)
 
@@ -79,26 +79,26 @@ class Cluster:
 
     @property
     def pending(self) -> list[Pod]:
-        """The pods that are on no node."""
+        """The pods that are not on a node yet."""
         return [info.pod for info in self._state.pending]
 
     def pod(self, key: str) -> Pod:
-        """Returns the pod `namespace/name`. Raises UnknownPod: it does not exist, or has finished."""
+        """Returns the pod `namespace/name`. Raises UnknownPod if it does not exist or has finished."""
         return self._state.info(key).pod
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
-        """Decides about the pod on every node. A pod that is on a node is judged as if it were not.
+        """Returns the decision about the pod on every node. A pod on a node is judged as if it were not.
 
-        A mapping is a manifest; it gets what an API server with these objects would fill in.
+        A mapping is a manifest; defaults are filled in as an API server with these objects would.
 
         Raises:
-            MalformedCluster: the manifest is not a valid pod, with the path of every fault.
+            MalformedCluster: the manifest is not a valid pod; the message has the path of every fault.
             RuleFailed: a user's rule raised.
         """
         return self._state.engine.decide(self._state.admit(pod).pod)
 
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
-        """Explains why the pod is pending or where it would be placed, and finds the smallest change that lets it run.
+        """Explains why the pod is pending or where it would be placed, and what change would let it run.
 
         `pod` may be the `namespace/name` of a pod in the cluster. Raises as `decide` and `pod` do.
         """
@@ -139,7 +139,7 @@ class Cluster:
         most: int = MOST_PODS,
         progress: Progress | None = None,
     ) -> Capacity:
-        """Counts how many more pods fit. The templates are manifests of pods, or of objects with a pod template.
+        """Counts how many more pods of the templates fit; these are manifests of pods or of objects with a template.
 
         Raises:
             MalformedCluster: the API server would refuse a template.
@@ -154,11 +154,13 @@ class Cluster:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Comparison:
-        """Compares with the placements under `other`, a KubeSchedulerConfiguration or a Policy; None: the defaults.
+        """Compares where pods are placed under this cluster's profiles and under `other`.
+
+        `other` may be a KubeSchedulerConfiguration or a Policy; None means kube-scheduler's defaults.
 
         Raises:
             ConfigurationError: `other` has faults.
-            As `simulate` besides.
+            The errors of `simulate`.
         """
         if other is None:
             second = Profiles([default_profile()])
@@ -169,11 +171,11 @@ class Cluster:
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:
-        """Returns the cluster as a v1 List in JSON, which `load` reads; `redact` replaces names by hashes."""
+        """Returns the cluster as JSON (a v1 List) that `load` can read; `redact` replaces names by hashes."""
         return write_snapshot(self._state.every_object(), redact=redact, compress=compress)
 
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
-        """Places the pod on the node, whether or not it fits. Does nothing if it is there already.
+        """Places the pod on the node, whether or not it fits. Does nothing if the pod is on this node already.
 
         Raises:
             UnknownNode: the cluster has no such node.

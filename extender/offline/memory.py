@@ -1,4 +1,4 @@
-"""A cluster in memory that takes the place of the API server: it delivers objects to a sink, and binds pods."""
+"""Replaces the API server by a cluster in memory: it delivers objects to a sink (such as a cache), and binds pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class InMemoryCluster:
-    """A ports.Binder and ports.Lister. The sink receives each bind at once, as from a watch."""
+    """A ports.Binder and ports.Lister in memory. It delivers each bound pod to the sink at once, as a watch would."""
 
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
@@ -34,18 +34,18 @@ class InMemoryCluster:
         return list(KINDS)
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        """See ports.Lister. These lists have no resource version."""
+        """Returns ("", objects of the kind), see ports.Lister. The resource version is empty: there are none here."""
         with self._lock:
             return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
 
     def relist(self, kind: str, why: str) -> None:
-        """See ports.Lister. Does nothing, because the sink misses no event of this cluster."""
+        """Does nothing (see ports.Lister), because the sink misses no event of this cluster."""
 
     def has_delivered(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         return True
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder. Refuses what the API server refuses, in its words."""
+        """Binds the pod (see ports.Binder). It raises the errors that the API server would, with the same messages."""
         with self._lock:
             pod = self._bindable(binding)
             if pod is None:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as documents: a summary of all nodes, and one node in full."""
+"""Describes nodes as documents for JSON: a summary of all nodes, and one node in full."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from extender.offline.state import ClusterState
 
 
 def all_nodes(state: ClusterState) -> dict[str, Any]:
-    """Returns {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}, by name.
+    """Returns {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}.
 
-    `ready` means that the node takes new pods. Amounts are listed in the order of "resources": cpu in milli, the others
-    in units.
+    Nodes are sorted by name. `ready` means that the node takes new pods. Amounts are listed in the order of
+    "resources": cpu in milli, the others in units.
     """
     offered = {name: columns for name, columns in state.resources().items() if columns[0].any()}
     documents = [
@@ -32,7 +32,7 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
 def one_node(state: ClusterState, name: str) -> dict[str, Any]:
     """Returns {"name", "labels", "taints", "unschedulable", "resources": {name: {"allocatable", "requested"}}, "pods"}.
 
-    Raises UnknownNode.
+    Raises UnknownNode if the cluster has no such node.
     """
     node = state.node(name)
     position = state.node_names().index(name)
@@ -55,7 +55,7 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
 
 
 def column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
-    """Returns (allocatable, requested) of one resource for each node of the document; zeros if it has no such."""
+    """Returns (allocatable, requested) of a resource for each node of the document; zeros if the document lacks it."""
     if resource not in document["resources"]:
         return [(0, 0)] * len(document["nodes"])
     position = document["resources"].index(resource)

@@ -1,4 +1,4 @@
-"""A trial of users' rules on a cluster: what they refuse and prefer, what they cost, and where they fail."""
+"""Tries users' rules on a cluster: what they refuse and prefer, how long they take, and where they fail."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ MOST_PODS = 200
 
 @dataclass(slots=True)
 class RuleTrial:
-    """The outcome of one rule for some pods on all nodes.
+    """The outcome of running one rule for some pods on all nodes.
 
     Attributes:
         kind: `predicate` or `priority`.
         refused: reason -> the number of (pod, node) pairs that a predicate refused.
-        scores: the lowest, the median and the highest score of a priority.
-        differs: the number of pods for which the nodes do not all have the same score.
-        micros_per_node: microseconds per pod and node.
-        failure: where and why the rule raised, in one line; the other numbers are then incomplete. None if it did not.
+        scores: the lowest, the median and the highest score that a priority gave; None if it gave none.
+        differs: the number of pods for which a priority scored some nodes differently from others.
+        micros_per_node: the mean time in microseconds for one pod and one node.
+        failure: where and why the rule raised, in one line; the numbers are then incomplete. None if it did not raise.
     """
 
     name: str
@@ -66,7 +66,7 @@ class RuleTrial:
 def rules_in(path: Path) -> dict[str, Rule]:
     """Returns the rules that a Python file defines, by name.
 
-    Raises ConfigurationError, with file and line: the file cannot be imported or defines no rule.
+    Raises ConfigurationError if the file cannot be imported (with file and line) or defines no rule.
     """
     module = _imported(path)
     rules = {
@@ -100,9 +100,9 @@ def _imported(path: Path) -> ModuleType:
 
 
 def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: ClusterState) -> RuleTrial:
-    """Runs the rule for the pending pods, or for all pods if none is pending; for MOST_PODS at most.
+    """Runs the rule on all nodes for the pending pods, or for all pods if none is pending; for MOST_PODS at most.
 
-    Raises ConfigurationError: the rule does not take these arguments.
+    Raises ConfigurationError if the rule does not take these arguments.
     """
     trial = RuleTrial(name, "predicate" if isinstance(rule, PredicateFunction) else "priority")
     try:

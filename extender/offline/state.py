@@ -1,4 +1,4 @@
-"""A cluster in memory: its pods by name, and the engine that decides about them. Every offline answer is made of it."""
+"""Holds a cluster in memory: its objects, and the engine that decides about its pods. All offline answers use it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from extender.table.objects import Objects
 
 Amounts = NDArray[np.int64]
 
-_MOST_COMPARED = 5000  # names of nodes that a wrong name is compared with
+_MOST_COMPARED = 5000  # the most node names that are searched for one similar to a wrong name
 _ONLY_SCORED = ("nonzero-cpu", "nonzero-memory")
 
 
@@ -34,9 +34,9 @@ class ClusterState:
     """Nodes, pods and the other objects that scheduling reads, as they are at one moment.
 
     Attributes:
-        engine: decides about pods, and changes the cluster for the length of a block (`Engine.suppose`).
+        engine: decides about pods, and can change the cluster for the length of a `with` block (`Engine.suppose`).
         infos: the pods that are on a node or wait for one, by `namespace/name`.
-        finished: the keys of pods that have succeeded or failed; they take no resources.
+        finished: the keys of pods that have succeeded or failed; these pods take no resources.
         nodes_unread: True if the nodes could not be read, so that no decision about them can be made.
         pods_unread: why some pods could not be read; None if all were.
     """
@@ -44,7 +44,7 @@ class ClusterState:
     def __init__(
         self, objects: Iterable[Object], profiles: Profiles | None = None, limit: DecisionLimit | None = None
     ) -> None:
-        """Raises MalformedCluster: an object has a malformed quantity."""
+        """Adds the objects. Raises MalformedCluster if an object has a malformed quantity."""
         profiles = profiles or Profiles([default_profile()])
         self.engine = Engine(Table(profiles.features), profiles, limit)
         self.infos: dict[str, PodInfo] = {}
@@ -57,13 +57,13 @@ class ClusterState:
 
     @classmethod
     def load(cls, path: Path, profiles: Profiles | None = None) -> ClusterState:
-        """Loads a file or directory, or standard input (`-`). Raises MalformedCluster, OSError."""
+        """Loads a cluster from a file, a directory or standard input (`-`). Raises MalformedCluster, OSError."""
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
         return cls(load_snapshot(path), profiles)
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
-        """Returns a copy that may be changed, judged by these profiles or by the same ones."""
+        """Returns a copy that can be changed independently; `profiles` are its rules, by default the same ones."""
         twin = ClusterState((), profiles or self.profiles, self.engine.limit)
         twin.finished = set(self.finished)
         twin.nodes_unread = self.nodes_unread
@@ -81,7 +81,7 @@ class ClusterState:
 
     @property
     def table(self) -> Table:
-        """The table that the engine decides on."""
+        """The arrays of nodes and pods that the engine decides on."""
         return self.engine.table
 
     @property
@@ -90,28 +90,28 @@ class ClusterState:
 
     @property
     def objects(self) -> Objects:
-        """The objects of all kinds but nodes and pods."""
+        """The objects of all kinds except nodes and pods."""
         return self.engine.table.objects
 
     @property
     def pending(self) -> list[PodInfo]:
-        """The pods that are on no node."""
+        """The pods that are not on a node yet."""
         return [info for info in self.infos.values() if not info.pod.node_name]
 
     @property
     def has_nominations(self) -> bool:
-        """True if a pod is nominated to a node."""
+        """True if any pod is nominated to a node, where it waits for evicted pods to leave."""
         return bool(self.table.nominated)
 
     def every_object(self) -> Iterator[Object]:
-        """Yields the nodes, the pods where they are now, and all other objects; finished pods are left out."""
+        """Yields all nodes, pods and other objects in their current state; finished pods are left out."""
         yield from self.nodes()
         yield from (info.pod for info in self.infos.values())
         for _, objects in self.objects.kinds():
             yield from objects.values()
 
     def info(self, key: str) -> PodInfo:
-        """Returns the pod `namespace/name`. Raises UnknownPod."""
+        """Returns the pod `namespace/name`. Raises UnknownPod if it does not exist or has finished."""
         if key in self.finished:
             raise UnknownPod(f"pod {key} has finished: it takes no resources and is not scheduled again")
         if key not in self.infos:
@@ -128,22 +128,22 @@ class ClusterState:
         return self.table.nodes.has(name)
 
     def node(self, name: str) -> Node:
-        """Returns the node of this name. Raises UnknownNode."""
+        """Returns the node of this name. Raises UnknownNode if it does not exist."""
         if not self.has_node(name):
             raise UnknownNode(f"no node {name} in this cluster{did_you_mean(name, self.node_names()[:_MOST_COMPARED])}")
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
     def node_of(self, pod: Pod) -> str | None:
-        """Returns the node of this cluster that the pod is on; None if it is on none."""
+        """Returns the name of the node that the pod is on; None if it is not on a node of this cluster."""
         slot = self.table.pods.slot_of.get(pod.uid)
         return None if slot is None else self.table.nodes.names[self.table.pods.row[slot]]
 
     def pods_on(self, name: str) -> list[PodInfo]:
-        """Returns the pods on the node."""
+        """Returns the pods on the node of this name."""
         return self.table.pods.at(self.table.pods.on(self.table.nodes.row_of[name]))
 
     def resources(self) -> dict[str, tuple[Amounts, Amounts]]:
-        """Returns resource -> (allocatable, requested), int64[node] each, in the order of `nodes`; cpu in milli."""
+        """Returns resource -> (allocatable, requested), each int64[node] in the order of `nodes()`; cpu in milli."""
         nodes, rows = self.table.nodes, self.table.nodes.rows
         return {
             name: (nodes.allocatable[index][rows], nodes.requested[index][rows])
@@ -170,7 +170,7 @@ class ClusterState:
             self.table.set_object(type(obj).__name__, obj)
 
     def add_info(self, info: PodInfo) -> None:
-        """Adds or replaces a pod that has not finished: on its node, nominated, or waiting."""
+        """Adds or replaces a pod that has not finished, whether it is on a node, nominated to one, or waiting."""
         pod = info.pod
         self.infos[pod.key] = info
         self.table.withdraw(pod.uid)
@@ -192,7 +192,7 @@ class ClusterState:
         self.table.take_away(info.uid)
 
     def request(self, name: str, info: PodInfo, pods: int) -> None:
-        """Counts the requests of this many such pods on the node, without placing them one by one."""
+        """Adds the requests of `pods` identical pods to the node `name`, without placing them one by one."""
         nodes = self.table.nodes
         nodes.request(nodes.row_of[name], nodes.vector(info.footprint) * pods)
 
@@ -200,7 +200,7 @@ class ClusterState:
         """Returns the pod as the API server would store it. A mapping is checked as a manifest first.
 
         Raises:
-            MalformedCluster: with the path of every fault.
+            MalformedCluster: the manifest is not a valid pod; the message has the path of every fault.
         """
         if isinstance(pod, Pod):
             return Admitted(pod)
@@ -214,5 +214,5 @@ class ClusterState:
 
 
 def is_pinned(pod: Pod) -> bool:
-    """Returns True if the pod belongs to its node: a DaemonSet's pod or a static one, which no controller moves."""
+    """Returns True if the pod cannot move to another node, because it is a DaemonSet's pod or a static pod."""
     return pod.controller is not None and pod.controller.kind in ("DaemonSet", "Node")

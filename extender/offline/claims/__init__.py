@@ -1,5 +1,5 @@
-"""The claims of pods, as controllers create them, reserve them and delete them.
+"""Creates, reserves and deletes the claims of pods, as Kubernetes controllers would.
 
-Everything here changes a ClusterState, never a cluster. `creation` makes a pod's claims from templates when the pod is
-created. `usage` reserves them when it is placed, and frees them when it is deleted.
+Everything here changes a ClusterState in memory, never a real cluster. `creation` makes a pod's claims from templates
+when the pod is created. `usage` reserves claims when the pod is placed, and frees them when it is deleted.
 """

@@ -1,4 +1,4 @@
-"""Claims created for a pod: from templates, for ephemeral volumes, and for each replica of a StatefulSet.
+"""Creates a pod's claims: from templates, for ephemeral volumes, and for each replica of a StatefulSet.
 
 Sources: upstream pkg/controller/{resourceclaim,volume/ephemeral,statefulset}, and
 plugin/pkg/admission/storage/storageclass/setdefault.
@@ -41,7 +41,7 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def with_claims(state: ClusterState, pod: Pod) -> Pod:
-    """Creates the claims that the pod has templates for, and returns the pod with their names in its status.
+    """Creates the pod's missing claims in `state`, and returns the pod with their names in its status.
 
     Raises:
         MalformedCluster: the template of an ephemeral volume has a field of the wrong type.
@@ -64,12 +64,12 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
 
 
 def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
-    """Returns a workload's first pod as it would be stored, and the cluster with the pod's claims.
+    """Returns the cluster with the claims of a workload's first pod, and the pod as the API server would store it.
 
     The cluster is `state` itself if the pod needs no claims, else a changed copy.
 
     Raises:
-        MalformedCluster: with the path of every fault.
+        MalformedCluster: the API server would refuse the pod; the message has the path of every fault.
     """
     admitted, owner = state.admit(workload.manifest), workload.owner
     has_claim_templates = isinstance(owner, StatefulSet) and owner.spec.volume_claim_templates
@@ -83,7 +83,10 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
 
 
 def replica(pod: Pod, name: str, uid: str) -> Pod:
-    """Returns a copy of the pod under another name. A StatefulSet's replica gets its own labels and claims."""
+    """Returns a copy of the pod under another name.
+
+    A StatefulSet's replica gets the labels of its ordinal, and volumes that name its own claims.
+    """
     metadata = replace(pod.metadata, name=name, uid=uid)
     if not is_of_stateful_set(pod):
         return replace(pod, metadata=metadata)
@@ -98,7 +101,7 @@ def replica(pod: Pod, name: str, uid: str) -> Pod:
 
 
 def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:
-    """Creates claims like the pod's for other replicas that have none."""
+    """Creates volume claims like the pod's own for `others`, replicas of the same StatefulSet that lack them."""
     for volume in pod.spec.volumes or ():
         template = state.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{volume.name}-{pod.name}")
         if template is None or not _is_replicas_own(volume, pod):
@@ -110,7 +113,7 @@ def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> Non
 
 
 def is_of_stateful_set(pod: Pod) -> bool:
-    """Returns True if the pod is a StatefulSet's, so that it has a stable name and its own claims."""
+    """Returns True if a StatefulSet controls the pod, so that the pod has a stable name and its own claims."""
     return pod.controller is not None and pod.controller.kind == StatefulSet.__name__
 
 
@@ -128,13 +131,13 @@ def _needs_claims(pod: Pod, objects: Objects) -> bool:
 
 
 def _is_replicas_own(volume: Volume, pod: Pod) -> bool:
-    """Returns True if the volume is a claim that a StatefulSet creates for this pod alone."""
+    """Returns True if the volume uses a claim that a StatefulSet creates for this pod only."""
     claim = volume.persistent_volume_claim
     return claim is not None and claim.claim_name == f"{volume.name}-{pod.name}" and is_of_stateful_set(pod)
 
 
 def _ungenerated(pod: Pod) -> list[PodResourceClaim]:
-    """Returns the pod's references to ResourceClaimTemplates that have no claim yet."""
+    """Returns the pod's references to ResourceClaimTemplates for which no claim has been created yet."""
     generated = {status.name for status in pod.status.resource_claim_statuses or ()}
     return [
         reference
@@ -165,7 +168,7 @@ def _generated(
 
 
 def _missing_volume_claims(pod: Pod, objects: Objects) -> dict[str, Volume | PersistentVolumeClaim]:
-    """Returns the name of each claim to create -> its ephemeral volume, or its template in the pod's StatefulSet."""
+    """Returns name -> source of each claim to create: an ephemeral volume, or a template in the StatefulSet."""
     sources: dict[str, Volume | PersistentVolumeClaim] = {}
     for volume in pod.spec.volumes or ():
         if volume.ephemeral is not None:
@@ -203,9 +206,9 @@ def _create_volume_claim(
     name: str,
     owners: list[OwnerReference] | None = None,
 ) -> None:
-    """Adds the claim as the API server first stores it: unbound, with the default StorageClass if it names none.
+    """Adds a claim to `state` as it would first be stored: unbound, with the default class if it names none.
 
-    A claim whose class binds immediately gets its volume at once.
+    If the StorageClass binds immediately, the claim gets a new volume at once.
     """
     spec = template.spec
     annotations = {key: text for key, text in template.annotations.items() if key == BETA_STORAGE_CLASS_ANNOTATION}
@@ -234,9 +237,9 @@ def _create_volume_claim(
 
 
 def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:
-    """Returns the volume that is provisioned for a claim at once.
+    """Returns the volume that a StorageClass with immediate binding provisions for a claim.
 
-    Where it will be is unknown, so every node in the class's allowed topologies can reach it.
+    The driver would choose its zone, which is unknown here. So every node in the class's allowed topologies can use it.
     """
     name = f"pvc-{claim.uid}"
     topologies = list(map(node_term, storage_class.allowed_topologies or ()))
@@ -252,7 +255,7 @@ def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> P
 
 
 def _default_class(objects: Objects) -> str | None:
-    """Returns the name of the default StorageClass; the newest, if there are several."""
+    """Returns the name of the default StorageClass, the newest if there are several; None if there is none."""
     defaults = [each for each in objects.all(StorageClass).values() if each.annotations.get(_DEFAULT_CLASS) == "true"]
 
     def newest_first(storage_class: StorageClass) -> tuple[float, str]:

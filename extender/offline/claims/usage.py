@@ -1,4 +1,4 @@
-"""Claims in use: reserved when a pod is placed, freed or deleted when it goes.
+"""Reserves claims when a pod is placed, and frees or deletes them when the pod is deleted.
 
 Sources: upstream pkg/controller/resourceclaim, and the garbage collector.
 """
@@ -33,7 +33,7 @@ _VOLUME_CLAIM_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.DEL
 
 
 def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
-    """Binds volumes and allocates devices for the pod, as its binding cycle and the controllers would."""
+    """Binds volumes and allocates devices in `state` for a placed pod, as scheduler and controllers would."""
     for claim, volume in chosen.volumes.bind:
         state.add(bound(volume, claim))
         state.add(replace(claim, spec=replace(claim.spec, volume_name=volume.name)))
@@ -53,10 +53,10 @@ def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
 
 
 def release(state: ClusterState, pod: Pod) -> list[Change]:
-    """Deletes the claims that a deleted pod owns, and frees devices that no other pod has reserved.
+    """Deletes the claims that a deleted pod owns, and frees its devices unless another pod has reserved them.
 
     Returns:
-        The changes, which may wake pending pods.
+        The changes made to `state`; each may let a pending pod be tried again.
     """
     changes = list[Change]()
     for claim in list(_device_claims(pod, state.objects)):
@@ -78,7 +78,7 @@ def release(state: ClusterState, pod: Pod) -> list[Change]:
 
 
 def _device_claims(pod: Pod, objects: Objects) -> Iterator[ResourceClaim]:
-    """Yields the claims for devices that the pod uses and that exist."""
+    """Yields the existing ResourceClaims that the pod uses."""
     names = {reference.resource_claim_name for reference in pod.spec.resource_claims or ()}
     names |= {status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
     extended = pod.status.extended_resource_claim_status

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, as the eviction API applies them and the disruption controller counts them.
+"""Applies PodDisruptionBudgets as the eviction API does, and updates them as the disruption controller does.
 
 Sources: upstream pkg/registry/core/pod/storage/eviction.go, pkg/controller/disruption.
 """
@@ -16,7 +16,7 @@ SEVERAL = "more than one PodDisruptionBudget covers it, which the eviction API d
 
 
 def objection(info: PodInfo, state: ClusterState) -> str | None:
-    """Returns why the eviction API would refuse to evict the pod now; None if it would evict it."""
+    """Returns why the eviction API would refuse to evict the pod now; None if it would allow the eviction."""
     budgets = state.budgets_of(info)
     if not budgets or info.pod.terminating or info.pod.status.phase == "Pending":
         return None
@@ -31,7 +31,7 @@ def objection(info: PodInfo, state: ClusterState) -> str | None:
 
 
 def count_healthy(info: PodInfo, change: int, state: ClusterState) -> None:
-    """Adds `change` to the healthy pods of the pod's budgets, unless the pod was not ready and so not counted."""
+    """Adds `change` to the healthy pods of the budgets that cover the pod, unless the pod is not ready."""
     for budget in [] if _is_unready(info.pod) else state.budgets_of(info):
         status = budget.status
         healthy = max(status.current_healthy + change, 0)

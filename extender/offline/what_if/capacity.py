@@ -31,12 +31,12 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         pods: template -> how many of its pods fit.
-        by_node: template -> node -> how many of them fit there.
-        by_zone: zone ("" for nodes without one) -> how many pods of all templates fit there.
-        exhausted: template -> why one more pod does not fit, the most frequent reason first. Templates that still have
-            room are left out.
+        by_node: template -> node -> how many of its pods fit on the node.
+        by_zone: zone ("" for nodes without one) -> how many pods of all templates fit in the zone.
+        exhausted: template -> why one more pod does not fit, the most frequent reason first. Templates of which more
+            pods would fit are left out.
         limited: True if the search ended at its limit, so that more pods may fit.
-        notes: what was filled in.
+        notes: remarks on defaults that were filled into the templates.
     """
 
     pods: Mapping[str, int]
@@ -48,7 +48,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def total(self) -> int:
-        """The pods of all templates."""
+        """The number of pods of all templates that fit."""
         return sum(self.pods.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         return rendering.part("capacity.html", self.to_dict())
 
     def to_html(self) -> str:
-        """Returns the page in one self-contained file."""
+        """Returns the answer as a web page in one self-contained file."""
         return rendering.file("capacity.html", self.to_dict())
 
 
@@ -73,8 +73,8 @@ def capacity(
 ) -> Capacity:
     """Fills a copy of the cluster with pods of the templates until the next pod does not fit.
 
-    Several templates take turns: in each round every template gets as many pods as its weight (1 by default), until
-    none has room. Pods that are pending already are ignored, and no pod is preempted.
+    Several templates take turns: in each round as many pods of each template are added as its weight says (1 by
+    default), until no pod of any template fits. Pods that are pending already are ignored, and no pod is preempted.
 
     Raises:
         MalformedCluster: the API server would refuse a template.
@@ -129,17 +129,17 @@ def _nth(pod: Pod, number: int) -> Pod:
 
 
 def _is_independent(pod: Pod, state: ClusterState) -> bool:
-    """Returns True if one such pod affects another only by the resources it takes from its own node."""
+    """Returns True if copies of the pod affect each other only by the resources they take from their node."""
     info = PodInfo(pod)
     devices = pod.spec.resource_claims or state.objects.all(DeviceClass)
     return not (info.volumes or devices or state.has_nominations) and state.engine.depends_on_resources_only(info)
 
 
 def _by_arithmetic(state: ClusterState, pod: Pod, most: int) -> dict[str, int] | None:
-    """Returns how many pods fit into what each node has free, and counts their requests on the nodes.
+    """Returns node -> how many pods fit there, by division, and adds their requests to the nodes in `state`.
 
-    Simulating them one by one gives the same numbers, but takes minutes for a large cluster. None if the profile does
-    not check some resource, so that division does not give the answer.
+    Simulating them one by one gives the same numbers, but takes minutes for a large cluster. Returns None if
+    the profile does not check some resource, because division would then give a wrong answer.
     """
     info = PodInfo(pod)
     nodes = state.engine.feasible(info)
@@ -157,7 +157,7 @@ def _by_arithmetic(state: ClusterState, pod: Pod, most: int) -> dict[str, int] |
 
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
-    """Returns the counts of the first nodes, up to `most` in total."""
+    """Returns the counts of the nodes in order, cut off when their total reaches `most`."""
     remaining = most
     cut_counts: dict[str, int] = {}
     for name, count in counts.items():
@@ -170,7 +170,7 @@ def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
 def _in_turns(
     state: ClusterState, pods: Mapping[str, Pod], weights: Mapping[str, int], most: int, progress: Progress | None
 ) -> tuple[Mapping[str, Mapping[str, int]], Sequence[str]]:
-    """Returns template -> node -> pods, and the templates that still had room when the limit was reached."""
+    """Adds pods in turns; returns template -> node -> pods, and the templates not exhausted when `most` was reached."""
     simulation = Simulation(state, progress=progress)
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)
@@ -200,7 +200,7 @@ def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dic
 
 
 def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
-    """Yields the pods by template, zone and node, and what runs out; `every`: without cutting the lists."""
+    """Yields lines of text: the pods by template, zone and node, and what runs out; `every` shows whole lists."""
     yield f"{'at least ' if capacity.limited else ''}{counted(capacity.total, 'more pod')} would fit"
     yield from (printable(f"note: {note}") for note in capacity.notes)
     yield ""

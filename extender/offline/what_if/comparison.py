@@ -1,4 +1,4 @@
-"""The same pods placed under two configurations: which pods move or stay pending, and which plugins are behind it."""
+"""Compares where pods are placed under two configurations, and which plugins cause the differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SCORED = 200
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A pod that ends on different nodes. An empty name means that it stays pending."""
+    """A pod that ends on node `first` under one configuration and on `second` under the other; "" means pending."""
 
     pod: str
     first: str
@@ -29,12 +29,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two simulations with one seed.
+    """The results of two simulations of the same pods with the same seed, under two configurations.
 
     Attributes:
-        moved: the pods that end on different nodes.
-        plugins: plugin -> its score for a moved pod's second node minus that for the first, by the second
-            configuration and before any pod is placed; the mean over the moved pods.
+        moved: the pods that end on different nodes in the two simulations.
+        plugins: plugin -> its score for a moved pod's second node minus its score for the first node, as the mean over
+            the moved pods. The scores are those of the second configuration before any pod is placed.
     """
 
     first: SimulationResult
@@ -52,7 +52,7 @@ class Comparison:
         }
 
     def maps(self, names: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Returns the nodes before, and after under each configuration, for maps on a page."""
+        """Returns (title, nodes) for the maps on a page: before, and after under each of the configurations `names`."""
         after = [
             (f"under {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
         ]
@@ -62,7 +62,7 @@ class Comparison:
         return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=(), maps=())
 
     def to_html(self, names: tuple[str, str] = ("first", "second")) -> str:
-        """Returns the page in one self-contained file; `names` of the configurations."""
+        """Returns the comparison as a web page in one self-contained file; `names` are those of the configurations."""
         return rendering.file("comparison.html", self.to_dict(), names=names, choices=(), maps=self.maps(names))
 
 
@@ -74,7 +74,7 @@ def compare(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Simulates the scenario under both configurations. Raises as `simulate`."""
+    """Simulates the scenario under both configurations and compares the results. Raises as `simulate` does."""
     results = [simulate(state, scenario, seed, profiles, progress) for profiles in (first, second)]
     nodes = [{placement.pod: placement.node for placement in result.placements} for result in results]
     pods = dict.fromkeys((*nodes[0], *nodes[1], *results[0].remaining, *results[1].remaining))
@@ -84,7 +84,7 @@ def compare(
 
 
 def _decisive_plugins(state: ClusterState, moved: Sequence[Moved]) -> dict[str, float]:
-    """Returns plugin -> its mean weighted score for the second node minus that for the first."""
+    """Returns plugin -> its weighted score for the second node minus that for the first, as a mean over moved pods."""
     sums: Counter[str] = Counter()
     pods = 0
     for outcome in moved[:_MOST_SCORED]:
@@ -102,7 +102,7 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved]) -> dict[str, 
 
 
 def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
-    """Yields both outcomes side by side, the moved pods, and the plugins behind it; `every`: without cutting lists."""
+    """Yields lines of text: both outcomes, the moved pods, and the plugins behind that; `every` shows whole lists."""
     both = (comparison.first, comparison.second)
     lines: list[Cells] = [
         ("", *names),

@@ -1,4 +1,4 @@
-"""POST /simulate: would these pods fit, with these nodes that do not exist yet? An autoscaler may ask this."""
+"""Answers POST /simulate: would these pods fit if these new nodes existed? An autoscaler may ask this."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SLICES = 10_000
 
 
 class NodeTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """New nodes. `resource_slices` are the devices of each; their `nodeName` becomes the new node's name."""
+    """Describes `count` new nodes like `node`. Each gets copies of `resource_slices`, the devices on it."""
 
     node: dict[str, Any]
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -34,12 +34,12 @@ class NodeTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class SimulationRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The request's body.
+    """The body of a POST /simulate request.
 
     Attributes:
-        pods: manifests of pods, or of objects with a pod template; placed in this order among those of one priority.
-        only_templates: existing nodes take none of the pods.
-        remove_nodes: names of nodes to remove. Their pods wait too, as their controllers would recreate them.
+        pods: manifests of pods, or of objects with a pod template. Pods of one priority are placed in this order.
+        only_templates: True if pods may be placed on the new nodes only.
+        remove_nodes: names of nodes to remove. Their pods are placed again too, because controllers recreate them.
     """
 
     pods: list[dict[str, Any]]
@@ -52,7 +52,7 @@ _DECODER = msgspec.json.Decoder(SimulationRequest)
 
 
 def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
-    """Places the pods on a copy of the cluster that has the templates' nodes; no pod is preempted.
+    """Places the pods on a copy of the cluster to which the new nodes are added; no pod is preempted.
 
     Returns:
         {"complete", "placements": [{"pod", "node", "template"}], "remaining": [{"pod", "reason"}], "lost", "notes"}.
@@ -113,7 +113,7 @@ def _cordon_all(state: ClusterState) -> None:
 
 
 def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[tuple[str, str]]:
-    """Adds the new nodes and their devices; yields (node, name of its template)."""
+    """Adds the new nodes and their devices to `state`; yields (name of a new node, name of its template)."""
     for index, template in enumerate(request.node_templates):
         place = f"nodeTemplates[{index}]"
         node = _converted(template.node, Node, f"{place}.node")

@@ -1,4 +1,4 @@
-"""The outcome of a simulation: as values, as JSON, as text."""
+"""Runs a simulation, and presents its outcome as values, as JSON, as text or as a page."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ MEASURES = {
     "zoneImbalance": "deviation between zones",
     "fragmentation": "fragmentation",
 }
-"""Key of `Balance.to_dict` -> its title."""
+"""The title of each key of `Balance.to_dict`, for people."""
 
 Amounts = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Measures over all nodes, each a share between 0 and 1, by resource.
+    """Measures of how evenly the nodes are used; each measure is resource -> a share between 0 and 1.
 
     Attributes:
-        utilisation: the requested part of everything that is allocatable.
+        utilisation: the requested share of what all nodes together offer.
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the standard deviation of the zones' utilisation.
-        fragmentation: the part of the free resources that is on nodes with no room for one more pod of mean size.
-        nodes: the nodes, see `offline.nodes.all_nodes`; for maps, and not in `to_dict`.
+        fragmentation: the share of the free resources on nodes that cannot take one more pod of mean size.
+        nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps; not in `to_dict`.
     """
 
     utilisation: dict[str, float]
@@ -82,7 +82,7 @@ def balance_of(state: ClusterState) -> Balance:
 
 
 def _zone_of_each_node(state: ClusterState) -> Sequence[int]:
-    """Returns a number for each node, equal for nodes of one zone; -1 for nodes without a zone."""
+    """Returns a zone number for each node: the same number for nodes of one zone, -1 for nodes without a zone."""
     numbers: dict[str, int] = {}
     zones = (node.labels.get(ZONE) for node in state.nodes())
     return [-1 if zone is None else numbers.setdefault(zone, len(numbers)) for zone in zones]
@@ -104,17 +104,17 @@ def _share(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The outcome for every pod that was to be placed.
+    """The outcome of a simulation for every pod that was to be placed.
 
     Attributes:
-        placements: the pods that found a node, in that order.
-        remaining: pods that found none -> the reason, in the scheduler's words.
-        evictions: the pods that had to leave, in that order; those placed again are also in `placements`.
+        placements: the pods that got a node, in the order in which they were placed.
+        remaining: pods that got no node -> the reason, in the scheduler's words.
+        evictions: the evicted pods in order of eviction; pods that were placed again are also in `placements`.
         lost: the evicted pods that no controller recreates.
         kept: pods that stay on a drained node because no PodDisruptionBudget allows their eviction -> the node.
-        notes: what was filled in.
-        before, after: the balance of the cluster.
-        zones: node -> zone, of the nodes in `placements`.
+        notes: remarks for people, such as defaults that were filled in.
+        before, after: the balance of the cluster before and after the simulation.
+        zones: node -> zone, for the nodes in `placements`.
     """
 
     placements: Sequence[Placement]
@@ -132,7 +132,7 @@ class SimulationResult:
 
     @property
     def complete(self) -> bool:
-        """True if every pod has a node, and none is lost."""
+        """True if every pod has a node, and no evicted pod is lost."""
         return not self.remaining and not self.lost
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,14 +151,14 @@ class SimulationResult:
         }
 
     def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Returns the nodes before and after, for maps on a page."""
+        """Returns (title, nodes) for the maps on a page: before and after."""
         return [("before", self.before.nodes), ("after", self.after.nodes)]
 
     def _repr_html_(self) -> str:
         return rendering.part("simulation.html", self.to_dict(), maps=())
 
     def to_html(self) -> str:
-        """Returns the page in one self-contained file."""
+        """Returns the result as a web page in one self-contained file."""
         return rendering.file("simulation.html", self.to_dict(), maps=self.maps())
 
 
@@ -169,7 +169,7 @@ def simulate(
     profiles: Profiles | None = None,
     progress: Progress | None = None,
 ) -> SimulationResult:
-    """Applies the scenario to a copy of the cluster, and places all pending pods until nothing changes.
+    """Applies the scenario to a copy of the cluster, and tries to place all pending pods until nothing changes.
 
     Raises:
         UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario is not possible.
@@ -184,7 +184,7 @@ def simulate(
 
 
 def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()) -> SimulationResult:
-    """Returns the outcome so far."""
+    """Returns the outcome of a simulation so far; `before` is the balance measured at its beginning."""
     state, log = simulation.state, simulation.log
     nodes = {placement.node for placement in log.placements.values()}
     return SimulationResult(
@@ -200,14 +200,14 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
 
 
 def summary(result: SimulationResult) -> str:
-    """Returns `12 pods placed, 1 left over, 3 evicted`, and how many were lost."""
+    """Returns a line such as `12 pods placed, 1 left over, 3 evicted`; lost pods are added if there are any."""
     placed = counted(len(result.placements), "pod")
     lost = f", {len(result.lost)} lost" if result.lost else ""
     return f"{placed} placed, {len(result.remaining)} left over, {len(result.evictions)} evicted{lost}"
 
 
 def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
-    """Yields placements, pods left over, evictions and the balance; `every`: without cutting the lists."""
+    """Yields lines of text: placements, pods left over, evictions and balance; `every` shows whole lists."""
     yield summary(result)
     yield from (printable(f"note: {note}") for note in result.notes)
     most = None if every else MOST_ROWS

@@ -1,4 +1,4 @@
-"""Changes to make before pods are placed: nodes drained, added or removed; workloads scaled, created or deleted."""
+"""Changes a simulated cluster before pods are placed: drains or adds nodes, scales or creates workloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from extender.offline.what_if.simulation import Simulation, in_order
 from extender.table import PodInfo
 from extender.table.pods.templates import twin
 
-# kubectl's names of workloads -> the kind that owns their pods.
+# kubectl's names for kinds of workloads -> the kind of the object that owns the pods.
 KINDS = {
     "deploy": "ReplicaSet",
     "deployment": "ReplicaSet",
@@ -39,16 +39,16 @@ MOST_NEW = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The changes to make first. A node is given by its name, or several by a label `key=value`.
+    """The changes to make before pods are placed. Nodes are given by name, or by a label `key=value`.
 
     Attributes:
         cordon: nodes that take no new pods.
-        drain: nodes to cordon, and whose pods to evict as far as PodDisruptionBudgets allow.
-        add_nodes: (the name of a node to copy, or a manifest; how many).
+        drain: nodes to cordon; their pods are evicted as far as PodDisruptionBudgets allow.
+        add_nodes: pairs of a node's name or a Node to copy, and how many copies to add.
         remove_nodes: nodes to remove with everything on them.
-        scale: (NAMESPACE/KIND/NAME, replicas).
+        scale: pairs of NAMESPACE/KIND/NAME and the new number of replicas.
         delete: NAMESPACE/NAME of pods, or NAMESPACE/KIND/NAME of workloads.
-        create: (a manifest of a pod or of an object with a pod template, replicas); None: as many as it says.
+        create: pairs of a workload or manifest, and its number of replicas; None means as many as the manifest says.
     """
 
     cordon: Sequence[str] = ()
@@ -61,10 +61,10 @@ class Scenario:
 
 
 def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
-    """Makes the changes. Pods that are new, or have lost their node, wait in the simulation's queue.
+    """Makes the changes. New pods, and pods that have lost their node, are put into the simulation's queue.
 
     Returns:
-        Notes for people on what was filled in.
+        Notes for people on defaults that were filled in, and on pods that cannot be evicted.
 
     Raises:
         UnknownNode, UnknownPod: the cluster has no object of that name.
@@ -118,7 +118,7 @@ def _remove_node(simulation: Simulation, name: str) -> None:
 
 
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
-    """Evicts the pods of cordoned nodes in rounds: a budget allows more once evicted pods run again.
+    """Evicts the pods of cordoned nodes in rounds, because a budget allows more once evicted pods run again.
 
     Returns:
         Notes for people on pods that can never be evicted.
@@ -144,7 +144,7 @@ def _movable(state: ClusterState, name: str) -> list[PodInfo]:
 
 
 def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
-    """Returns the names of the nodes that are named, or that have the label `key=value`."""
+    """Returns the names of the selected nodes; a selection is a node's name or a label `key=value`."""
     names: dict[str, None] = {}
     for selection in selections:
         key, is_label, value = selection.partition("=")
@@ -163,7 +163,7 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
     template = state.node(name_or_node) if isinstance(name_or_node, str) else name_or_node
     free = (name for number in itertools.count(1) if not state.has_node(name := f"{template.name}-new-{number}"))
     names = list(itertools.islice(free, count))
-    # A new type of node has no daemons to copy: the DaemonSets' own pods show where they may run.
+    # The cluster has no node of this type to copy daemons from, so find the DaemonSets that would run there.
     daemons = daemons_for(state, copy_of(template, names[0])) if names and not is_copy else []
     for name in names:
         if is_copy:
@@ -176,7 +176,7 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
 
 
 def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
-    """Returns the pods of a workload, or one pod. Raises UnknownPod if it has no pods."""
+    """Returns the pods of a workload, or one pod if `target` names a pod. Raises UnknownPod if there are none."""
     namespace, *kind, name = target.split("/")
     if not kind:
         return [state.info(target)]
@@ -198,9 +198,9 @@ def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """Returns the pods to add. Surplus pods are removed: pending ones first, then the youngest.
+    """Removes surplus pods of a workload, and returns the missing ones to add.
 
-    A StatefulSet loses its highest ordinals, and gets those that are missing.
+    Pending pods are removed first, then the youngest. A StatefulSet's pods are removed and added by ordinal.
     """
     infos = in_order(_pods_of(simulation.state, target))
     last = infos[-1].pod
@@ -217,7 +217,7 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
 
 
 def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
-    """Returns a StatefulSet's surplus replicas and the names of the missing ones; None if its pods have other names."""
+    """Returns a StatefulSet's surplus replicas and the names of missing ones; None if the pods have other names."""
     ordinals: dict[int, PodInfo] = {}
     base = ""
     for info in infos:
@@ -253,7 +253,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
     pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
     if is_of_stateful_set(pod):
-        return [PodInfo(each) for each in pods]  # their labels differ, so they share nothing
+        return [PodInfo(each) for each in pods]  # their labels differ, so computed values cannot be shared
     first = PodInfo(pod)
     first.precompute()
     return [twin(first, each) for each in pods]

@@ -1,4 +1,4 @@
-"""Pods scheduled one after another on a copy of a cluster, by the scheduler's own queue, cycle and preemption."""
+"""Schedules pods one by one on a copy of a cluster, with the scheduler's own queue, cycle and preemption."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _MOST_ATTEMPTS_PER_POD = 50
 _ARRIVAL_SECONDS = 1e-6
 
 Progress = Callable[[int, int], None]
-"""Called with the number of pods that are done and the number of all."""
+"""A function that is called with the number of pods that are done and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod that was placed on `node`. `previous` is the node it was on before; empty if it was on none."""
+    """A pod that was placed on `node`. `previous` is the node from which it was evicted before, "" if none."""
 
     pod: str
     node: str
@@ -52,9 +52,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that had to leave `node`. `cause` is "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
+    """A pod evicted from `node`. `cause` is "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
 
-    `comes_back` says that its controller recreates it, so that it is scheduled again. Other pods are lost.
+    `comes_back` is True if a controller recreates the pod, so that it is scheduled again. Other pods are lost.
     """
 
     pod: str
@@ -65,13 +65,13 @@ class Eviction:
 
 @dataclass(slots=True)
 class Log:
-    """The events so far.
+    """What has happened in a simulation so far.
 
     Attributes:
-        placements: by the pod's key, in order.
-        evictions: in order.
+        placements: the pod's key -> its placement, in the order in which pods were placed.
+        evictions: the evictions in their order.
         reasons: the pod's key -> why it is pending.
-        kept: pods that no budget lets leave a drained node -> the node.
+        kept: the pod's key -> the drained node on which it stays, because no budget allows its eviction.
         attempts: the number of scheduling attempts.
     """
 
@@ -83,11 +83,11 @@ class Log:
 
 
 class Simulation:
-    """A cluster in which time passes only while pods are tried.
+    """A simulation of the scheduler on a cluster in memory; its clock advances only when pods are added.
 
     Args:
-        state: the cluster, which is changed; pass a copy.
-        seed: decides between nodes with the same score.
+        state: the cluster. The simulation changes it, so pass a copy.
+        seed: the seed of the random choice between nodes with the same score.
         progress: called with the number of placed pods and the number to place.
     """
 
@@ -105,7 +105,7 @@ class Simulation:
         self._to_place = 0
 
     def add(self, infos: Iterable[PodInfo]) -> None:
-        """Adds pods to the queue. Among pods of one priority, those added first are tried first."""
+        """Adds pods to the queue. Pods of one priority are tried in the order in which they were added."""
         for without_claims in infos:
             info = self._with_claims(without_claims)
             self.state.add_info(info)
@@ -119,7 +119,7 @@ class Simulation:
             self._queue.add(info)
 
     def run(self) -> None:
-        """Tries pods until nothing changes.
+        """Tries to place the queued pods until nothing changes.
 
         Raises:
             RuleFailed: a user's rule raised.
@@ -135,7 +135,7 @@ class Simulation:
                 self._refuse(queued, outcome)
 
     def evict(self, info: PodInfo, cause: str) -> None:
-        """Takes a pod off its node. If it has a controller, a new pod of the same name is queued."""
+        """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued."""
         pod, owner = info.pod, info.pod.controller
         comes_back = owner is not None and owner.kind != "Node"
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
@@ -147,18 +147,18 @@ class Simulation:
             self.add([PodInfo(self._as_recreated(pod))])
 
     def remove(self, info: PodInfo) -> None:
-        """Deletes a pod, whether it is on a node or pending."""
+        """Deletes a pod, whether it is on a node or pending; no controller recreates it."""
         self._queue.delete(info.uid)
         self._take_off(info)
         self.log.reasons.pop(info.pod.key, None)
 
     def _with_claims(self, info: PodInfo) -> PodInfo:
-        """Returns the pod with the claims that controllers create for it."""
+        """Creates the pod's missing claims as controllers would, and returns the pod with their names."""
         pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
         return info if pod is info.pod else twin(info, pod)
 
     def _take_off(self, info: PodInfo) -> None:
-        """Removes the pod and its claims, and wakes the pods that this may help."""
+        """Removes the pod and its claims, and moves pods that this may help back to the active queue."""
         pod = self.state.infos.get(info.pod.key, info).pod
         self.state.remove_pod(info)
         changes = release(self.state, pod)
@@ -200,7 +200,7 @@ class Simulation:
         pod, plan = queued.info.pod, unfit.preemption
         missing = missing_templates(pod, self.state.objects)
         self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
-        if not unfit.rejection.rules:  # an error, which another attempt would only repeat
+        if not unfit.rejection.rules:  # an error, which would only occur again
             self._queue.done(pod.uid)
             return
         node_name = unfit.node_to_nominate
@@ -216,7 +216,7 @@ class Simulation:
             self.evict(victim, f"{PREEMPTION} by {pod.key}")
 
     def _placed(self, info: PodInfo, node_name: str) -> PodInfo:
-        """Returns the pod on the node, with the labels of its zone and region (upstream PodTopologyLabelsAdmission)."""
+        """Returns the pod placed on the node, with its zone and region labels (upstream PodTopologyLabelsAdmission)."""
         pod = info.pod.placed_on(node_name)
         if pod.status.nominated_node_name:
             pod = pod.nominated_to("")
@@ -233,7 +233,7 @@ class Simulation:
         return placed
 
     def _as_recreated(self, pod: Pod) -> Pod:
-        """Returns the pod as its controller recreates it."""
+        """Returns the pod as its controller recreates it: on no node, with a new UID and an empty status."""
         self._recreated += 1
         labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
         metadata = replace(
