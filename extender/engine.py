@@ -1,8 +1,8 @@
-"""The door to a decision: where can a pod run, why not elsewhere, and what if the cluster were different.
+"""Decides where a pod can run and why not elsewhere, also as if the cluster were different.
 
 `Engine.decide` runs a pod's profile over the nodes of a table and returns a `Decision`. `Engine.suppose` changes the
-table for the length of a block. The offline answers, the pages and users of the library ask here; they need to know
-nothing about how rules, scores and preemption are run.
+table for the length of a `with` block. The offline answers, the pages and users of the library call the engine, so they
+need not know how rules, scores and preemption are run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IntArray = NDArray[np.int64]
 
 
 class RefusedNodes(NamedTuple):
-    """The nodes that refused a pod for one and the same cause."""
+    """A refusal, and all the nodes that refused the pod with it."""
 
     refusal: Refusal
     nodes: list[str]
@@ -47,8 +47,8 @@ class PluginScore:
     """The scores of one priority, in the order of `Decision.feasible`: int64[len(feasible)] each.
 
     Attributes:
-        plugin: its name.
-        weight: the factor by which its scores count.
+        plugin: the name of the plugin.
+        weight: the factor by which its scores are multiplied in the total.
         raw: the scores before normalisation, in the plugin's own unit.
         normalised: the scores scaled to 0..100.
     """
@@ -60,18 +60,18 @@ class PluginScore:
 
     @property
     def weighted(self) -> IntArray:
-        """The points it adds to the total: `normalised * weight`."""
+        """The points that the plugin adds to the total of each node: `normalised * weight`."""
         return self.normalised * self.weight
 
 
 class Decision:
     """The engine's decision about one pod over all nodes of a cluster.
 
-    It holds the engine's arrays; names and dictionaries are built when they are first read. So a decision over
-    thousands of nodes costs only the engine's own work.
+    It keeps the engine's arrays, and builds lists of names and dictionaries only when they are first read, because that
+    would be slow for thousands of nodes.
 
     Attributes:
-        pod: the pod, as if it were on no node yet.
+        pod: the pod as it was judged: as if it were on no node.
         preemption: if no node is feasible, what preemption would do: `candidates` (node -> victims, the most important
             first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason`. None
             if a node is feasible.
@@ -109,16 +109,15 @@ class Decision:
 
     @cached_property
     def refusals(self) -> dict[str, Refusal]:
-        """Node -> the first refusal there: `plugin`, `code`, `reasons`.
+        """Node -> the first refusal on it, with `plugin`, `code` and `reasons`.
 
-        The plugin is empty if plugins had already limited the pod to certain nodes (upstream PreFilterResult) and this
-        is not one of them.
+        The plugin is empty if plugins had limited the pod to certain other nodes beforehand (upstream PreFilterResult).
         """
         return {self._node_names[row]: refusal for row, refusal in self._fit.refused()}
 
     @cached_property
     def refused_nodes(self) -> list[RefusedNodes]:
-        """The distinct refusals with the nodes that gave them."""
+        """The distinct refusals, each with the nodes that gave it."""
         rows, cause = self._fit.rows, self._fit.cause
         grouped = [RefusedNodes(each, self._named(rows[cause == i])) for i, each in enumerate(self._fit.refusals)]
         return [group for group in grouped if group.nodes]
@@ -138,7 +137,7 @@ class Decision:
 
     @cached_property
     def scores(self) -> dict[str, PluginScore]:
-        """Plugin -> its scores. Priorities that do not apply to the pod are left out; they add nothing."""
+        """Plugin -> its scores. Plugins that do not apply to the pod are left out, because they add no points."""
         return {
             scored.plugin: PluginScore(scored.plugin, scored.weight, scored.raw, scored.scores)
             for scored in self._scoring.by_plugin
@@ -146,7 +145,7 @@ class Decision:
 
     @property
     def total(self) -> IntArray:
-        """The weighted sum over all plugins, in the order of `feasible`: int64[len(feasible)]."""
+        """The total points of each node, over all plugins, in the order of `feasible`: int64[len(feasible)]."""
         return self._scoring.total
 
     @cached_property
@@ -161,11 +160,11 @@ class Decision:
 
 
 class DecisionLimit:
-    """The time limit of each decision. While a users' rule has not returned, no other rule is called.
+    """Limits the time of each decision. While a user's rule has not returned, no other decision is begun.
 
     Attributes:
-        time: the limit.
-        unanswered: the last rule that was given up on. It may still be reading its table.
+        time: the limit, which starts again for each decision.
+        unanswered: the last rule that exceeded the limit, or None. It may still be running and reading its table.
     """
 
     def __init__(self, time: TimeLimit = NO_LIMIT) -> None:
@@ -174,7 +173,7 @@ class DecisionLimit:
 
     @contextmanager
     def begin(self, table: Table) -> Iterator[None]:
-        """Starts the limit of one decision. Raises DeadlineExceeded."""
+        """Limits the time of the block. Raises DeadlineExceeded if the time is up or an earlier rule still runs."""
         late = self.unanswered
         if late is not None and late.call is not None and not late.call.done():
             raise RuleUnanswered(f"{late} yet")
@@ -201,7 +200,7 @@ class Engine:
         self.limit = limit or DecisionLimit()
 
     def decide(self, pod: Pod | PodInfo) -> Decision:
-        """Filters and scores all nodes for the pod, and tries preemption if none is feasible."""
+        """Filters and scores all nodes for the pod, tries preemption if none can take it, and returns the decision."""
         info, rows = self._waiting(pod), self.table.nodes.rows
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
@@ -215,16 +214,16 @@ class Engine:
         return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption, message)
 
     def feasible(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> list[str]:
-        """Returns which of the nodes (None: of all) can take the pod, without scoring them."""
+        """Returns those of the nodes that can take the pod, without scoring them. None means all nodes."""
         info = self._waiting(pod)
         with self._deciding(info):
             fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
         return self.table.nodes.names_of(fit.feasible)
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
-        """Returns which pods would have to leave for the pod; `nodes`: where to try, by default wherever it may help.
+        """Returns which pods preemption would evict for the pod, on `nodes` or by default wherever it may help.
 
-        It ignores that a profile may have no preemption.
+        This works even if the pod's profile has no preemption.
         """
         info = self._waiting(pod)
         profile = self.profiles.of(info.pod)
@@ -233,7 +232,7 @@ class Engine:
             return preempt(profile, info, self.table, fit, rows=None if nodes is None else self._rows(nodes))
 
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
-        """Returns node -> refusal, for those of the nodes that this filter of the pod's profile alone refuses."""
+        """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only."""
         info, rows = self._waiting(pod), self._rows(nodes)
         fit = Fit(rows)
         for predicate in self.profiles.of(info.pod).predicates:
@@ -248,7 +247,7 @@ class Engine:
         return {self.table.nodes.names[row]: refusal for row, refusal in fit.refused()}
 
     def filters(self, pod: Pod | PodInfo) -> list[str]:
-        """Returns the names of the filters of the pod's profile, in their order."""
+        """Returns the names of the filters in the pod's profile, in the order in which they run."""
         return [predicate.name for predicate in self.profiles.of(self._waiting(pod).pod).predicates]
 
     def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
@@ -258,7 +257,7 @@ class Engine:
             return details.detail(plugin, reason, info, self.table, self._rows(nodes))
 
     def free_for(self, pod: Pod | PodInfo, resource: str, nodes: Iterable[str]) -> IntArray:
-        """Returns what each node has left of a resource, without what nominated pods will take: int64[len(nodes)]."""
+        """Returns how much of a resource each node has free, minus what nominated pods will take: int64[len(nodes)]."""
         info, rows = self._waiting(pod), self._rows(nodes)
         index = self.table.nodes.resources.get(resource)
         if index is None:
@@ -270,7 +269,7 @@ class Engine:
             return free[rows]
 
     def depends_on_resources_only(self, pod: Pod | PodInfo) -> bool:
-        """Returns True if placed pods matter to this one only by the resources they take from their own node."""
+        """Returns True if pods on nodes can affect this pod only by the resources that they take from their node."""
         info = self._waiting(pod)
         with self._deciding(info):
             checks = prepare(self.profiles.of(info.pod), info, self.table).checks
@@ -284,14 +283,14 @@ class Engine:
         remove: Iterable[PodInfo] = (),
         objects: Iterable[Object] = (),
     ) -> Iterator[None]:
-        """Changes the table for the length of the block, then undoes the changes in reverse order.
+        """Changes the table for the length of a `with` block, then undoes the changes in reverse order.
 
         The changes are made in this order: objects, removals, placements. They are undone however the block ends, and
         also if one of them cannot be made. Blocks may be nested. A supposed pod counts exactly as a real one does.
 
         Args:
-            place: pods and the names of the nodes to place them on, wherever they were before.
-            remove: pods to take off their nodes and out of the nominations.
+            place: pairs of a pod and the name of the node to place it on; the pod may be on another node before.
+            remove: pods to remove from their nodes, and whose nominations to remove.
             objects: nodes and objects of other kinds to add or replace. A Pod among them is placed on its node.
         """
         with ExitStack() as undo:
@@ -305,7 +304,7 @@ class Engine:
 
     @contextmanager
     def _deciding(self, info: PodInfo) -> Iterator[None]:
-        """Runs rules in the block: within the limit, with one line for each error, as if the pod were on no node."""
+        """Runs the block within the limit, with clear errors for failing rules, and as if the pod were on no node."""
         with (
             quantities_of(info.pod),
             rule_errors(),
@@ -315,7 +314,7 @@ class Engine:
             yield
 
     def _waiting(self, pod: Pod | PodInfo) -> PodInfo:
-        """Returns the pod as one that waits, even if it is on a node."""
+        """Returns the pod as one that is waiting; if it is on a node, without its node name."""
         info = PodInfo(pod) if isinstance(pod, Pod) else pod
         placed = info.uid in self.table.pods.slot_of
         return PodInfo(info.pod.placed_on("")) if placed and info.pod.node_name else info
@@ -369,7 +368,7 @@ class Engine:
 
 @contextmanager
 def quantities_of(obj: Object) -> Iterator[None]:
-    """Reports a malformed quantity in the block with the object's kind and name. Raises MalformedCluster."""
+    """Turns a MalformedQuantity in the block into a MalformedCluster that names the object."""
     try:
         yield
     except MalformedQuantity as error:
@@ -378,7 +377,7 @@ def quantities_of(obj: Object) -> Iterator[None]:
 
 @contextmanager
 def rule_errors() -> Iterator[None]:
-    """Reports what a user's rule raises in the block as one line with the rule's name. Raises RuleFailed."""
+    """Turns an exception of a user's rule in the block into a RuleFailed of one line that names the rule."""
     try:
         yield
     except ExtenderError:
