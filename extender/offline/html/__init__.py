@@ -1,6 +1,6 @@
-"""Answers as HTML: a page of a server, the same page in one self-contained file, or a part for a notebook.
+"""Renders answers as HTML: as a page of a server, in one self-contained file, or as a part for a notebook.
 
-A page is made from what an answer's `to_dict` returns, and from the cluster's nodes if it has a map. Everything that
-came from the cluster is escaped. Start reading at `rendering`. `charts` has the geometry, `templates` the pages, and
+A page is made from what an answer's `to_dict` returns, and from the cluster's nodes if it has a map. All text from the
+cluster is escaped. Start reading at `rendering`. `charts` computes the charts, `templates` has the pages, and
 `static` their style and an optional script.
 """

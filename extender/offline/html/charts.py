@@ -1,4 +1,4 @@
-"""The geometry of the charts: a map of all nodes as SVG paths, and the waterfall of scores."""
+"""Computes the charts on pages: a map of all nodes as SVG paths, and the waterfall of two nodes' scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZoneMap:
-    """The nodes of a zone, row by row. `paths` yields (CSS class, SVG path data) for each colour."""
+    """The nodes of a zone as a grid. `paths` yields (CSS class, SVG path data) for each colour."""
 
     title: str
     cells: Sequence[Cell]
@@ -62,7 +62,7 @@ class ZoneMap:
 
 @dataclass(frozen=True, slots=True)
 class NodeMap:
-    """All nodes by zone, coloured by what `title` says."""
+    """A map of all nodes, grouped by zone; `title` says what the colours show."""
 
     title: str
     groups: Sequence[ZoneMap]
@@ -76,7 +76,10 @@ class NodeMap:
 
 
 def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "") -> NodeMap:
-    """Returns a map of `offline.nodes.all_nodes`, coloured by the free share of a resource; `moment`: for the title."""
+    """Returns a map of the nodes, coloured by the free share of a resource.
+
+    `document` is what `offline.nodes.all_nodes` returns; `moment` is added to the title.
+    """
     cells = []
     for node, (allocatable, requested) in zip(document["nodes"], column(document, resource), strict=True):
         free = max(allocatable - requested, 0)
@@ -99,7 +102,10 @@ def _range_text(shade: int) -> str:
 
 
 def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> NodeMap:
-    """Returns a map of `offline.nodes.all_nodes`, coloured by the verdicts in an explanation's `to_dict`."""
+    """Returns a map of the nodes, coloured by an explanation's verdict on each.
+
+    `document` is what `offline.nodes.all_nodes` returns; `explanation` is an `Explanation.to_dict`.
+    """
     best, feasible, totals = set(explanation["best"]), set(explanation["feasible"]), explanation["total"]
     refused = {name: ", ".join(each["reasons"]) or each["plugin"] for name, each in explanation["nodes"].items()}
     common = [reason for reason, _ in Counter(refused.values()).most_common(_MOST_REASONS)]
@@ -134,7 +140,8 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
 def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the steps from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
 
-    Each is an item of `waterfall` with "plugin", and with "x" and "width" in per cent of the chart's width.
+    A step is the plugin's item in `waterfall` with "plugin" added, and "x" and "width" in per cent of the chart's
+    width.
     """
     ends = [0]
     for line in waterfall["plugins"].values():

@@ -1,4 +1,4 @@
-"""Renders the templates as pages of a server, as files, and as parts of notebooks."""
+"""Renders the templates as pages of a server, as files, or as parts for notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG = 20_000
 
 
 class Links:
-    """The addresses of a page's links. An empty address leaves the text without a link, as in a notebook."""
+    """Gives the addresses of a page's links. An empty address means no link; here all are empty, for notebooks."""
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  no link
         """Returns the address of a value in the document, given its JSON pointer (RFC 6901)."""
@@ -35,18 +35,18 @@ class Links:
 
 
 class FileLinks(Links):
-    """Links within a file, to the JSON at its end."""
+    """Gives links within a self-contained file: to the JSON at the end of the file."""
 
     def json(self, pointer: str) -> str:
         return f"#{_anchor(pointer.split('/')[1])}"
 
 
 class SiteLinks(Links):
-    """Links between a server's pages, which are all in one directory.
+    """Gives links between a server's pages, which are all in one directory.
 
     Args:
-        here: the name of the page; `query` has its arguments.
-        kept: arguments for every link, such as the step of a recording.
+        here: the name of the current page; `query` has its arguments.
+        kept: arguments that every link keeps, such as the step of a recording.
     """
 
     def __init__(self, here: str, query: Mapping[str, str], kept: Mapping[str, str]) -> None:
@@ -64,7 +64,7 @@ class SiteLinks(Links):
         return self.to("node", node=name, pod=self._query.get("pod", ""))
 
     def to(self, page: str, **query: object) -> str:
-        """Returns the address of a page with these arguments; empty ones are left out."""
+        """Returns the address of a page with these arguments; empty arguments are left out."""
         arguments = {name: value for name, value in {**self._kept, **query}.items() if value not in ("", None)}
         return f"{page}?{urlencode(arguments)}" if arguments else page
 
@@ -75,12 +75,12 @@ def part(template: str, document: Mapping[str, Any], **context: Any) -> str:
 
 
 def page(template: str, document: Mapping[str, Any], links: SiteLinks, **context: Any) -> bytes:
-    """Returns a page of a server, which refers to its style and script."""
+    """Returns a page of a server as HTML; its style sheet and script are separate files."""
     return _render("site.html", template, links, document, context).encode()
 
 
 def file(template: str, document: Mapping[str, Any], **context: Any) -> str:
-    """Returns the page as one self-contained file, with the whole document as JSON."""
+    """Returns the page as HTML in one self-contained file, which also has the whole document as JSON."""
     style, script = asset("page.css").decode(), asset("page.js").decode()
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     embedded = {"style": Markup(style), "script": Markup(script), "policy": policy, "parts": _json_parts(document)}  # noqa: S704  our own files
@@ -97,7 +97,7 @@ def _render(layout: str, template: str, links: Links, document: Mapping[str, Any
 
 
 def _json_parts(document: Mapping[str, Any]) -> list[tuple[str, str, Markup]]:
-    """Returns (anchor, key, JSON) of each part; long parts have no line breaks."""
+    """Returns (anchor, key, JSON text) for each key of the document; long texts have no line breaks."""
     parts = []
     for key, value in document.items():
         text = json.dumps(value)

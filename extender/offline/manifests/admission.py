@@ -1,4 +1,4 @@
-"""A pod as the API server would store it: with defaults, and with what admission plugins fill in.
+"""Completes a pod as the API server would: with defaults, and with what admission plugins fill in.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/{priority,limitranger,runtimeclass,
 defaulttolerationseconds}.
@@ -28,7 +28,7 @@ _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 
 @dataclass(slots=True)
 class Admitted:
-    """The pod as it would be stored, and notes for people on what was filled in."""
+    """The pod as the API server would store it, and notes for people on what was filled in."""
 
     pod: Pod
     notes: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     """Returns the pod as an API server with these objects would store it.
 
     Args:
-        manifest: the source of `pod`, for fields that no rule reads.
+        manifest: the manifest of `pod`, for fields that `Pod` lacks because no scheduling rule reads them.
 
     Raises:
         MalformedCluster: the pod names a PriorityClass or RuntimeClass that does not exist.
@@ -141,7 +141,7 @@ def _priority(admitted: Admitted, objects: Objects) -> None:
 
 
 def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
-    """Returns the tolerations with those for 300 seconds on a lost node (upstream DefaultTolerationSeconds)."""
+    """Returns the spec's tolerations plus the default ones for a lost node (upstream DefaultTolerationSeconds)."""
     own = spec.tolerations or []
     missing = [
         taint

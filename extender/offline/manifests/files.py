@@ -1,4 +1,4 @@
-"""Reads files with a cluster's objects: YAML or JSON, written by hand or printed by kubectl."""
+"""Reads a cluster's objects from YAML or JSON files, written by hand or printed by kubectl."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 logger = logging.getLogger(__name__)
 
 PlacedObject = tuple[str, Object]
-"""The place of an object (file, document, item), and the object."""
+"""Where an object was found (file, document, item) as text, and the object."""
 
 
 def load(path: Path) -> list[Object]:
-    """Returns the objects that rules read; raises as `load_snapshot`."""
+    """Returns the objects in a file that scheduling rules read. Raises as `load_snapshot` does."""
     return [obj for obj in load_snapshot(path) if type(obj).__name__ not in ADMISSION_KINDS]
 
 
@@ -53,7 +53,7 @@ def load_snapshot(path: Path) -> list[Object]:
     one counts.
 
     Raises:
-        MalformedCluster: with file, document and path of the fault, in one line.
+        MalformedCluster: a file is not valid; the message has file, document and path of the fault in one line.
         OSError: a file cannot be read.
     """
     left_out: Counter[str] = Counter()
@@ -114,7 +114,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """Returns the content of the file or of standard input (`-`), unpacked. Raises MalformedCluster, OSError."""
+    """Returns the content of a file or of standard input (`-`), uncompressed. Raises MalformedCluster, OSError."""
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than the limit of {MOST_JSON_BYTES}")
     with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
@@ -135,7 +135,7 @@ def read(file: Path) -> bytes:
 
 
 def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
-    """Reads in pieces, because `read(size)` allocates `size` bytes before it reads any."""
+    """Returns at most `size` bytes; reads in pieces, because `read(size)` allocates `size` bytes first."""
     pieces = []
     while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
         pieces.append(piece)
@@ -144,7 +144,7 @@ def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
 
 
 def _json_documents(data: bytes) -> Iterator[bytes]:
-    """Yields the JSON values in the text; there are several if it holds the output of several kubectl calls."""
+    """Yields each JSON value in the text; there may be several, such as the output of several kubectl calls."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except msgspec.DecodeError as error:

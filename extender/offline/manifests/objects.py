@@ -1,4 +1,4 @@
-"""Objects read from manifests, as the API server would have stored them.
+"""Converts manifests to objects, and fills in defaults as the API server would.
 
 Source: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/priority.
 """
@@ -46,7 +46,7 @@ _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 def to_object(item: Mapping[str, Any], place: str) -> Object | None:
-    """Returns the object; None if scheduling does not read its kind. `place` is its position, for errors.
+    """Returns the object; None if scheduling does not read its kind. `place` says where it is, for error messages.
 
     Raises:
         MalformedCluster: the item has no kind, or a field of the wrong type.
@@ -62,12 +62,12 @@ def to_object(item: Mapping[str, Any], place: str) -> Object | None:
 
 
 def to_objects(items: Iterable[Mapping[str, Any]]) -> list[Object]:
-    """Returns the objects in dicts, as `kubectl get -o json` prints them under `items`, with defaults filled in.
+    """Converts dicts, as `kubectl get -o json` prints them under `items`, to objects with defaults filled in.
 
-    Kinds that scheduling does not read are left out.
+    Objects of kinds that scheduling does not read are left out.
 
     Raises:
-        MalformedCluster: with the number of the item, and the path in it.
+        MalformedCluster: an item is not valid; the message has its number and the path in it.
     """
     objects = (to_object(item, f"items[{number}]") for number, item in enumerate(items))
     return with_defaults([obj for obj in objects if obj is not None])
@@ -77,7 +77,7 @@ def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
     """Returns the pod, with namespace and UID filled in if they are missing.
 
     Raises:
-        MalformedCluster: it is not a mapping, has no name, or has a field of the wrong type.
+        MalformedCluster: `pod` is not a mapping, has no name, or has a field of the wrong type.
     """
     return pod if isinstance(pod, Pod) else _identified(_converted(pod, Pod, place))
 
@@ -97,7 +97,7 @@ def _group(api_version: object) -> str:
 
 
 def with_defaults(objects: Sequence[Object]) -> list[Object]:
-    """Returns the objects as an API server would have stored them, and their namespaces.
+    """Returns the objects with defaults as an API server would store them, plus missing Namespace objects.
 
     Raises:
         MalformedCluster: a pod names a PriorityClass that does not exist.
@@ -140,7 +140,7 @@ def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
 
 
 def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:
-    """Returns the spec with the value of its PriorityClass, or of the default class.
+    """Returns the spec with its priority filled in from its PriorityClass, or from the default class.
 
     Raises:
         MalformedCluster: the pod names a class that does not exist.
@@ -156,7 +156,7 @@ def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> 
         if spec.priority_class_name:
             raise MalformedCluster(f"pod {key}: no PriorityClass {spec.priority_class_name} is in the cluster")
         return replace(spec, priority=0)
-    chosen = min(matching, key=lambda c: c.value)  # the lowest of several global defaults
+    chosen = min(matching, key=lambda c: c.value)  # of several global defaults, the one with the lowest value
     return replace(
         spec,
         priority=chosen.value,
@@ -178,7 +178,7 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def with_ports(container: Container, host_network: bool) -> Container:
-    """Returns the container. With hostNetwork its ports become host ports."""
+    """Returns the container; if `host_network` is True, with a host port for each of its ports."""
     if not (host_network and container.ports):
         return container
     ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]

@@ -1,4 +1,4 @@
-"""Checks manifests against the fields of the API, and reports every fault with its path."""
+"""Checks that manifests have only fields and types of the Kubernetes API; reports every fault with its path."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _OPAQUE = ("object", "datetime")
 
 @cache
 def _fields() -> dict[str, dict[str, str]]:
-    """Returns type -> field -> type, for pods and everything with a pod template.
+    """Returns API type -> field -> the field's type, for pods and all objects with a pod template.
 
-    tests/offline/manifests/api_fields.py creates the file.
+    tests/offline/manifests/api_fields.py creates fields.json.
     """
     fields: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "fields.json").read_bytes())
     return fields

@@ -1,4 +1,4 @@
-"""Pods as users write them: alone, or as the template of a Deployment, a Job or another object."""
+"""Reads pods as users write them: alone, or as the template of a Deployment, a Job or another object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from extender.runtime import strict_yaml
 Dict = dict[str, Any]
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
-"""The labels that differ between the pods of a StatefulSet."""
+"""The labels that have a different value for each pod of a StatefulSet."""
 
 _HASH = "pod-template-hash"
 _OWNERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "StatefulSet": "StatefulSet"}
@@ -36,12 +36,12 @@ _DAEMON_TOLERATIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods with one template.
+    """The pods of one object, such as a Deployment, which share a template.
 
     Attributes:
-        source: the object with the template, for people: "Deployment shop/web".
-        manifest: the pod as it would be sent to the API; only its name differs between replicas.
-        replicas: the number of replicas in the object; None: one for each node (DaemonSet).
+        source: the object with the template, as text for people, such as "Deployment shop/web".
+        manifest: the manifest of the first pod; the other pods differ only in their names.
+        replicas: the object's number of replicas; None means one for each node (DaemonSet).
         owner: the controller whose selector spreads the pods if they have no spread constraints.
     """
 
@@ -51,7 +51,7 @@ class Workload:
     owner: Object | None = None
 
     def names(self, count: int) -> list[str]:
-        """Returns names for `count` pods."""
+        """Returns names for `count` pods of the workload."""
         name = self.manifest["metadata"]["name"]
         if isinstance(self.owner, StatefulSet):  # the manifest has the name of the first replica
             base, _, first = name.rpartition("-")
@@ -59,18 +59,18 @@ class Workload:
         return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
 
     def pod(self, name: str) -> Dict:
-        """Returns the manifest of one of the pods."""
+        """Returns the manifest of the pod with this name."""
         return {**self.manifest, "metadata": {**self.manifest["metadata"], "name": name, "uid": ""}}
 
 
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
-    """Returns the workloads in YAML or JSON with one or more documents; objects without pods are skipped.
+    """Returns the workloads in a YAML or JSON text of one or more documents; objects without pods are skipped.
 
     Args:
         namespace: the namespace of objects that name none.
 
     Raises:
-        MalformedCluster: with `source` and the path of every fault, or because no object has pods.
+        MalformedCluster: an object is not valid, or no object has pods. The message has `source` and the paths.
     """
     try:
         documents = list(strict_yaml.load_all(data))
@@ -96,7 +96,7 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     """Returns the workload that an object describes; None if it has no pods.
 
     Raises:
-        MalformedCluster: with the path of every fault.
+        MalformedCluster: the object is not valid; the message has the path of every fault.
     """
     kind = str(item.get("kind", "Pod"))
     path = _template_path(kind, item)
@@ -117,7 +117,7 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
 
 
 def required_workload(item: Mapping[str, Any]) -> Workload:
-    """Returns the workload that an object describes. Raises MalformedCluster, also if it has no pods."""
+    """Returns the workload that an object describes. Raises MalformedCluster if it is not valid or has no pods."""
     workload = workload_of(item, "template")
     if workload is None:
         raise MalformedCluster("template: expected a Pod or an object with a pod template")
@@ -192,7 +192,7 @@ def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:
 
 
 def _template_path(kind: str, item: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Returns the path of the object's pod template; None if it has none."""
+    """Returns the path of the object's pod template; None if the object has no template."""
     if kind == "PodTemplate":
         return ("template",)
     path = ("spec", "jobTemplate", "spec", "template") if kind == "CronJob" else ("spec", "template")

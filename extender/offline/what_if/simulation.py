@@ -65,7 +65,7 @@ class Eviction:
 
 @dataclass(slots=True)
 class Log:
-    """What has happened in a simulation so far.
+    """The log of a simulation: its placements, evictions and refusals so far.
 
     Attributes:
         placements: the pod's key -> its placement, in the order in which pods were placed.
