@@ -1,6 +1,6 @@
-"""MaxEBSVolumeCount and similar rules: limit the volumes of a cloud on nodes whose CSI driver does not count them.
+"""Limits the number of a cloud's volumes on a node: MaxEBSVolumeCount and similar classic rules.
 
-A node that has migrated the in-tree plugin to its CSI driver passes, because NodeVolumeLimits counts its volumes.
+A node that has migrated the in-tree plugin to a CSI driver always passes, because NodeVolumeLimits counts its volumes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class MaxVolumeCount:
     Volumes of the in-tree plugin's CSI driver count too, because they use the same slots.
 
     Attributes:
-        plugin: the in-tree plugin.
-        resource: the resource in the node's allocatable that is its limit.
+        plugin: the in-tree plugin whose volumes are counted.
+        resource: the name of the allocatable resource with which a node reports its limit.
         default_limit: the limit of nodes that do not report one.
     """
 

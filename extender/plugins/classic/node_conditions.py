@@ -1,6 +1,6 @@
-"""Classic rules on labels and conditions of nodes: NodeLabel (upstream until v1.22), CheckNodeCondition and others.
+"""Defines classic rules on labels and conditions of nodes: NodeLabel (upstream until v1.22), CheckNodeCondition etc.
 
-Since v1.12 the node controller turns conditions into taints, so TaintToleration has replaced most of them.
+Since v1.12 the node controller turns conditions into taints, so TaintToleration has replaced most of these rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeLabelFilter:
-    """Requires all of the labels if `presence`, else none of them; values do not matter (CheckNodeLabelPresence)."""
+    """Requires that a node has all of the labels, or none if `presence` is False (CheckNodeLabelPresence).
+
+    The values of the labels do not matter.
+    """
 
     labels: tuple[str, ...]
     presence: bool
@@ -51,7 +54,7 @@ class NodeLabelFilter:
 
 @dataclass(frozen=True, slots=True)
 class NodeLabelScore:
-    """Prefers nodes with the label if `presence`, else nodes without it."""
+    """Prefers nodes with the label, or nodes without it if `presence` is False."""
 
     label: str
     presence: bool
@@ -67,7 +70,10 @@ class NodeLabelScore:
 
 @dataclass(frozen=True, slots=True)
 class CheckNodeCondition:
-    """Refuses nodes that are not ready (upstream CheckNodeConditionPredicate, until v1.17); no conditions pass."""
+    """Refuses nodes that are not ready (upstream CheckNodeConditionPredicate, until v1.17).
+
+    A node without conditions passes, unless it is cordoned.
+    """
 
     name: str = "CheckNodeCondition"
 
@@ -101,11 +107,11 @@ def _troubles(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodePressure:
-    """Refuses nodes under pressure (upstream CheckNode{Memory,Disk,PID}PressurePredicate, until v1.17).
+    """Refuses nodes that are short of memory, disk or PIDs (upstream CheckNode*PressurePredicate, until v1.17).
 
     Attributes:
         condition: MemoryPressure, DiskPressure or PIDPressure.
-        best_effort_only: pods with any request or limit of cpu or memory pass.
+        best_effort_only: True if the rule ignores pods with any request or limit of cpu or memory.
     """
 
     condition: str

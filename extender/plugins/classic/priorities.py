@@ -1,4 +1,4 @@
-"""Classic priorities that no current plugin has: EqualPriority, NodePreferAvoidPods and ResourceLimits."""
+"""Defines the classic priorities that no current plugin offers: EqualPriority, NodePreferAvoidPods, ResourceLimits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
 
 @dataclass(frozen=True, slots=True)
 class NodePreferAvoidPods:
-    """Avoids nodes that ask not to get pods of the pod's controller.
+    """Avoids nodes whose annotation asks not to get pods of the pod's controller.
 
     Only pods of ReplicationControllers and ReplicaSets can be avoided (upstream nodepreferavoidpods, until v1.22).
     """
@@ -65,7 +65,7 @@ class NodePreferAvoidPods:
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:
-    """Returns (kind, UID) of the controllers whose pods the node wants to avoid; none if it cannot be parsed."""
+    """Returns (kind, UID) of each controller whose pods the node's annotation avoids; none if it cannot be parsed."""
     annotation = node.annotations.get(ANNOTATION)
     if annotation is None:
         return frozenset()
@@ -98,7 +98,10 @@ class ResourceLimits:
 
 
 def _limits(pod: Pod) -> dict[str, int]:
-    """Returns the sum of the containers' limits, or one init container's if larger: cpu in milli, memory in bytes."""
+    """Returns, by resource, the larger of the containers' limits in sum and the largest limit of an init container.
+
+    Cpu is in thousandths, memory in bytes.
+    """
     limits: dict[str, int] = {}
     for container in pod.containers:
         for name, amount in _limits_of(container).items():

@@ -27,8 +27,8 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 class ServiceAffinity:
     """Requires the pod's service to stay on nodes with equal labels (upstream serviceaffinity, Filter, until v1.22).
 
-    The pod's nodeSelector gives the values of the labels. Values that it lacks come from the node of a placed pod with
-    the same labels. Upstream takes the first such pod that it meets; this takes the one on the lowest row.
+    The pod's nodeSelector gives the values of the labels. Missing values come from the node of a placed pod that has
+    all labels of this pod. Upstream takes the first such pod that it finds; this takes the one on the lowest row.
     """
 
     labels: tuple[str, ...]
@@ -83,7 +83,8 @@ class ServiceAntiAffinity:
 class SelectorSpread:
     """Prefers nodes and zones with fewer pods of the pod's services and controller (upstream until v1.22).
 
-    Pods with spread constraints are not scored. `services_only`: controllers do not count (ServiceSpreadingPriority).
+    Pods with spread constraints are not scored. If `services_only` is True, controllers are ignored
+    (ServiceSpreadingPriority).
     """
 
     services_only: bool = False

@@ -95,7 +95,7 @@ class NodeResourcesBalancedAllocationArgs(Arguments):
 
 
 def weights(resources: Sequence[ResourceSpec]) -> ResourceWeights:
-    """Converts the resources for the priorities; without resources, cpu and memory."""
+    """Converts configured resources to the weights that the priorities use; if there are none, cpu and memory."""
     return tuple(ResourceWeight(spec.name, spec.weight or 1) for spec in resources) or CPU_AND_MEMORY
 
 
@@ -103,7 +103,10 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns what the node offers when empty; it helps only pods that request what it offers more of than before."""
+    """Returns limits for a new or changed node: a pod may request at most what the node offers when empty.
+
+    If the node changed, the pod must also request a resource of which the node now offers more than before.
+    """
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
         return None
@@ -116,7 +119,10 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns what is free on the node that a pod left, if pods of lower priority leave too; no limits if unknown."""
+    """Returns limits for the node that a pod left: a pod may request what is free there if lower priorities leave too.
+
+    If that is unknown, there are no limits.
+    """
     if not has_place(change.old):
         return None
     free = change.room(priority) if change.room else None
@@ -126,7 +132,10 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns what is free on a node where a pod was scaled down; it helps only pods that request what became free."""
+    """Returns limits for a node where a pod was scaled down: as `room_after_pod`, but only for what became free.
+
+    A pod must request at least one resource of which the scaled-down pod now requests less.
+    """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
     limits = room_after_pod(change, priority)

@@ -1,6 +1,6 @@
-"""The offered and requested resources of nodes, as the priorities weigh them, and a cache of the scores.
+"""Computes the offered and requested resources of nodes, as the priorities weigh them, and caches the scores.
 
-The cache is for replicas: between two pods of a template one node has changed, not five thousand.
+The cache speeds up replicas: between two pods of a template usually one node has changed, not all of them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The resources that count for a pod, in some columns of nodes: int64[resource, column] each.
+    """The resources that count for a pod, on some nodes: one int64[resource, column] for each attribute.
+
+    A column is a node, or a set of nodes with equal resources.
 
     Attributes:
         weights: int64[resource, 1].
         allocated: the requests of placed pods.
-        requested: the same plus those of the pod.
-        offered: bool[resource, column]: True if there is any of the resource.
-        divisors: `allocatable`, with 1 in place of 0.
-        all_offered: True if all of `offered` is.
+        requested: the requests of placed pods plus those of the pod.
+        offered: bool[resource, column]: True if the node offers any of the resource.
+        divisors: `allocatable`, with 1 in place of 0 to avoid division by 0.
+        all_offered: True if every element of `offered` is True.
     """
 
     weights: Scores
@@ -72,8 +74,8 @@ def allocation_of(
     """Returns the resources that count for a pod with these requests, in the columns at `index`.
 
     Args:
-        columns: the table's nodes, or its distinct resources if none of the resources may be devices.
-        nonzero: True if placed pods without requests count with defaults.
+        columns: the table's nodes; or its distinct resources, which requires that no resource may be a device.
+        nonzero: True if default requests are assumed for placed pods without requests.
     """
     weights: list[int] = []
     amounts: list[int] = []
@@ -108,7 +110,7 @@ def _offer(
 ) -> tuple[Scores, Scores] | None:
     """Returns (allocatable, allocated) of a resource, or None if no node offers it.
 
-    If a device class provides the resource, devices count on nodes that do not offer it themselves.
+    If a device class provides the resource, devices are counted on nodes that do not list the resource as allocatable.
     """
     resource = table.nodes.resources.get(name)
     device_class = class_behind(name, table) if may_be_backed(name) else None
@@ -132,14 +134,14 @@ _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 @dataclass(slots=True)
 class _CachedScores:
-    """The scores of distinct resources, int16[id]; `cursor` is the last change of the resources that they include."""
+    """The scores of distinct resources, int16[id]; `cursor` is the last change of resources that `scores` reflects."""
 
     scores: NDArray[np.int16]
     cursor: int
 
 
 class _ScoreCache:
-    """The scores by rule and requests, of one table. None: these requests have occurred once only."""
+    """The scores for one table, by rule and requests; None if the requests have occurred only once so far."""
 
     def __init__(self, table: Table) -> None:
         self.by_key: dict[Hashable, _CachedScores | None] = {}
@@ -156,9 +158,9 @@ def cached_scores(
     """Returns the scores that `compute` gives for `rows`: int64[row].
 
     Args:
-        rule: identifies, together with the requests for `resources`, the result of `compute`.
+        rule: the cache key of `compute`, together with the requests for `resources`.
     """
-    if len(rows) == 1 or may_be_devices(resources):  # caching one row saves nothing; devices change unseen
+    if len(rows) == 1 or may_be_devices(resources):  # one row is not worth it; device changes go unnoticed
         return compute(table.nodes, rows)
     key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])
     cache = table.reader(_ScoreCache).by_key

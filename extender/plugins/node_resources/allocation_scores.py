@@ -1,4 +1,4 @@
-"""The priorities over resources: NodeResourcesFit with its scoring strategy, and NodeResourcesBalancedAllocation.
+"""Scores nodes by their resources: NodeResourcesFit with its scoring strategy, NodeResourcesBalancedAllocation.
 
 A strategy turns an allocation into scores of 0..100: int64[column]. A resource does not count on a node that offers
 none of it.
@@ -34,7 +34,7 @@ Fractions = NDArray[np.float64]
 
 
 def least_allocated(allocation: Allocation) -> Scores:
-    """Returns the share that stays free (upstream leastResourceScorer)."""
+    """Returns the share of the resources that stays free, 0..100: int64[column] (upstream leastResourceScorer)."""
     free = allocation.allocatable - allocation.requested
     free *= MAX_SCORE
     free //= allocation.divisors
@@ -42,14 +42,14 @@ def least_allocated(allocation: Allocation) -> Scores:
 
 
 def most_allocated(allocation: Allocation) -> Scores:
-    """Returns the share in use (upstream mostResourceScorer)."""
+    """Returns the share of the resources that is in use, 0..100: int64[column] (upstream mostResourceScorer)."""
     in_use = np.minimum(allocation.requested, allocation.allocatable)
     return _average(allocation, in_use * MAX_SCORE // allocation.divisors)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedToCapacityRatio:
-    """Converts the share in use to a score with a scoring line (upstream requestedToCapacityRatioScorer)."""
+    """Maps the share of resources in use to a score along a line (upstream requestedToCapacityRatioScorer)."""
 
     shape: tuple[ShapePoint, ...]
 
@@ -74,7 +74,7 @@ def _average(allocation: Allocation, scores: Scores) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitScore(PerNode):
-    """Prefers emptier nodes, fuller nodes, or nodes near a given utilization, by its strategy."""
+    """Prefers emptier nodes, fuller nodes, or nodes near a given utilization, depending on `strategy`."""
 
     strategy: Strategy = least_allocated
     resources: ResourceWeights = CPU_AND_MEMORY
@@ -85,7 +85,7 @@ class NodeResourcesFitScore(PerNode):
 
 
 class _AllocationScorer(Scorer):
-    """Scores by allocation. `nonzero`: pods that request nothing count with defaults."""
+    """Scores nodes by a strategy. If `nonzero` is True, default requests are assumed for pods that request nothing."""
 
     sees_pods = True
 
@@ -158,7 +158,7 @@ def _balance(fractions: Fractions, allocation: Allocation) -> Scores:
 
 
 def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    """Returns the standard deviation of the fractions that count, 0 for fewer than two: float64[column]."""
+    """Returns the standard deviation of the fractions of offered resources: float64[column]; 0 for fewer than two."""
     count = np.count_nonzero(offered, axis=0)
     if len(fractions) < 2:
         return np.zeros(len(count))

@@ -1,7 +1,7 @@
 """NodeResourcesFit, Filter: the pod's requests must fit into what is free on the node.
 
-Checks are cached by requests. A cached check knows which of the distinct resources are short, so for a replica only the
-nodes that changed are compared.
+Checks are cached by requests. A cached check remembers which nodes are short of a resource, so for the next replica it
+compares only the nodes that changed. Nodes with equal resources are compared once (`DistinctResources`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitFilter(PerNode):
-    """Refuses nodes with too little free. The attributes name extended resources, or groups of them, to ignore."""
+    """Refuses nodes with too few free resources. The attributes name extended resources, or groups, to ignore."""
 
     ignored_resources: frozenset[str] = frozenset()
     ignored_resource_groups: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class NodeResourcesFitFilter(PerNode):
             counted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in counted if may_be_backed(name) and class_behind(name, table))
             check = _NodeResourcesFitCheck(counted, backed, table)
-            # Not cached if a resource is unknown: a pod may name any number of those, of any length.
+            # Not cached if a resource is unknown, because pods may name any number of unknown resources.
             if all(name in table.nodes.resources or name in backed for name, _ in requests):
                 if len(checks) >= _MAX_CHECKS:
                     checks.clear()
@@ -92,7 +92,7 @@ class _NodeResourcesFitCheck(Check):
         self._amounts = np.array([1, *[requests[name] for name in self._offered]])[:, np.newaxis]
         self._index_amounts = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
         self._used_before = False
-        self._short_by_id: BoolColumn | None = None  # bool[id]: a resource is short
+        self._short_by_id: BoolColumn | None = None  # bool[id]: True if a resource is short
         self._cursor = BEGINNING
 
     def refuse(self, rows: Rows) -> Verdict:
@@ -109,7 +109,7 @@ class _NodeResourcesFitCheck(Check):
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: True if an offered resource is short. From the second call on, it is cached."""
+        """Returns bool[len(rows)]: True if an offered resource is short. The second and later calls use a cache."""
         distinct = self._distinct
         short_by_id = self._short_by_id
         if not self._used_before:
@@ -141,13 +141,16 @@ class _NodeResourcesFitCheck(Check):
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Returns `_lacking_in` for one id, ten times as fast as NumPy, but without regard to devices."""
+        """Returns `_lacking_in` for one id, ten times as fast, but ignores that devices may provide a resource."""
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]
         return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)
 
     def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:
-        """Returns what is short and what is offered, of pods and of each requested resource: [resource, row]."""
+        """Returns (bool[resource, row]: True if the resource is short, int64[resource, row]: the amount offered).
+
+        Index 0 is the number of pods; the requested resources follow.
+        """
         offered = self._nodes.allocatable[self._indices][:, rows]
         short = self._amounts > offered - requested[self._indices][:, rows]
         for position, name in enumerate(self._offered, start=1):
@@ -172,7 +175,10 @@ class _NodeResourcesFitCheck(Check):
 
 
 def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Verdict:
-    """Returns one refusal for each combination of lacking resources; final if the node is too small even when empty."""
+    """Returns one refusal for each combination of lacking resources.
+
+    The refusal is final (unresolvable) if the node is too small even when empty.
+    """
     reasons = [(reason, mask) for reason, mask in lacking if mask.any()]
     if not reasons:
         return NO_REFUSAL

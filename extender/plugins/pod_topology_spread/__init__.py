@@ -1,6 +1,6 @@
 """PodTopologySpread: spreads pods evenly over topology domains. Source: upstream podtopologyspread.
 
-`spread` has the predicate and the priority; here are the arguments and the queueing hints.
+`spread` has the predicate and the priority; this module has the arguments and the queueing hints.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PodTopologySpreadArgs(Arguments):
 
     @property
     def defaults(self) -> Sequence[TopologySpreadConstraint]:
-        """The default constraints, as structs of the model."""
+        """The default constraints, converted to structs of the model."""
         if self.defaulting_type == "System":
             return SYSTEM_DEFAULTS
         specs = [spec.model_dump(by_alias=True, exclude_none=True) for spec in self.default_constraints]
@@ -97,8 +97,8 @@ def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
 def node_changes_spread(pod: PodInfo, change: Change) -> bool:
     """Returns True if the domains of the pod's constraints may have changed.
 
-    That is so if a node with all topology keys was added or deleted, or changed its domains or taints, or if a node
-    gained or lost a key. It is also so if the pod may no longer go to a node, which upstream does not register for.
+    They may have if a node with all topology keys was added or deleted, or changed its domains or taints, or if a node
+    gained or lost a key. They also may have if the pod may no longer go to a node; upstream does not wake the pod then.
     """
     if not pod.pod.spec.topology_spread_constraints:
         return True  # the pod was refused by default constraints, which are not available here
@@ -117,7 +117,7 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
 def default_selector_changes(pod: PodInfo, change: Change) -> bool:
     """Returns True if the change of a service or controller may change the selector of the default constraints.
 
-    Upstream registers for none of these, so there such a pod waits until all pods are retried.
+    Upstream does not register for these changes, so there the pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if pod.pod.spec.topology_spread_constraints or (new or old).namespace != pod.pod.namespace:
@@ -145,7 +145,7 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the names of selectors that may count the placed pod, before or after the change."""
+    """Yields the index names of pods whose selectors may count the placed pod, before or after the change."""
     for version in (change.old, change.new):
         if version is not None:
             namespace = version.pod.namespace
@@ -154,7 +154,10 @@ def labels_counted(change: Change) -> Iterator[str]:
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields the names of the selectors; the namespace alone for empty selectors and default constraints."""
+    """Yields the names under which the pod is indexed: namespace and selector of each of its constraints.
+
+    For empty selectors and default constraints, the name is the namespace alone.
+    """
     namespace = pod.pod.namespace
     if not pod.pod.spec.topology_spread_constraints:
         yield namespace

@@ -1,4 +1,4 @@
-"""The constraints of PodTopologySpread, its predicate and its priority.
+"""Implements the predicate and the priority of PodTopologySpread, and prepares the constraints of pods.
 
 Source: upstream podtopologyspread, common.go, plugin.go, filtering.go and scoring.go.
 """
@@ -26,7 +26,7 @@ from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Ro
 NAME = "PodTopologySpread"
 DO_NOT_SCHEDULE, SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
-# The constraints of pods that have none, with defaultingType System.
+# The constraints that apply to pods without constraints if defaultingType is System.
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
@@ -37,8 +37,8 @@ SYSTEM_DEFAULTS = (
 class Constraint:
     """A topology spread constraint, prepared for one pod.
 
-    `policies`: (nodeAffinityPolicy, nodeTaintsPolicy), each True for Honor: pods count only on nodes that the pod's
-    node affinity, or its tolerations, allow.
+    `policies` is (nodeAffinityPolicy, nodeTaintsPolicy). Each is True for Honor, which means that placed pods count
+    only on nodes that the pod's node affinity, or its tolerations, allow.
     """
 
     max_skew: int
@@ -48,19 +48,22 @@ class Constraint:
     policies: tuple[bool, bool]
 
     def counted(self, namespace: str) -> PodCountQuery:
-        """Returns the query for pods that count; an empty selector counts none (upstream countPodsMatchSelector)."""
+        """Returns the query for the pods to count; an empty selector counts none (upstream countPodsMatchSelector)."""
         selector = NOTHING if self.selector == EVERYTHING else self.selector
         return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
 
     def leaving(self, namespace: str) -> PodCountQuery:
-        """Returns the query for pods that are subtracted once preempted; broader, as upstream's updateWithPod is."""
+        """Returns the query for the pods that are subtracted from the count when they are preempted.
+
+        As in upstream's updateWithPod, it matches more pods than `counted`: also terminating ones.
+        """
         return PodCountQuery(frozenset((namespace,)), self.selector)
 
 
 def constraints_of(
     pod: PodInfo, table: Table, when_unsatisfiable: str, defaults: Sequence[TopologySpreadConstraint]
 ) -> list[Constraint]:
-    """Returns the pod's constraints of one kind.
+    """Returns the pod's constraints that have this value of whenUnsatisfiable.
 
     A pod without any constraints gets the defaults if a service or controller selects it.
     """
@@ -83,7 +86,7 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns the nodes of `among` whose pods count, bool[capacity], by the policies of a constraint."""
+    """Returns, for each pair of policies, bool[capacity]: True for the nodes in `among` whose pods count."""
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}
@@ -105,7 +108,7 @@ def _nodes_allowed(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool,
 
 
 def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
-    """Returns the constraint's selector plus a requirement for each of its matchLabelKeys that the pod has."""
+    """Returns the constraint's selector, with a requirement added for each of its matchLabelKeys that the pod has."""
     selector = compile_selector(constraint.label_selector)
     keys = [key for key in constraint.match_label_keys or () if key in labels]
     return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in keys))
@@ -144,7 +147,7 @@ class PodTopologySpreadFilter(PerTemplate):
 
 
 class _ConstraintSpread:
-    """One constraint: the matching pods in each domain, and the largest number that accepts one more."""
+    """The matching pods in each domain of one constraint, and the most that a domain may have to accept this pod."""
 
     def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
         namespace = pod.pod.namespace
@@ -160,15 +163,15 @@ class _ConstraintSpread:
         self._limit = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
 
     def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
-        """Returns, for each of `rows`, if the node is in no domain, and if its domain has too many pods."""
+        """Returns two bool[len(rows)]: True if the node is in no domain; True if its domain has too many pods."""
         crowded = self._pods.pods > self._limit
         domain = self._pods.domain[rows]
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns the same for each row as if its node's own pods in `gone` had left.
+        """Returns the result of `refuse` for each row as if its node's own pods in `gone` had left.
 
-        If its domain becomes the emptiest one, the pod is accepted there, so the other domains need not be counted.
+        If the node's domain becomes the emptiest one, the pod is accepted there, so the limit need not be recomputed.
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
@@ -177,8 +180,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    A pod that is placed hypothetically counts by the broader query for leaving pods, because upstream adds and removes
-    pods in the same way.
+    A pod that is placed hypothetically is matched by the broader query for leaving pods, because upstream uses one
+    query to add and to remove pods.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -204,7 +207,7 @@ class _SpreadCheck(Check):
 
 
 def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:
-    """Merges the results of the constraints; the first constraint that a node fails gives the reason."""
+    """Merges the results of all constraints into a verdict; the first constraint that a node fails gives the reason."""
     (missing, crowded), *others = refused
     for absent, over in others:
         missing = missing | (absent & ~crowded)
@@ -240,7 +243,7 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """`score`: int64[row], _IGNORED for nodes that are not scored (upstream invalidScore)."""
+    """Returns prepared scores, int64[row]; _IGNORED marks nodes that are not scored (upstream invalidScore)."""
 
     normalises = True
 
@@ -279,6 +282,6 @@ def _domains(column: LabelColumn) -> Rows:
 
 
 def _worth(pods: IntColumn, constraint: Constraint, domains: int) -> Floats:
-    # The logarithm keeps a topology of few large domains from drowning one of many small ones.
+    # Pods per domain are fewer if there are many domains; the logarithm gives such a topology about the same weight.
     worth: Floats = np.add(pods * log(domains + 2), constraint.max_skew - 1, dtype=np.float64)
     return worth

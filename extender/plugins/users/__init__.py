@@ -1,4 +1,4 @@
-"""Users' own rules: a decorator turns a function, per node or over columns, into a rule of the scheduler.
+"""Turns users' functions into rules of the scheduler, with decorators such as `@predicate`.
 
 Start with `predicate`. `function` reads the signature, and `calls` calls the function with a time limit.
 """

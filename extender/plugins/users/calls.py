@@ -1,4 +1,4 @@
-"""Calls of users' functions: with a time limit, and with errors that say where in the user's file they come from.
+"""Calls users' functions with a time limit, and describes their errors by the line in the user's file.
 
 Nothing can interrupt the code of a function. So if a decision has a deadline, the function runs in another thread, and
 the decision goes on without it once the deadline has passed.
@@ -24,17 +24,17 @@ from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")
 MAX_RUNNING: Final = 64
-"""The number of calls in other threads at once. A call that never returns keeps its thread and its place."""
+"""The largest number of calls that run in other threads at once. A call that never returns counts forever."""
 _places = Semaphore(MAX_RUNNING)
 _threads = ParkedThreads[Callable[[], None]](lambda work: work(), "rule")
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
 
 
 def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
-    """Returns what `call` returns, or raises what it raises.
+    """Calls `call`, in another thread if there is a deadline; returns what it returns or raises what it raises.
 
     Raises:
-        RuleUnanswered: the deadline passed first. The call goes on, and its result is ignored.
+        RuleUnanswered: the call did not end before the deadline. It continues, but its result is ignored.
     """
     if deadline.left_seconds == inf:
         return call()
@@ -52,7 +52,7 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _is_done(answer: Future[T], seconds: float) -> bool:
-    """Waits for the answer; returns False if it has none after so many seconds."""
+    """Waits for the answer for at most `seconds`; returns True if it is there."""
     try:
         answer.exception(max(seconds, 0.0))
     except TimeoutError:  # raised by the wait, or by the rule itself
@@ -72,7 +72,7 @@ def _run(call: Callable[[], T], answer: Future[T]) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Returns `rules.py:12: AttributeError: ... (did you mean labels?)`, with the last line in the user's own code."""
+    """Returns the error with its line in the user's code: `rules.py:12: AttributeError: ... (did you mean labels?)`."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
@@ -100,7 +100,7 @@ class RuleFailures(Protocol):
     """Receives the failures of rules: once for each pod and rule, not for each node."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """`error` has its traceback."""
+        """Handles a failure of the rule; `error` has its traceback."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A user's function and its signature, which says how to call it and what the policy may set.
+"""Reads the signature of a user's function, which says how to call it and which arguments the policy may set.
 
 Two positional parameters are (pod, node), structs of the model: the function is called for each node. Three are
 (pod, table, rows): it is called once for all rows. Reserve and Permit rules decide on one node and take (pod, node) or
@@ -35,7 +35,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def interests_of(woken_by: Mapping[str, str] | None) -> Interests:
-    """Converts the events of a decorator to interests; None: any event.
+    """Converts the argument `woken_by` of a decorator to interests; None means that any event may help.
 
     Args:
         woken_by: resource -> actions, in upstream's words: {"Node": "Add|UpdateNodeLabel", "AssignedPod": "Delete"}.
@@ -65,8 +65,8 @@ class RuleFunction(Generic[P, R]):
     """A function that a decorator turned into a rule; calling it still calls the function.
 
     Attributes:
-        columns: True if it takes three positional parameters instead of (pod, node).
-        arguments: the model of its arguments.
+        columns: True if the function takes three positional parameters instead of (pod, node).
+        arguments: the pydantic model of the function's keyword-only parameters.
     """
 
     forms = "(pod, node) or (pod, table, rows)"
@@ -102,7 +102,7 @@ class BoundFunction:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Returns the object that has a name: the function inside a partial or wrapper, or the class of an instance."""
+    """Returns the object whose name the rule gets: the function inside a partial or wrapper, or a callable's class."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -135,9 +135,9 @@ def _refuse_lazy(name: str, function: Callable[..., object]) -> None:
 
 
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
-    """Builds the model of the arguments.
+    """Returns a pydantic model of the arguments, which are the function's keyword-only parameters.
 
-    Only their annotations are evaluated, because those of pod and node may be importable by type checkers only.
+    Only their annotations are evaluated, because the types of pod and node may be imported only for type checkers.
     """
     annotations = {p.name: Any if p.annotation is p.empty else p.annotation for p in parameters}
     names = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})

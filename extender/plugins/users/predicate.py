@@ -22,7 +22,7 @@ from extender.table.labels import BoolColumn, Rows
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_REASONS: Final = 256
-"""The number of different reasons that a rule may give for one pod, because each costs a column of all nodes."""
+"""The most different reasons that a rule may give for one pod; limited because each costs an array over all nodes."""
 
 
 class PredicateFunction(RuleFunction[P, R]):
@@ -52,7 +52,7 @@ class PredicateFunction(RuleFunction[P, R]):
             waker()
 
     def put_in_force(self, wakers: Mapping[str, Callable[[], object]]) -> None:
-        """Sets what `wake` calls, by the rule's names in the policy; empty: the rule is no longer in force."""
+        """Sets the functions that `wake` calls, by the rule's name in the policy; none if it is no longer in force."""
         self._wakers = wakers
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
@@ -112,11 +112,11 @@ class CustomPredicate:
 
     @property
     def other_reasons(self) -> str:
-        """The text of all reasons beyond MAX_REASONS."""
+        """The text that replaces all reasons beyond MAX_REASONS."""
         return f"node(s) were refused by {self.name} for other reasons"
 
     def failed(self, error: BaseException) -> Refusal:
-        """Returns the refusal for a rule that failed; no eviction helps, because its answer is unknown."""
+        """Reports that the rule failed, and returns a refusal; no eviction helps, because the answer is unknown."""
         self.failures.failed(self.name, error)
         return unresolvable(self.name, f"rule {self.name} failed")
 
@@ -180,7 +180,7 @@ class _NodeByNodeCheck(_CustomCheck):
         return verdict
 
     def _reason(self, row: int) -> str | None:
-        """Returns the reason of the refusal, empty for the general one, or None if the pod fits."""
+        """Returns the reason why the rule refuses the node, empty if it gave none; None if the pod fits."""
         answer = self._rule.function(self._pod.pod, self._table.nodes.node(row))
         if answer is None:
             return None

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class ReserveFunction(RuleFunction[P, R]):
-    """A function that `@reserve` turned into a rule of Reserve."""
+    """A function that `@reserve` turned into a Reserve rule."""
 
     forms = "(pod, node) or (pod, node, handle)"
     point = RESERVE
@@ -51,13 +51,13 @@ class ReserveFunction(RuleFunction[P, R]):
         return CustomReserve(name, self.call_with(arguments), undo, self.point == PERMIT, failures, self.interests)
 
     def call_with(self, arguments: Mapping[str, object]) -> _Call:
-        """Returns the function with those of the arguments that it takes."""
+        """Returns the function together with those of the `arguments` that it takes."""
         own = {key: value for key, value in arguments.items() if key in self.arguments.model_fields}
         return _Call(BoundFunction(self.function, own), self.columns)
 
 
 class PermitFunction(ReserveFunction[P, R]):
-    """A function that `@permit` turned into a rule of Permit."""
+    """A function that `@permit` turned into a Permit rule."""
 
     point = PERMIT
 
@@ -115,7 +115,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class CustomReserve:
-    """A user's rule of Reserve or Permit, with its name and arguments."""
+    """A user's Reserve or Permit rule, with its name and arguments."""
 
     name: str
     function: _Call
@@ -141,7 +141,7 @@ class CustomReserve:
         return seconds
 
     def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
-        """Calls the function that undoes it, see ReserveRule.unreserve."""
+        """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
         try:
             if self.undo is not None:
                 answer_of(f"unreserve of {self.name}", partial(self.undo, pod, node, handle), deadline)
@@ -154,7 +154,7 @@ class CustomReserve:
             self.failures.failed(self.name, error)
 
     def _seconds(self, answer: object) -> float | None:
-        """Returns how long the pod may wait; None if it is rejected."""
+        """Returns how many seconds the pod may wait, according to the rule's answer; None if it rejects the pod."""
         if answer is None or answer is True:
             return 0.0
         if answer is False or isinstance(answer, str):
