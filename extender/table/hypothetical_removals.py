@@ -1,4 +1,4 @@
-"""Computes, for preemption, what the removal of pods would change on every node, each node on its own."""
+"""Computes, for preemption, what each node would gain if certain pods were removed from it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Accessibility:
     """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """Args: `group`, intp[item]: the group of each item; `rows`: the rows that can access each group."""
+        """Stores `group`, intp[item], the group of each item; and `rows`, the nodes that can access each group."""
         self._group = group
         self._groups = len(rows)
         self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
@@ -129,9 +129,8 @@ class _SelectedRows:
         self._rows: dict[Hashable, Rows] = {}
 
     def current(self) -> dict[Hashable, Rows]:
-        if (
-            self._changes.advance() or len(self._rows) > _MAX_SELECTORS
-        ):  # many of the selectors may be those of deleted volumes
+        # Selectors of deleted volumes are never removed one by one, so the cache has a limit.
+        if self._changes.advance() or len(self._rows) > _MAX_SELECTORS:
             self._rows.clear()
         return self._rows
 

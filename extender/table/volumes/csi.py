@@ -87,7 +87,7 @@ def _of_claim(claim: PersistentVolumeClaim, objects: Objects, read: tuple[Object
         volume = objects.get(PersistentVolume, claim.spec.volume_name)
         if volume is not None:
             return _of_volume(volume, read)
-    # The claim is not bound yet, or its volume is gone: the class names the driver that will provision a volume.
+    # The claim has no volume: the storage class names the driver that will provision one.
     if not claim.class_name:
         return ResolvedVolume(None, read=read)
     read = (*read, ("StorageClass", claim.class_name))

@@ -1,6 +1,6 @@
 """Indexes unbound volumes and the users of volumes.
 
-`Storage` has these indices and those of attachments and CSINodes, and passes each change to all of them.
+`Storage` owns these indices, and those of attachments and CSINodes.
 """
 
 from __future__ import annotations
