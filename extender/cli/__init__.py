@@ -1,5 +1,5 @@
-"""The command `extender`: a module for each subcommand, or for a few that are alike.
+"""The command `extender`. Each module has one subcommand, or a few that are similar.
 
-A command gets arguments, and gives output, one line for each error, and an exit status. Modules that take long to
-import are imported when a command runs. Start reading at `main`.
+A command prints its output, and one line for each error, and ends with an exit status. Modules that take long to
+import are imported only when a command runs. Start reading at `main`.
 """

@@ -1,4 +1,4 @@
-"""Files that commands write: completely or not at all."""
+"""Writes the files of commands, completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _BY_UMASK = 0o666
 
 
 def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replaces the file in one step, so that a failure leaves the old one. Raises OSError, which names `path`.
+    """Replaces the file in one step, so that a failure leaves the old file. Raises OSError, which names `path`.
 
     Args:
-        mode: the permissions; by default those of the old file.
+        mode: the permissions of the new file; by default those of the old file.
     """
-    target = path.resolve()  # a link stays, and its target is replaced
+    target = path.resolve()  # if the path is a symbolic link, its target is replaced
     partial = target.with_name(f".{target.name}.partial")
     try:
         if mode is None:
@@ -31,5 +31,5 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def os_error_text(error: OSError) -> str:
-    """Returns the error in one line, with the file if it is about one."""
+    """Returns the error as one line of text, with the name of the file if the error is about a file."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)

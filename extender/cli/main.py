@@ -1,4 +1,4 @@
-"""The command `extender`: its subcommands, and the exit statuses of errors."""
+"""Defines the command `extender`: its subcommands, and the exit statuses of errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BY_SIGNAL = 128  # shells add this to a signal's number
 
 
 class _Commands(click.Group):
-    """The subcommands. They end silently when the reader of their output ends, as `head` does."""
+    """The subcommands. They end silently when the program that reads their output, such as `head`, has ended."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parses the arguments, or prints the help."""
@@ -81,13 +81,13 @@ for command in (*_RUNNING, *_ANSWERING):
 
 
 def why() -> None:
-    """The console script `kubectl-why`: `kubectl why POD` is `extender explain POD`."""
+    """Runs `extender explain`, as the console script `kubectl-why`, so that `kubectl why POD` works."""
     sys.argv[1:1] = ["explain"]
     main()
 
 
 def main() -> None:
-    """The console script. It prints one line for each error; the exit status is 2 for wrong usage, else 1."""
+    """Runs the command `extender`. It prints one line for each error; the exit status is 2 for wrong usage, else 1."""
     try:
         cli()
     except ConfigurationError as error:

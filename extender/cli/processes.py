@@ -25,7 +25,7 @@ CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-
 
 
 def settings_options(command: _Command) -> _Command:
-    """Adds --config and a flag for every setting; the command gets `config` and, by name, what was given."""
+    """Adds --config and a flag for every setting to a command, which gets the values as keyword arguments."""
     for option in reversed(tuple(OPTIONS.values())):
         command = _flag(option)(command)
     config = click.option(
@@ -41,7 +41,7 @@ def settings_options(command: _Command) -> _Command:
 def _flag(option: Option) -> Callable[[_Command], _Command]:
     shown = ", ".join(option.default) if option.many else option.default
     default = "" if shown in (None, "", False) else f"  [default: {shown}]"
-    # --leader-elect alone is true; a file or a variable may have said so, hence --leader-elect=false.
+    # --leader-elect alone means true; --leader-elect=false overrides a true in a file or variable.
     switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if option.annotation is bool else {}
     return click.option(
         option.flag,

@@ -1,4 +1,4 @@
-"""The command `extender reference`: everything a user can set or read, from the tables that the code itself uses."""
+"""The command `extender reference`: lists all settings, fields and metrics, from the tables that the code uses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics
 
 
 def endpoints() -> Sequence[Mapping[str, str]]:
-    """Returns every path of `extender serve` and `extender schedule`; pages below /ui/ are left out."""
+    """Returns a row for each HTTP path of `extender serve` and `extender schedule`, except the pages below /ui/."""
     return [dict(zip(("METHOD", "PATH", "SERVED BY", "MEANING"), row, strict=True)) for row in _ROWS]
 
 
@@ -61,7 +61,7 @@ def reference(topic: str, output: str) -> None:
 
 
 def settings() -> Sequence[Row]:
-    """Returns every setting with its name in each of the three sources."""
+    """Returns a row for each setting, with its name in the file, the environment and the command line."""
     from extender.config.settings import OPTIONS
 
     return [
@@ -77,7 +77,7 @@ def settings() -> Sequence[Row]:
 
 
 def policy() -> Sequence[Row]:
-    """Returns every field of a KubeSchedulerConfiguration and of a classic Policy."""
+    """Returns a row for each field of a KubeSchedulerConfiguration and of a classic Policy."""
     from extender.policy.classic.names import PolicySpec, PredicateArgument, PriorityArgument
     from extender.policy.configuration.schema import ConfigurationSpec
 
@@ -91,7 +91,7 @@ def policy() -> Sequence[Row]:
 
 
 def plugins() -> Sequence[Row]:
-    """Returns every in-tree plugin, with a row for each of its arguments."""
+    """Returns a row for each built-in plugin, followed by a row for each of its arguments."""
     from extender.plugins.registry import IN_TREE
 
     rows: list[Row] = []
@@ -105,7 +105,7 @@ def plugins() -> Sequence[Row]:
 
 
 def policy_names() -> Sequence[Row]:
-    """Returns every predicate and priority name of the classic policy."""
+    """Returns a row for each name of a predicate or priority in a classic Policy."""
     from extender.policy.classic import names as classic_names
 
     by_argument = {
@@ -117,7 +117,7 @@ def policy_names() -> Sequence[Row]:
 
 
 def metrics() -> Sequence[Row]:
-    """Returns every metric; those named scheduler_... are only at /metrics of `extender schedule`."""
+    """Returns a row for each metric; metrics named scheduler_... are only served by `extender schedule`."""
     from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
     return [
@@ -127,7 +127,7 @@ def metrics() -> Sequence[Row]:
 
 
 def log_fields() -> Sequence[Row]:
-    """Returns every field that a log line may have."""
+    """Returns a row for each field that a log line may have."""
     from extender.web.telemetry.log import FIELDS
 
     return [{"FIELD": name, "MEANING": meaning} for name, meaning in FIELDS.items()]
@@ -145,7 +145,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
-    """Yields the fields of `model` and of the models in them, with their paths in the file."""
+    """Yields a row for each field of `model` and of nested models, with the field's path in the file."""
     from extender.policy.configuration.schema import PluginsSpec
 
     if model is PluginsSpec:
@@ -161,7 +161,7 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the models in a field's type, except those that are ignored on reading."""
+    """Yields the pydantic models in a field's type, except models whose content is ignored on reading."""
     from extender.framework.schema import Ignored
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
@@ -171,7 +171,7 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _bare(annotation: object) -> object:
-    """Returns the tuple type in an optional tuple; any other type as it is."""
+    """Returns the tuple type if the type is an optional tuple, else the type unchanged."""
     return next((part for part in get_args(annotation) if get_origin(part) is tuple), annotation)
 
 

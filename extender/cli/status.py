@@ -97,9 +97,9 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
 
 
 def queue_of(server: str) -> Mapping[str, Any]:
-    """Returns what the scheduler says about its queue.
+    """Requests and returns the queue of a running scheduler: the tier names, each with its pods.
 
-    Raises as `fetch`, and ExtenderError: the server is not `extender schedule`.
+    Raises the errors of `fetch`, and ExtenderError if the server is not `extender schedule`.
     """
     return _decoded(server, *fetch(server, PATH, "--server", "`extender schedule`"))
 
@@ -108,8 +108,8 @@ def fetch(server: str, path: str, option: str, program: str) -> tuple[int, bytes
     """Requests a path of a running program; returns the status and the body of its answer.
 
     Raises:
-        ConfigurationError: `server`, the value of the option, is not a URL.
-        ExtenderError: there is no answer.
+        ConfigurationError: `server`, which is the value of `option`, is not a URL.
+        ExtenderError: the server does not answer.
     """
     url = urlsplit(server if "//" in server else f"http://{server}")
     try:
@@ -166,7 +166,7 @@ def _is_meant(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
 
 
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:
-    """Returns the pods as a table, as kubectl prints one."""
+    """Returns the pods as the text of a table in kubectl's style, with these fields as columns."""
     lines = [[*fields], *([_shown(field, pod[field]) for field in fields.values()] for pod in pods)]
     return "\n".join(aligned(lines, "   "))
 

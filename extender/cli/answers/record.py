@@ -1,4 +1,4 @@
-"""The commands `extender snapshot`, `record` and `replay`: a cluster in a file, its changes, its decisions repeated."""
+"""The commands `extender snapshot`, `record` and `replay`: store a cluster or its changes, repeat its decisions."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def new(name: str, folder: Path) -> None:
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; nothing was written"])
-    if name in _TAKEN or name in sys.modules or find_spec(name):  # the import would find that module instead
+    if name in _TAKEN or name in sys.modules or find_spec(name):  # importing the rules would find that module instead
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

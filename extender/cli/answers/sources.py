@@ -1,4 +1,4 @@
-"""Shared by the answering commands: where the cluster comes from, how answers are printed, the exit statuses."""
+"""Defines what the answering commands share: options for the cluster, printing of answers, exit statuses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STDOUT = f"{__name__}.stdout"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The values of --cluster, --kubeconfig, --context, --namespace and --policy."""
+    """The cluster that a command is about: the values of --cluster, --kubeconfig, --context, --namespace, --policy."""
 
     cluster: Path | None = None
     kubeconfig: Path | None = None
@@ -54,14 +54,14 @@ class Source:
         return profiles_of(self.policy, self.kubeconfig)
 
     def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[ClusterState, list[str]]:
-        """Returns the cluster, and notes on what could not be read of it.
+        """Reads the cluster; returns it, and notes on parts of it that could not be read.
 
         Args:
-            namespace: the namespace whose pods the command is about; by default the one of --namespace.
-            needs_nodes: True if there is no answer without the nodes.
+            namespace: the namespace whose pods the command is about; by default the value of --namespace.
+            needs_nodes: True if the command cannot answer without the nodes.
 
         Raises:
-            ConfigurationError: no cluster or several are given, or the kubeconfig cannot be used.
+            ConfigurationError: no cluster or more than one is given, or the kubeconfig cannot be used.
             ClusterError: the API server cannot be reached, or does not let this user read what is needed.
         """
         from extender.offline.state import ClusterState
@@ -86,7 +86,7 @@ class Source:
         """Returns the pods and templates in these files, which may be gzipped; `-` is standard input.
 
         Raises:
-            ConfigurationError: more than one of the files and the cluster is standard input.
+            ConfigurationError: standard input is given more than once, for files or the cluster.
             MalformedInput: a file has no pods or templates.
             OSError: a file cannot be read.
         """
@@ -102,7 +102,7 @@ class Source:
         ]
 
     def default_namespace(self) -> str:
-        """Returns the namespace of objects that name none: of --namespace, of the context, or `default`."""
+        """Returns the namespace for objects that name none: from --namespace, from the context, or `default`."""
         if self.namespace or self.cluster is not None:
             return self.namespace or "default"
         from extender.app.live import namespace_of
@@ -110,7 +110,7 @@ class Source:
         return namespace_of(self.kubeconfig_file(), self.context) or "default"
 
     def kubeconfig_file(self) -> Path:
-        """Returns the kubeconfig of --kubeconfig, or kubectl's. Raises ConfigurationError: no such file exists."""
+        """Returns the path from --kubeconfig, or else kubectl's file. Raises ConfigurationError if there is none."""
         path = kubeconfig_of(self.kubeconfig)
         if path is None:
             missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -121,7 +121,7 @@ class Source:
 
 
 def kubeconfig_of(option: Path | None) -> Path | None:
-    """Returns the option's value, else the first existing file of $KUBECONFIG or ~/.kube/config, else None."""
+    """Returns `option`, else the first existing file in $KUBECONFIG, or ~/.kube/config; None if no file exists."""
     if option is not None:
         return option
     paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
@@ -129,9 +129,10 @@ def kubeconfig_of(option: Path | None) -> Path | None:
 
 
 def source_options(command: _Command, *, compares: bool = False) -> _Command:
-    """Adds the options of a Source to a command, which gets it as `source`. Faults of the input exit with status 2.
+    """Decorates a command with the options of a Source, passed as `source`. Faulty input exits with status 2.
 
-    A command that `compares` takes --policy twice and gets the files as `policies`; its source has no policy.
+    If `compares` is True, --policy may be given twice. The command then gets the files as `policies`, and its source
+    has no policy.
     """
 
     @functools.wraps(command)
@@ -151,7 +152,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
-            raise  # the reader of our output, such as `head`, has ended
+            raise  # the program that reads our output, such as `head`, has ended
         except OSError as error:
             raise ConfigurationError([os_error_text(error)]) from None
 
@@ -190,7 +191,7 @@ def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles
 
 
 def pod_key(argument: str, namespace: str) -> str:
-    """Returns `namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME. Raises ConfigurationError."""
+    """Returns `namespace/name` for an argument NAME, NAMESPACE/NAME or pod/NAME. Raises ConfigurationError."""
     *before, name = argument.split("/")
     namespaces = [part for part in before if part not in _POD_PREFIXES]
     if len(namespaces) > 1 or not name:
@@ -199,11 +200,11 @@ def pod_key(argument: str, namespace: str) -> str:
 
 
 def known_key(state: ClusterState, key: str) -> str:
-    """Returns the key if the cluster has this pod.
+    """Returns the key if the cluster has this pod, else raises an error.
 
     Raises:
-        UnknownPod: with the most similar name.
-        ClusterError: the pod is not among those that this user may read.
+        UnknownPod: the pod does not exist; the message suggests the most similar name.
+        ClusterError: the pod is not among the pods that this user may read.
     """
     try:
         state.info(key)
@@ -219,7 +220,7 @@ def known_key(state: ClusterState, key: str) -> str:
 
 
 class Progress:
-    """Shows the progress of a long answer on a terminal, from one second on."""
+    """Shows the progress of an answer on the terminal, if it takes longer than a second."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -234,26 +235,26 @@ class Progress:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Keeps stdout for the answer: whatever users' rules print in the block goes to stderr."""
+    """Sends what users' rules print in the block to stderr, so that stdout has only the answer."""
     click.get_current_context().meta[_STDOUT] = sys.stdout
     with redirect_stdout(sys.stderr):
         yield
 
 
 def answer_stream() -> TextIO | None:
-    """Returns the stream for the answer; None if stdout is closed."""
+    """Returns the stream to print the answer to; None if stdout is closed."""
     stream: TextIO | None = click.get_current_context().meta.get(_STDOUT, sys.stdout)
     return stream
 
 
 def say(text: str) -> None:
-    """Prints a part of the answer."""
+    """Prints a line or more of the answer to stdout."""
     if (stream := answer_stream()) is not None:
         click.echo(text, file=stream)
 
 
 def show(document: Any, output: str) -> None:
-    """Prints a document as JSON or YAML."""
+    """Prints a document as JSON or YAML, as `output` says."""
     import json
 
     if output == "json":
@@ -267,7 +268,7 @@ def show(document: Any, output: str) -> None:
 def print_answer(
     lines: Iterable[str], document: dict[str, Any], unread: Sequence[str], output: str, template: str, **context: object
 ) -> None:
-    """Prints an answer as lines, as a document or as a page. `unread` are notes on what could not be read."""
+    """Prints an answer as lines, JSON, YAML or a page. `unread` has notes on what could not be read."""
     with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
     if output == "html":
         from extender.offline.html import rendering

@@ -1,4 +1,4 @@
-"""The commands `extender simulate`, `capacity` and `compare`. They work on a copy and never write to a cluster."""
+"""The commands `extender simulate`, `capacity` and `compare`, which work on a copy of a cluster in memory."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def compare(
 
 
 def _both(policies: tuple[Path, ...]) -> tuple[Path | None, Path]:
-    """Returns the two policies; None stands for kube-scheduler's defaults."""
+    """Returns the first and the second policy to compare; None as the first means kube-scheduler's defaults."""
     if not 1 <= len(policies) <= 2:
         raise ConfigurationError([f"expected one or two policies (--policy FILE --policy FILE), got {len(policies)}"])
     return (policies[0] if len(policies) == 2 else None), policies[-1]
@@ -251,7 +251,7 @@ def _scaled(argument: str, namespace: str) -> tuple[str, int]:
 
 
 def _target(argument: str, namespace: str) -> str:
-    """Returns NAMESPACE/NAME of a pod, or NAMESPACE/KIND/NAME of a workload."""
+    """Returns the argument in full: NAMESPACE/NAME for a pod, or NAMESPACE/KIND/NAME for a workload."""
     from extender.offline.what_if.scenario import KINDS
 
     first = argument.partition("/")[0].lower()
@@ -261,7 +261,7 @@ def _target(argument: str, namespace: str) -> str:
 
 
 def _node(argument: str) -> tuple[str | Node, int]:
-    """Returns a node's name or the node in a file, and how many to add."""
+    """Returns, for an argument of --add-node, a node's name or the Node in a file, and how many to add."""
     name, equals, count = argument.rpartition("=")
     if not equals or not count.isdigit():
         name, count = argument, "1"

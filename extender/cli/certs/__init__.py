@@ -93,7 +93,10 @@ def certs(
 
 
 def _secrets(directory: Path, namespace: str) -> str:
-    """Returns a Secret for each pair, with the authority of its peers, as YAML. Keys of authorities are left out."""
+    """Returns Secrets as YAML, one for each certificate, with the CA that its peers are checked against.
+
+    The private keys of the authorities are left out.
+    """
     contents = {
         "extender-tls": ("server", "ca"),
         "extender-caller": ("caller", "ca"),

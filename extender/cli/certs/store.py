@@ -1,6 +1,6 @@
-"""Certificates in a directory: two authorities, the certificates that they sign, and their renewal.
+"""Creates and renews certificates in a directory: authorities, and the certificates that they sign.
 
-It needs the package cryptography, an extra that only `extender certs` requires.
+It needs the package cryptography, an optional dependency that only `extender certs` uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLOCK_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate to create with its key. All `names` are DNS names; the first is the common name."""
+    """A certificate to create together with its key. `names` are its DNS names; the first is its common name too."""
 
     file: str
     authority: str
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table. `done` is "made", "renewed", "kept" or "trusted"."""
+    """A row of the printed table. `done` is what happened: "made", "renewed", "kept" or "trusted"."""
 
     file: str
     name: str
@@ -47,7 +47,7 @@ class Row:
 
 
 class Store:
-    """The files of a directory. Every method raises ConfigurationError if a file cannot be used."""
+    """The certificates and keys in a directory. Methods raise ConfigurationError if a file cannot be used."""
 
     def __init__(self, directory: Path, now: datetime, days: int, renew_days: int) -> None:
         self._directory = directory
@@ -56,9 +56,10 @@ class Store:
         self._renew = timedelta(days=renew_days)
 
     def authority(self, name: str, *, rotate: bool) -> list[Row]:
-        """Creates the authority if it does not exist. A rotation first publishes the next one, and then signs with it.
+        """Creates the authority if it is missing or expired, or does the next step of its rotation; returns its rows.
 
-        NAME.crt holds all authorities that peers must trust, the signing one first.
+        The first step of a rotation publishes the next authority, the second step signs with it. NAME.crt holds all
+        authorities that peers must trust, the signing one first.
         """
         if not (self._path(name, "crt").exists() and (trusted := self._trusted(name))):
             return [self._new_authority(name)]
@@ -89,7 +90,7 @@ class Store:
             raise ConfigurationError([f"{self._path(name, 'key')} is not the key of {self._path(name, 'crt')}"])
 
     def pair(self, pair: Pair) -> Row:
-        """Creates the pair, or renews it if it expires soon, or has another authority or other names."""
+        """Creates the certificate and key, or renews them if they expire soon or have a wrong authority or names."""
         authority, done = self._certificates(pair.authority)[0], "made"
         if self._path(pair.file, "key").exists() and self._path(pair.file, "crt").exists():
             existing = self._certificates(pair.file)[0]
@@ -191,7 +192,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Returns the DNS names; the common name if the certificate has no DNS names."""
+    """Returns the certificate's DNS names; its common name if it has no DNS names."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         return tuple(extension.value.get_values_for_type(x509.DNSName))
