@@ -1,5 +1,6 @@
-"""The pages below /ui: pending pods, a pod, the nodes, a node, two configurations; each as HTML and as JSON.
+"""Serves the pages below /ui, as HTML and as JSON: pending pods, a pod, the nodes, a node, a comparison.
 
-In: a `Look` at a cluster, which is a live cache or a snapshot, and the arguments of a page. Out: an Answer. Pages
-change nothing. Begin with `site`; `documents` has the content of each page.
+A page is made from a `Look`, which is a cluster at one moment (of a live cache, a snapshot or a recording), and from
+the arguments in the URL. Pages never change the cluster. Start reading at `site`; `documents` has the content of each
+page.
 """

@@ -1,4 +1,4 @@
-"""The content of the pages, made from a cluster and the arguments of a request, ready for JSON."""
+"""Makes the content of each page, ready for JSON, from a cluster and the arguments of a request."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LONGEST_QUOTE = 20
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A moment of a recording.
+    """A recording, and the step at which its cluster is shown.
 
     Attributes:
-        step: the step before which the cluster is shown; the number of steps shows it after the last one.
+        step: the cluster is shown as it was before this step; if equal to the number of steps, as it was at the end.
     """
 
     recording: Recording
@@ -41,7 +41,7 @@ class Timeline:
 
     @property
     def next(self) -> Document:
-        """The next step, as RecordedStep.to_dict makes it; after the last one a step of the kind "end"."""
+        """The next step as RecordedStep.to_dict returns it; a step of the kind "end" after the last one."""
         if self.step < self.steps:
             return self.recording.steps[self.step].to_dict()
         return {"step": self.step, "at": 0.0, "kind": "end", "subject": "", "text": "the recording ends"}
@@ -49,15 +49,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A cluster at one moment.
+    """A cluster as it is at one moment, from which pages are made.
 
     Attributes:
         state: the cluster; a page leaves it unchanged.
-        revision: two looks between which nothing has changed have the same revision.
-        source: where the cluster comes from, for people.
-        at: the time of the look, for people.
-        notes: what could not be read.
-        timeline: the moment of the recording that the cluster comes from, if it comes from one.
+        revision: a number that is the same for two looks if nothing has changed between them.
+        source: where the cluster comes from, as text for people.
+        at: the time of this moment, as text for people.
+        notes: remarks for people on what could not be read.
+        timeline: the recording that the cluster comes from; None if it does not come from a recording.
     """
 
     state: ClusterState
@@ -70,12 +70,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The offers of a site beside the cluster itself.
+    """The offers of a site besides the cluster: configurations to compare with, and limits on its work.
 
     Attributes:
         name: the name of the configuration that judges the pods.
-        others: configurations to compare it with, by name.
-        most_judged: the most pending pods that are judged for one list; None: all.
+        others: the configurations that this one can be compared with, by name.
+        most_judged: the most pending pods that are judged for one page; None means all.
         progress: called while a long answer is computed; it may sleep.
     """
 
@@ -86,7 +86,7 @@ class Choices:
 
 
 def pending(look: Look, _: Arguments, choices: Choices) -> Document:
-    """Returns {"pending": [PendingPod, ...], "unjudged": the number of further pods, "notes"}."""
+    """Returns {"pending": [PendingPod, ...], "unjudged": the number of pods not judged, "notes": [note, ...]}."""
     judged = pending_pods(look.state, "", choices.progress, choices.most_judged)
     return {
         "pending": [pod.to_dict() for pod in judged],
@@ -96,17 +96,17 @@ def pending(look: Look, _: Arguments, choices: Choices) -> Document:
 
 
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """Returns what Explanation.to_dict describes. Raises UnknownPod."""
+    """Returns the explanation of the pod in `arguments`, see Explanation.to_dict. Raises UnknownPod."""
     return Explanation(look.state, look.state.info(_required(arguments, "pod")).pod).to_dict()
 
 
 def nodes(look: Look, _arguments: Arguments, _: Choices) -> Document:
-    """Returns what offline.nodes.all_nodes describes."""
+    """Returns a summary of all nodes, see offline.nodes.all_nodes."""
     return all_nodes(look.state)
 
 
 def node(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """Returns what offline.nodes.one_node describes, and with `pod` every filter's verdict on that pod as "filters".
+    """Returns the node in `arguments`, see offline.nodes.one_node; "filters" has verdicts on the pod, if one is given.
 
     Raises:
         UnknownNode, UnknownPod: the cluster lacks one of them.
@@ -120,10 +120,10 @@ def node(look: Look, arguments: Arguments, _: Choices) -> Document:
 
 
 def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
-    """Returns what Comparison.to_dict describes, with "maps"; both configurations place the pending pods.
+    """Compares where two configurations place the pending pods; returns Comparison.to_dict plus "names" and "maps".
 
     Raises:
-        MalformedRequest: there is no configuration of that name.
+        MalformedRequest: there is no configuration of the name in `arguments`.
     """
     name = arguments.get("with") or next(iter(choices.others), "")
     if name not in choices.others:
@@ -142,7 +142,10 @@ def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
 
 
 def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Returns a progress that sleeps as long as the work since its last call took, so that other threads can run."""
+    """Returns a progress function that sleeps half of the time, so that other threads can run.
+
+    Each call sleeps as long as the work since the last call took, but at most 0.1 s.
+    """
     woke = clock()
 
     def rest(_done: int, _total: int) -> None:
@@ -154,7 +157,7 @@ def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[floa
 
 
 def position(name: str, given: str, last: int) -> int:
-    """Returns the argument as a number from 0 to `last`. Raises MalformedRequest."""
+    """Returns the value of the argument `name` as a number. Raises MalformedRequest unless it is from 0 to `last`."""
     if given.isascii() and given.isdigit() and len(given) <= len(str(last)) and int(given) <= last:
         return int(given)
     raise MalformedRequest(f"?{name}={given[:_LONGEST_QUOTE]}: expected a number from 0 to {last}")

@@ -1,4 +1,4 @@
-"""Answers the pages by path, one page at a time, so that browsers cannot keep a scheduler from its work."""
+"""Answers requests for pages, one at a time, so that browsers cannot keep a scheduler from its work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STATUSES = (
     (DeadlineExceeded, 503),
 )
 _MOST_LISTED, _MOST_CACHED, _STEPS_BEFORE = 200, 8, 20
-_NODES_LISTED = 50  # a browser lays out the whole list at each step of zooming the map
+_NODES_LISTED = 50  # a browser lays out the whole list again for each step of zooming the map
 _PATIENCE_SECONDS = 30.0
 
 
@@ -58,8 +58,8 @@ class Site:
     """The pages about a cluster.
 
     Args:
-        look: called for each page, by one thread at a time.
-        choices: what the pages offer beside the cluster.
+        look: called with the arguments of each page to get the cluster; never by two threads at once.
+        choices: what the pages offer besides the cluster.
     """
 
     def __init__(self, look: Callable[[Arguments], Look], choices: Choices) -> None:
@@ -172,7 +172,7 @@ class Site:
 
 
 def _carried(arguments: Arguments) -> Arguments:
-    """Returns the arguments that links to other pages keep: the moment of a recording."""
+    """Returns the arguments that links to other pages keep: `step`, the moment of a recording, if it is given."""
     return {"step": arguments["step"]} if "step" in arguments else {}
 
 
