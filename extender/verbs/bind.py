@@ -1,4 +1,4 @@
-"""bind: checks the pod once more, assumes it on its node, and posts the Binding.
+"""Implements bind: checks the pod once more, assumes it on its node, and posts the Binding.
 
 What a call does depends on what the cache knows about the pod, and on whether the request names the same node:
 
@@ -7,7 +7,7 @@ What a call does depends on what the cache knows about the pod, and on whether t
     has no node                      check, assume, bind        check, assume, bind
     is bound, or being bound         post the Binding again     refuse
     may be bound (no answer)         post the Binding again     post it again, then refuse
-    may be bound, node deleted       forget it, then as a pod that has no node
+    may be bound, node deleted       forget the pod, then act as for one that has no node
 
 Every path ends in `finish_binding` or `forget`. Users' rules of Reserve and Permit run between assume and bind. A pod
 that has to wait for a Permit rule waits in the thread of its call, with no lock held.
@@ -55,7 +55,7 @@ _BEING_DELETED = "is being deleted"
 
 
 class _Place(Enum):
-    """The node of a pod, as far as the cache knows it."""
+    """States whether a pod has a node, and whether the cache is certain of it."""
 
     NONE = auto()
     CERTAIN = auto()
@@ -65,7 +65,7 @@ class _Place(Enum):
 
 
 class _BindInProgress:
-    """A call that is binding a pod, and the future of its result if other calls wait for it."""
+    """A call that is binding a pod to `node`; `result` is set if other calls wait for its result."""
 
     __slots__ = ("node", "result")
 
@@ -82,7 +82,7 @@ class PermitWait:
         self._free = threading.Semaphore(most_pods)
 
     def wait(self, permit: Permit) -> None:
-        """Waits until the rule allows the pod. Raises BindingFailed."""
+        """Waits until the rule allows the pod; raises BindingFailed if it rejects the pod or waits too long."""
         if not self._free.acquire(blocking=False):
             raise BindingFailed("too many pods are waiting at Permit")
         try:
@@ -94,8 +94,9 @@ class PermitWait:
 class Bind:
     """The bind verb. Upstream counterpart: HTTPExtender.Bind.
 
-    Idempotent by (UID, node). Concurrent calls for one pod share one Binding. A call that is repeated because its
-    answer was lost posts the Binding again, and so learns from the API server whether the pod is bound.
+    Calls with the same UID and node can be repeated safely. Concurrent calls for one pod share one Binding. A call that
+    is repeated because its answer was lost posts the Binding again, to learn from the API server whether the pod is
+    bound.
     """
 
     name = "bind"
@@ -114,7 +115,7 @@ class Bind:
         """
         Args:
             permits: runs the rules of Reserve and Permit; its owner calls `settle`.
-            permit_wait: without it no bind waits at Permit.
+            permit_wait: limits the waits at Permit; without it no bind may wait there.
         """
         self._cache = cache
         self._profiles = profiles
@@ -124,7 +125,7 @@ class Bind:
         self._permits = permits or Permits(cache.snapshot)
         self._permit_wait = permit_wait or PermitWait(0.0, 1)
         self._confirmation = confirmation or Confirmation(cache)
-        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (profile, the same as bind applies it)
+        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (profile, at_bind(profile))
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
 
@@ -148,7 +149,7 @@ class Bind:
         return Summary(1, 0 if result.error else 1)
 
     def _once(self, binding: Binding, *, checked: bool) -> ExtenderBindingResult:
-        """Binds, or waits for another call that is binding the pod to the same node."""
+        """Binds the pod, or waits for another call that is binding it to the same node; returns the answer."""
         with self._lock:
             other = self._in_progress.get(binding.uid)
             if other is None:
@@ -170,7 +171,7 @@ class Bind:
         return result
 
     def _bind(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
-        """Acts by the table at the head of this file."""
+        """Does what the table at the top of this file says for this pod and node; returns the answer."""
         node, place = self._place(binding.uid)
         match place, node == binding.node:
             case _Place.NONE, _:
@@ -213,13 +214,13 @@ class Bind:
         return self._post_first(binding)
 
     def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
-        """Assumes the pod if it passes the profile's check on the node; without a profile, does not check it."""
+        """Assumes the pod, unless the profile's check refuses it; returns the refusal. None skips the check."""
         if profile is None:
             return self._cache.assume(info, node)
         return self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
-        """Returns when users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""
+        """Waits until users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""
         try:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
@@ -241,7 +242,7 @@ class Bind:
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
-        with suppress(IllegalTransition):  # restarts its time to live, so that the pod does not expire now
+        with suppress(IllegalTransition):  # restarts the pod's time to live, so that it does not expire now
             self._cache.finish_binding(binding.uid)
         try:
             self._binder.bind(binding)
@@ -254,10 +255,10 @@ class Bind:
     # ---- may be bound
 
     def _settle(self, binding: Binding, node: str, checked: bool) -> ExtenderBindingResult:
-        """Repeats a bind whose outcome is unknown, on its own `node`, to learn the outcome from the API server.
+        """Repeats an earlier bind to `node` that got no answer, to learn its outcome from the API server.
 
-        The pod keeps its place there in the meantime: if the bind was carried out, giving the place away would
-        overcommit the node.
+        The pod stays assumed on `node` in the meantime. If it is bound there and its resources were given to another
+        pod, the node would be overcommitted.
         """
         refusal = self._refusal_in_place(binding.uid, checked)
         if refusal is NODE_DELETED:  # the API server would still accept a Binding to it
@@ -271,7 +272,7 @@ class Bind:
         return self._end("refused", f"is already bound to {node}")
 
     def _refusal_in_place(self, uid: str, checked: bool) -> Refusal | None:
-        """Returns why the pod does not fit on the node where it is counted, if it does not."""
+        """Returns why the pod no longer fits on the node where it is assumed; None if it fits."""
         with self._cache.snapshot(self.name) as table:
             slot = table.pods.slot_of.get(uid)
             if slot is None:
@@ -303,7 +304,10 @@ class Bind:
     # ---- common to all
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
-        """Posts the Binding, and finishes the bind. Raises Refused, with the pod still assumed."""
+        """Posts the Binding, finishes the bind, and returns the answer.
+
+        Raises Refused, with the pod still assumed.
+        """
         try:
             self._binder.bind(binding)
         except OutcomeUnknown as error:
@@ -344,7 +348,7 @@ class Bind:
 
 
 def _check(profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
-    """Returns why the pod cannot go to the node now. Raises DeadlineExceeded."""
+    """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded."""
     row = table.nodes.row_of.get(node)
     if row is None or not table.nodes.present[row]:
         return NODE_DELETED
@@ -362,7 +366,7 @@ def _binding(request: ExtenderBindingArgs) -> Binding:
 
 
 def at_bind(profile: Profile) -> Profile:
-    """Returns the profile for pods whose devices the scheduler has already reserved (upstream PreBind)."""
+    """Returns the profile adapted to bind, when the scheduler has already reserved devices in PreBind."""
     predicates = [
         replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate
         for predicate in profile.predicates

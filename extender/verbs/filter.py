@@ -1,4 +1,4 @@
-"""filter: returns the nodes that can take the pod, and the reason for each other node."""
+"""Implements filter: returns the nodes that can take the pod, and the reason for each other node."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Filter:
         """
         Args:
             refused: records the pods that fit no node.
-            preemptors: makes a recent preemptor wait, before it is refused, until the watch has delivered the deletion
-                of its victims.
+            preemptors: knows the pods for which preempt recently named victims. Before such a pod is refused, filter
+                waits for the watch to deliver the deletion of the victims.
         """
         self._cache = cache
         self._profiles = profiles
@@ -83,7 +83,7 @@ class Filter:
     def _judge(
         self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Returns the answer for the cluster as the cache shows it now, and the rules that rejected a node."""
+        """Returns the answer for the current state of the cache, and the rules that rejected a node."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
@@ -129,7 +129,7 @@ class Filter:
 
 
 def _still_fits(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
-    """Returns True if the pod fits on the node where it is counted, not counting itself."""
+    """Returns True if the pod, which is assumed on the node, would still fit there."""
     row = np.array([table.nodes.row_of[node]], np.intp)
     with table.hypothetically(removed=[info.uid]):
         return find_fit(profile, info, table, row).refusal(0) is None
@@ -141,9 +141,9 @@ def _reason(refusal: Refusal) -> str:
 
 
 def _node_with_leaving_victims(pod: Pod, table: Table) -> str:
-    """Returns the pod's nominated node while pods of lower priority are terminating there, otherwise "".
+    """Returns the pod's nominated node if pods of lower priority are terminating there, otherwise "".
 
-    If that node were answered as unresolvable, kube-scheduler would evict a second set of victims elsewhere.
+    If the answer called that node unresolvable, kube-scheduler would evict a second set of victims elsewhere.
     """
     row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
     if row < 0:
@@ -165,7 +165,7 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
 
 
 def assumed_node(info: PodInfo, table: Table) -> str:
-    """Returns the node where the pod is assumed and not yet confirmed by the watch, otherwise "".
+    """Returns the node where the pod is assumed but not yet confirmed by the watch; "" if there is none.
 
     bind accepts no other node for such a pod.
     """
@@ -177,7 +177,7 @@ def assumed_node(info: PodInfo, table: Table) -> str:
 
 
 class Part(NamedTuple):
-    """Rows of one table, and their positions in the request's names: intp[n] each."""
+    """The nodes of a request that are in one table: their rows, and their positions in the request's names."""
 
     table: Table
     rows: Rows
@@ -185,7 +185,7 @@ class Part(NamedTuple):
 
 
 class RequestedNodes(NamedTuple):
-    """The request's distinct names, the parts to decide on, and the unknown names."""
+    """The nodes of a request: the distinct names, the nodes found in tables, and the unknown names."""
 
     names: list[str]
     parts: Sequence[Part]
@@ -195,8 +195,8 @@ class RequestedNodes(NamedTuple):
 def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
     """Returns the nodes of a filter or prioritize request as rows of tables.
 
-    Nodes in the cache are rows of `table`, even if the request holds whole nodes. Whole nodes that the cache does not
-    know, such as an autoscaler's templates, are put into a second table that is used only for this request.
+    Nodes in the cache become rows of `table`, even if the request contains whole nodes. Whole nodes that the cache does
+    not know, such as an autoscaler's templates, become rows of a second table, which is used only for this request.
     """
     names, nodes = args.names, table.nodes
     rows = nodes.rows_of(names)

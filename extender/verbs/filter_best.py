@@ -1,6 +1,6 @@
-"""filter with a single node in its answer: the best one that can take the pod.
+"""Implements a filter whose answer contains a single node: the best one that can take the pod.
 
-kube-scheduler neither scores nor calls prioritize if only one node remains.
+This saves time, because kube-scheduler neither scores nor calls prioritize if only one node remains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.verbs.prioritize import Prioritize
 
 
 class FilterBest:
-    """Decides as filter, and then chooses the node with the highest score of prioritize.
+    """Decides as Filter does, and then chooses the passing node to which Prioritize gives the highest score.
 
     Upstream counterpart: HTTPExtender.Filter, prioritizeNodes, selectHost.
     """
@@ -38,7 +38,7 @@ class FilterBest:
         self._random = random or Random()  # noqa: S311  ties between nodes
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
-        """Returns the verdict on each node, and the best of those that passed."""
+        """Returns the verdict on each node, with the best of the nodes that passed."""
         deadline = self._limit.begin()
         result = self._filter.decide(request)
         if len(result.passed) < 2:

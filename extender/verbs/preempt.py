@@ -1,4 +1,4 @@
-"""preempt: returns which of the scheduler's candidates help the pod, and with which victims."""
+"""Implements preempt: on which of the scheduler's candidate nodes evictions help, and of which victims."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from extender.verbs.waiting import RecentPreemptors
 class Preempt:
     """The preempt verb. Upstream counterpart: HTTPExtender.ProcessPreemption.
 
-    kube-scheduler looks up every victim of the answer in its own snapshot, and fails the whole preemption if one is not
-    there. Therefore:
+    kube-scheduler looks up every victim of the answer in its own snapshot, and the whole preemption fails if one is
+    missing there. Therefore:
 
-    - If its victims suffice, the answer holds those of them that are needed. Other pods are added only if they do not
-      suffice, or if the request leaves the choice to the extender.
-    - A pod whose bind only this cache counts is never added, because kube-scheduler may have given up that bind.
-    - Victims that the cache does not show on the node stay in the answer.
+    - If the victims that the scheduler proposes are enough, the answer names only those of them that are needed. Other
+      pods are added only if the proposed victims are not enough, or if the request leaves the choice to the extender.
+    - A pod that this cache shows on the node, but whose bind the watch has not confirmed, is never added, because
+      kube-scheduler may have given up that bind.
+    - Proposed victims that the cache does not show on the node stay in the answer.
     """
 
     name = "preempt"
@@ -98,14 +99,14 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 
 
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims) -> list[str]:
-    """Returns the UIDs by descending importance; equally important pods keep the order of the offer."""
+    """Returns the victims' UIDs, most important first; equally important pods keep the request's order."""
     turn = {uid: index for index, uid in enumerate(offer.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]
 
 
 def _of_lower_priority(offer: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
-    """Returns the offered UIDs without those of pods whose priority is known not to be lower than that of `pod`."""
+    """Returns the proposed UIDs, except those of pods known not to have a lower priority than `pod`."""
     priorities = {victim.uid: victim.priority for victim in offer.pods or ()}
     for uid in offer.uids:
         slot = table.pods.slot_of.get(uid)
@@ -115,7 +116,7 @@ def _of_lower_priority(offer: NodeVictims, pod: PodInfo, table: Table) -> list[s
 
 
 def _unseen(offer: NodeVictims, node: str, pod: PodInfo, table: Table) -> list[str]:
-    """Returns the offered victims of lower priority that the table does not show on the node."""
+    """Returns the proposed victims of lower priority that the table does not show on the node."""
     row = table.nodes.row_of[node]
     slot_of = table.pods.slot_of
     uids = _of_lower_priority(offer, pod, table)

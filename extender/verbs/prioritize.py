@@ -1,4 +1,4 @@
-"""prioritize: returns a score of 0..10 for each node."""
+"""Implements prioritize: returns a score of 0..10 for each node."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from extender.verbs.verb import Summary
 
 
 class Scale(Enum):
-    """The ways to convert the engine's weighted total to 0..10."""
+    """The ways to convert a node's weighted total score to 0..10."""
 
     RELATIVE = "relative"
-    """The best requested node gets 10 and the worst 0, so that all eleven steps show their differences."""
+    """The best requested node gets 10 and the worst 0, so that the full range shows their differences."""
     ABSOLUTE = "absolute"
-    """A node with the highest score of every priority gets 10."""
+    """A node that gets the highest possible score from every priority gets 10."""
 
 
 class Prioritize:
@@ -56,7 +56,7 @@ class Prioritize:
         return HostPriorityList(names, self._scaled(totals, self._profiles.of(request.pod)))
 
     def totals(self, request: ExtenderArgs, deadline: Deadline) -> tuple[list[str], Scores]:
-        """Returns the distinct requested names, and their weighted totals as int64[names].
+        """Returns the distinct names of the requested nodes, and their weighted total scores as int64[names].
 
         Raises DeadlineExceeded.
         """
@@ -96,7 +96,7 @@ class Prioritize:
 
 
 def _spread(totals: Scores, lowest: int, highest: int) -> Scores:
-    """Scales the totals: `lowest` becomes 0 and `highest` 10."""
+    """Returns the totals scaled linearly, so that `lowest` becomes 0 and `highest` becomes 10."""
     if highest <= lowest:
         return np.full(len(totals), MAX_EXTENDER_PRIORITY, np.int64)
     return (totals - lowest) * MAX_EXTENDER_PRIORITY // (highest - lowest)

@@ -5,7 +5,7 @@ kube-scheduler retries a rejected pod after an event that may help it, and other
 
 - An event reaches kube-scheduler before it reaches this cache. The pod is retried at once and rejected again, because
   the cache still shows the old state.
-- A user's rule reads something outside the cluster, and that changes. The rule can say so (`wake`).
+- A user's rule depends on something outside the cluster that changes. The rule can report the change (`wake`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_SECONDS = 300.0  # kube-scheduler retries every pod after this time
 WOKEN_SECONDS = 1.0
 _MOST_DOUBLED = 6
 MOST_AT_ONCE = 32
-_ANY = ""  # stands for every rule
+_ANY = ""  # represents every rule
 
 
 class Activator(Protocol):
@@ -43,14 +43,14 @@ class Activator(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """A rejected pod by its key, and the rules that rejected it.
+    """A rejected pod, given by its key, and the rules that rejected it.
 
     Attributes:
-        at: when it was rejected, in monotonic seconds.
-        looked: it was checked again after its time.
-        woken: one of the rules has reported since that the pod may fit.
-        fitted: how often it fitted when it was checked again.
-        taken: `take` has returned it.
+        at: when the pod was rejected, in monotonic seconds.
+        looked: True if the pod was checked again because its waiting time had passed.
+        woken: True if one of the rules has reported since then that the pod may fit.
+        fitted: how often the pod fitted when it was checked again.
+        taken: True if `take` has returned the pod.
     """
 
     key: str
@@ -65,12 +65,12 @@ class _Refused:
 class RefusedPods:
     """Remembers rejected pods, and checks each again if kube-scheduler has not retried it for `after_seconds`.
 
-    If a pod fits then, and is rejected again after the retry, something else rejects it; the time doubles after each
-    such check. A pod that a rule wakes is checked when a second has passed since its rejection; this time doubles too,
-    up to a minute.
+    If a pod fits at that check but is rejected again after the retry, something else rejects it. Therefore the time
+    until the next check doubles after each such check. A pod that a rule wakes is checked one second after its
+    rejection; this time doubles too, up to a minute.
 
     Attributes:
-        wakes: the number of times that pods were woken.
+        wakes: the number of calls of `wake` and `wake_all` so far.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class RefusedPods:
         self.wakes = 0
 
     def note(self, pod: Pod, *, refused: bool, rules: Collection[str] = (), wakes: int = 0) -> None:
-        """Records the answer about a pod.
+        """Records filter's answer about a pod.
 
         Args:
-            refused: every node was rejected.
+            refused: True if every node was rejected.
             rules: the rules that rejected a node.
-            wakes: the number of wakes before the decision began, so that a wake during the decision counts.
+            wakes: the value of `self.wakes` before the decision began, so that a wake during the decision counts.
         """
         with self._lock:
             earlier = self._pods.pop(pod.uid, None)
@@ -104,7 +104,7 @@ class RefusedPods:
                     self._pods.popitem(last=False)
 
     def wake(self, rule: str) -> None:
-        """Schedules a check of the pods that the rule rejected, because something it reads has changed."""
+        """Schedules a check of the pods that the rule rejected, because something the rule reads has changed."""
         with self._lock:
             self.wakes += 1
             self._last_wake[rule] = self.wakes
@@ -120,7 +120,7 @@ class RefusedPods:
                 pod.woken = True
 
     def fitting(self) -> Iterator[Pod]:
-        """Yields the pods that are due and fit a node now; checks at most MOST_AT_ONCE."""
+        """Yields the pods that are due for a check and fit on a node now; checks at most MOST_AT_ONCE pods."""
         for uid, key in self._due():
             info = self._cache.find_pod(uid, key)
             if info is None or self._cache.placement(uid) is not None:
@@ -131,9 +131,10 @@ class RefusedPods:
                 yield info.pod
 
     def take(self, rules: Set[str]) -> list[tuple[str, str]]:
-        """Returns the pods that one of the rules rejected, as UID and namespace/name; each rejection only once.
+        """Returns (UID, namespace/name) of pods that one of the rules rejected; each rejection only once.
 
-        At most MOST_AT_ONCE. Rejections younger than a second are left out, so that kube-scheduler can preempt first.
+        Returns at most MOST_AT_ONCE pods. Pods rejected less than a second ago are left out, so that kube-scheduler can
+        preempt first.
         """
         latest = self._clock.monotonic() - WOKEN_SECONDS
         with self._lock:
@@ -144,13 +145,13 @@ class RefusedPods:
         return [(uid, pod.key) for uid, pod in pods]
 
     def give_back(self, uid: str) -> None:
-        """Lets `take` return the pod again."""
+        """Makes a later `take` return the pod again."""
         with self._lock:
             if uid in self._pods:
                 self._pods[uid].taken = False
 
     def _fits(self, info: PodInfo) -> bool:
-        """Returns True if a node can take the pod, False also if the check takes too long."""
+        """Returns True if a node can take the pod; False if none can or the check takes too long."""
         profile = self._profiles.of(info.pod)
         deadline = self._limit.begin()
         with suppress(DeadlineExceeded), self._cache.snapshot("refused", deadline) as table:

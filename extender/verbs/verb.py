@@ -1,4 +1,4 @@
-"""The interface of a verb, and of those who observe its calls. HTTP is in `web`."""
+"""Defines the interface of a verb, and of the observers of its calls. HTTP is handled in `web`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Result = TypeVar("Result")
 
 
 class Summary(NamedTuple):
-    """A call as the log shows it: the number of nodes in the request, and in the answer."""
+    """The part of a call that is logged: the number of nodes in the request, and in the answer."""
 
     nodes_in: int
     nodes_out: int
 
 
 class Verb(Protocol[Request, Result]):
-    """One of filter, prioritize, preempt, bind."""
+    """One of the calls that kube-scheduler makes: filter, prioritize, preempt or bind."""
 
     @property
     def name(self) -> str: ...
@@ -26,36 +26,36 @@ class Verb(Protocol[Request, Result]):
         ...
 
     def decide(self, request: Request) -> Result:
-        """Returns the answer. An error about this pod is part of the answer; only a defect raises."""
+        """Returns the answer. Errors that concern the pod are part of the answer; only a defect raises."""
         ...
 
     def allow_all(self, request: Request) -> Result:
-        """Returns the answer that lets everything pass."""
+        """Returns the answer that accepts every node, without a check."""
         ...
 
     def failed(self, request: Request, message: str) -> Result | None:
-        """Returns an answer with an error message, None if the verb has no field for it."""
+        """Returns an answer that contains the error message; None if this verb's answers have no such field."""
         ...
 
     def encode(self, request: Request, result: Result) -> bytes:
         """Validates the answer against the request, and returns its bytes.
 
         Raises:
-            InvalidAnswer: the answer would do harm in the scheduler.
+            InvalidAnswer: the answer would cause errors in the scheduler.
         """
         ...
 
     def summary(self, request: Request, result: Result) -> Summary:
-        """Returns the call as the log shows it."""
+        """Returns what the log shows of the call."""
         ...
 
 
 DECIDED, PASSED, FAILED = "decided", "passed", "failed"
-"""The outcomes: decided by the rules; passed without a check; ended in an error."""
+"""The outcomes of a call: decided by the rules; passed without a check; ended in an error."""
 
 
 class CallObserver(Protocol):
-    """Receives every call, in its thread, before the answer is sent; must be quick, and must not raise."""
+    """Observes every call, in the call's thread, before the answer is sent; must be quick, and not raise."""
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
         """Records the call; `result` is None if there is only an `error`."""

@@ -1,4 +1,4 @@
-"""Short waits for the watch, when it is about to deliver something that a verb needs."""
+"""Waits briefly for the watch to deliver something that a verb needs."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ class Confirmation:
 
 
 class RecentPreemptors:
-    """Makes filter wait for the watch, until at most `SECONDS` after preempt named victims for the pod.
+    """Records the pods for which preempt named victims, and makes filter wait for those victims to be gone.
 
     kube-scheduler may see the deletion of the victims before this cache does. It then calls filter at once, and if the
-    pod does not fit yet, evicts other pods on other nodes. `pause`: see Confirmation.
+    pod does not fit yet, evicts other pods on other nodes. filter waits until `SECONDS` after preempt at the latest.
+    `pause`: see Confirmation.
     """
 
     def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
@@ -64,7 +65,10 @@ class RecentPreemptors:
                 self._pods.popitem(last=False)
 
     def wait(self, uid: str, nodes: Collection[str]) -> bool:
-        """Waits a moment if victims of the pod may have left one of the nodes; returns True if it waited."""
+        """Waits a moment if preempt recently named victims for the pod on one of the nodes.
+
+        Returns True if it waited, so that the caller checks the pod again.
+        """
         with self._lock:
             until, named = self._pods.get(uid, (0.0, ()))
         if self._clock.monotonic() >= until or not any(node in named for node in nodes):
