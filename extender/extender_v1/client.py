@@ -1,6 +1,6 @@
-"""The caller's side of the protocol: encodes requests to another extender, and decodes its answers.
+"""Implements the caller's side of the protocol: encodes requests to another extender, and decodes its answers.
 
-Keys of answers are read in any case, as Go reads them. Objects are sent as the JSON that the API server delivered.
+Keys in answers may be in upper or lower case, as for Go. Objects are sent as the JSON that the API server delivered.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The victims on one node, in descending importance.
+    """The victims on one node, most important first.
 
     Attributes:
         uids: the UID of each victim.
-        pods: the same victims as JSON, sent to an extender that does not cache pods.
+        pods: the victims as JSON, for an extender that does not cache pods; otherwise empty.
     """
 
     uids: list[str]
@@ -60,13 +60,13 @@ class Filtered(msgspec.Struct, frozen=True):
 
 
 def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] = ()) -> bytes:
-    """Returns a request to filter or prioritize that holds `names`, or whole `nodes` if `names` is None."""
+    """Returns a filter or prioritize request with node `names`, or with whole `nodes` if `names` is None."""
     listed = None if names is not None else NodeList({}, [msgspec.Raw(node) for node in nodes])
     return _ENCODE(_Args(msgspec.Raw(pod), listed, names))
 
 
 def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bool) -> bytes:
-    """Returns a request to preempt, with victims as UIDs if `names`, otherwise as whole pods."""
+    """Returns a preempt request; victims are given as UIDs if `names` is true, otherwise as whole pods."""
     raw = msgspec.Raw(pod)
     if names:
         meta = {node: MetaVictims([MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
@@ -83,10 +83,11 @@ def encode_binding_args(binding: Binding) -> bytes:
 
 
 def decode_filtered(body: bytes, *, names: bool) -> Filtered:
-    """Returns the answer to filter. Raises MalformedAnswer.
+    """Returns the decoded answer to filter. Raises MalformedAnswer.
 
     Args:
-        names: the request held names, so the answer may hold names too; whole nodes are accepted in both cases.
+        names: True if the request gave node names, so that the answer may give names too; whole nodes are always
+            accepted.
     """
     fields = _fields(_decoded(body, "the answer"), "the answer")
     passed = _read(fields, "NodeNames", list[str], None) if names else None
@@ -102,10 +103,10 @@ _PRIORITIES = msgspec.json.Decoder(list[HostPriority])
 
 
 def decode_priorities(body: bytes) -> list[HostPriority]:
-    """Returns the answer to prioritize. Raises MalformedAnswer."""
+    """Returns the decoded answer to prioritize. Raises MalformedAnswer."""
     try:
         priorities = _PRIORITIES.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps only because the keys are in another case
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # the keys may just be in another case
         entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
         priorities = [_priority(entry) for entry in entries]
     if any(each.score not in _INT64 for each in priorities):
@@ -114,14 +115,14 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
 
 
 def decode_preemption_result(body: bytes) -> dict[str, Offer]:
-    """Returns the answer to preempt: the candidates that remain. Raises MalformedAnswer."""
+    """Returns the answer to preempt: node name -> victims, for each accepted node. Raises MalformedAnswer."""
     fields = _fields(_decoded(body, "the answer"), "the answer")
     by_node = _read(fields, "NodeNameToMetaVictims", dict[str, Any], {})
     return {node: _offer(victims, f"victims of {node}") for node, victims in by_node.items()}
 
 
 def decode_binding_result(body: bytes) -> str:
-    """Returns the error in the answer to bind, "" if the pod is bound. Raises MalformedAnswer."""
+    """Returns the error in the answer to bind; "" if the pod is bound. Raises MalformedAnswer."""
     error: str = _read(_fields(_decoded(body, "the answer"), "the answer"), "Error", str, "")
     return error
 
@@ -154,7 +155,7 @@ def _decoded(body: bytes, where: str) -> object:
 
 
 def _fields(value: object, where: str) -> Mapping[str, object]:
-    """Returns an object's fields by key in lower case; null counts as an object without fields."""
+    """Returns a JSON object's fields by lower-case key; null counts as an object without fields."""
     return {key.lower(): item for key, item in (_converted(value, dict[str, Any] | None, where) or {}).items()}
 
 

@@ -1,6 +1,6 @@
-"""Decodes the bytes of a request. Keys are read in any case, because older schedulers write them in lower case.
+"""Decodes the bytes of a request. Keys may be in any case, because older schedulers write them in lower case.
 
-Pods are decoded into the model. Nodes stay raw bytes until a rule reads them, and are sent back unchanged.
+Pods are decoded at once. Nodes stay raw bytes until a rule reads them, and are sent back unchanged.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from extender.model.pod import Pod
 from extender.model.quantity import INT64_MAX
 
 _LARGEST_KEPT_BYTES = 1024 * 1024
-# More than the largest clusters have. A value takes at least 60 bytes of memory, even if it is one character of JSON.
+# Limits above what the largest clusters need. Even a value of one character of JSON takes 60 bytes of memory.
 _MOST_NODES = 200_000
 _MOST_VICTIMS = 500_000
 _MOST_SHORT_VALUES = 200_000
 # A scheduler's request has 26 to 36 bytes for each comma; one with managedFields about 13.
 _FEWEST_BYTES_A_NODE_VALUE = 12
 _FEWEST_BYTES_A_VALUE = 16
-_LONGEST_NAME = 253  # the API server's limit; longer names would also fill the memory of recent pods
+_LONGEST_NAME = 253  # the API server's limit; the cache remembers recent pods by name
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
@@ -47,7 +47,7 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def is_whole(self) -> bool:
-        """True if the decoder found every field it needs, so that keys in another case need not be looked for."""
+        """True if the decoder found every required field, so that keys in another case need not be searched."""
         return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
 
 
@@ -66,7 +66,7 @@ class _VictimsFields(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     num_pdb_violations: int | None = msgspec.field(default=None, name="NumPDBViolations")
 
     def __post_init__(self) -> None:
-        """Runs Python code for each node, so that other threads get the interpreter while msgspec reads a long map."""
+        """Does nothing; running Python code for each node lets other threads run while msgspec reads a map."""
 
 
 class _VictimsByNode(Mapping[str, NodeVictims]):
@@ -98,10 +98,11 @@ _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 
 
 class NamesReader:
-    """Reads NodeNames, and returns the same list object if the same bytes come again.
+    """Decodes the field NodeNames, and returns the same list object if the same bytes arrive again.
 
-    kube-scheduler asks prioritize about the nodes that passed filter, usually the very list it sent to filter. The
-    table finds the rows of a known list object at once, which saves 14 % of the CPU time of a prioritize call.
+    kube-scheduler calls prioritize with the nodes that passed filter, usually with the same list that it sent to
+    filter. A table remembers the rows of the list object it saw last, so reusing the object saves 14 % of the CPU time
+    of a prioritize call.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class NamesReader:
 
 
 def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
-    """Returns a filter or prioritize request.
+    """Returns the decoded filter or prioritize request.
 
     Raises:
         MalformedRequest: the body is not JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
@@ -129,7 +130,7 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     reader = reader or NamesReader()
     names = None if fields.node_names == NULL else reader.read(fields.node_names)
     nodes = None
-    if fields.nodes != NULL and names is None:  # a scheduler sends only one of the two; names win
+    if fields.nodes != NULL and names is None:  # a scheduler sends only one of the two; names take precedence
         _check_text(body)
         _check_values(body, _FEWEST_BYTES_A_NODE_VALUE)
         items = _items(fields.nodes)
@@ -143,7 +144,7 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
-    """Returns a preempt request, in either of its two forms.
+    """Returns the decoded preempt request; its victims may be UIDs or whole pods.
 
     Raises:
         MalformedRequest: the body is not JSON, lacks the pod, or has neither map of victims.
@@ -174,7 +175,7 @@ def _by_node(fields: _PreemptionFields) -> dict[str, _VictimsFields]:
 
 
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
-    """Returns a bind request.
+    """Returns the decoded bind request.
 
     Raises:
         MalformedRequest: the body is not JSON, or one of the four fields is missing or empty.
@@ -195,7 +196,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 
 def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
-    """Returns the fields as the decoder reads them; if it misses some, matches the keys in any case."""
+    """Returns the fields of the body; if the decoder misses some, searches for keys in another case."""
     with suppress(*UNDECODABLE):  # _lower_fields reports the fault
         if (fields := decoder.decode(body)).is_whole:
             return fields
@@ -215,10 +216,10 @@ def _items(nodes: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> int:
-    """Returns the approximate number of values.
+    """Returns the approximate number of JSON values in the body.
 
     Raises:
-        MalformedRequest: there are more values, and shorter ones, than any real cluster has.
+        MalformedRequest: there are more values, and shorter ones, than a real cluster could have.
     """
     commas = body.count(b",")
     if commas > _MOST_SHORT_VALUES and len(body) < fewest_bytes * commas:
@@ -227,7 +228,7 @@ def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> in
 
 
 def _check_text(body: bytes) -> None:
-    """Raises MalformedRequest if the body is not UTF-8: nodes are sent back unparsed, so the answer would not be."""
+    """Raises MalformedRequest if the body is not UTF-8; its bytes go into the answer, which must be UTF-8."""
     try:
         body.isascii() or body.decode()
     except UnicodeDecodeError as error:
@@ -235,7 +236,7 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns the fields by node, None for null; if the decoder misses some, matches the keys in any case."""
+    """Returns node -> victims' fields, None for null; if the decoder misses some, ignores the keys' case."""
     with suppress(*UNDECODABLE):  # the code below reports the fault
         decoded: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)
         if decoded is None or all(fields.pods is not NULL for fields in decoded.values()):
@@ -271,7 +272,7 @@ def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
 
 
 def _pod(raw: msgspec.Raw) -> tuple[Pod, int]:
-    """Returns the pod, and an upper estimate in bytes of the memory it takes with the data rules derive from it."""
+    """Returns the pod, and an upper estimate of its memory in bytes, including data that rules derive."""
     size_bytes = 4 * len(memoryview(raw)) + 300 * _check_values(bytes(raw), _FEWEST_BYTES_A_VALUE, "Pod")
     pod = optional_as(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:

@@ -1,10 +1,10 @@
 """Checks answers against their requests, and encodes them.
 
-A wrong answer does harm in kube-scheduler:
-- a node that the request does not name fails the whole call;
-- a node that is dropped without a reason is not considered for preemption, and `kubectl describe` does not explain it;
-- a score out of range is not clamped;
-- null or empty victims make preemption fail, or crash the scheduler.
+A wrong answer causes errors in kube-scheduler:
+- If the answer names a node that is not in the request, the whole call fails.
+- If a node is missing without a reason, preemption ignores it, and `kubectl describe` shows no reason for it.
+- A score out of range is used as it is.
+- Null or empty victims make preemption fail, or crash the scheduler.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def encode(result: ExtenderPreemptionResult | ExtenderBindingResult) -> bytes:
-    """Returns the answer to preempt or bind."""
+    """Returns the answer to preempt or bind as JSON."""
     return _ENCODER.encode(result)
 
 
@@ -45,7 +45,7 @@ def encode_priorities(result: HostPriorityList) -> bytes:
 
 
 def encode_filter(result: ExtenderFilterResult) -> bytes:
-    """Returns the answer to filter."""
+    """Returns the answer to filter as JSON."""
     names, nodes = result.node_names, result.nodes
     if result.best:
         names = None if names is None else [result.best]
@@ -86,7 +86,7 @@ def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
 
 
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
-    """Raises InvalidAnswer unless all nodes are candidates, and each has victims with distinct, non-empty UIDs."""
+    """Raises InvalidAnswer if a node is not in the request, or its victims lack distinct, non-empty UIDs."""
     victims = result.node_name_to_meta_victims
     if unknown := victims.keys() - set(asked):
         raise InvalidAnswer(f"preempt: the request does not name the nodes {_some(unknown)}")

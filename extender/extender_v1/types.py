@@ -1,6 +1,6 @@
-"""The payloads of k8s.io/kube-scheduler/extender/v1 as values.
+"""Defines the requests and answers of the extender protocol (k8s.io/kube-scheduler/extender/v1).
 
-An absent list is None and an empty one is [], because kube-scheduler distinguishes them.
+A missing list is None and an empty list is [], because kube-scheduler distinguishes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {form: msgspec.json.Decoder(fo
 
 
 def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
-    """Returns the value; `where` names it in errors. Raises MalformedRequest."""
+    """Returns the JSON decoded as `form`; errors name it by `where`. Raises MalformedRequest."""
     if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
         raise MalformedRequest(f"{where}: {size} bytes, more than an API server stores in one object")
     if form is RawObject:
@@ -48,7 +48,7 @@ def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
 
 
 def check_values(data: bytes, where: str) -> None:
-    """Raises MalformedRequest if decoding the map would hold up all other calls."""
+    """Raises MalformedRequest if the JSON has so many values that decoding it would delay all other calls."""
     if (commas := data.count(b",")) > _MOST_VALUES:
         raise MalformedRequest(f"{where} holds {commas} values, more than {_MOST_VALUES}")
 
@@ -61,16 +61,16 @@ def optional_as(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
 
 
 def lower_keys(fields: Mapping[str, msgspec.Raw]) -> RawObject:
-    """Returns the fields with their keys in lower case, because old schedulers wrote them so."""
+    """Returns the fields with lower-case keys, because old schedulers write them in lower case."""
     return {key.lower(): value for key, value in fields.items()}
 
 
-# Go writes the name first. If it is elsewhere, the whole node is decoded to find it.
+# Go writes the name first. If the name is elsewhere, the whole node is decoded to find it.
 _NAME_FIRST = re.compile(rb'\s*\{"metadata":\{"name":"([^"\\]{1,253})"')
 
 
 class NodeBytes:
-    """One Node of a request as raw bytes; decoded when a rule first reads it."""
+    """One Node of a request as raw JSON, which is decoded when a rule first reads the node."""
 
     __slots__ = ("__dict__", "name", "raw")
 
@@ -87,14 +87,14 @@ class NodeBytes:
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """A v1.NodeList of nodes as JSON; Go requires the metadata to be present."""
+    """A v1.NodeList whose nodes are raw JSON; Go requires the metadata to be present."""
 
     metadata: dict[str, str]
     items: list[msgspec.Raw]
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
-    """A request to filter or prioritize: one pod, and either node names or whole nodes.
+    """A filter or prioritize request: one pod, and either node names or whole nodes.
 
     Attributes:
         pod_bytes: an upper estimate of the memory that the pod takes.
@@ -114,7 +114,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
 
 
 class NodeVictims(msgspec.Struct, frozen=True):
-    """The pods to evict from one node: UIDs in descending importance, and whole pods if the request held them."""
+    """The pods to evict from one node: UIDs, most important first, and whole pods if the request has them."""
 
     uids: list[str]
     pods: list[Pod] | None = None
@@ -122,7 +122,7 @@ class NodeVictims(msgspec.Struct, frozen=True):
 
 
 class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
-    """A request to preempt: the preemptor, and the scheduler's candidates by node name."""
+    """A preempt request: the pod to make room for, and the scheduler's proposed victims by node name."""
 
     pod: Pod
     victims: Mapping[str, NodeVictims]
@@ -136,10 +136,10 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that passed, in the form of the request, and the reason for each other node.
+    """The answer to filter: the nodes that passed, as names or whole nodes, and the reason for each other node.
 
     Attributes:
-        best: the only passing node that the answer names; "" if it names all of them.
+        best: the only passing node that the encoded answer names; "" if it names all passing nodes.
     """
 
     nodes: list[NodeBytes] | None = None
@@ -175,19 +175,19 @@ class MetaPod(msgspec.Struct, frozen=True):
 
 
 class MetaVictims(msgspec.Struct, frozen=True):
-    """The victims on one node, in descending importance."""
+    """The UIDs of the victims on one node, most important first."""
 
     pods: list[MetaPod] = msgspec.field(name="Pods")
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations")
 
 
 class ExtenderPreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """The candidates that remain; empty if preemption does not help."""
+    """The answer to preempt: the accepted nodes with their victims; empty if preemption does not help."""
 
     node_name_to_meta_victims: dict[str, MetaVictims]
 
 
 class ExtenderBindingResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """The cause of a failed bind; `error` is empty if the pod is bound."""
+    """The answer to bind: `error` is the cause of a failed bind, or empty if the pod is bound."""
 
     error: str = ""
