@@ -1,5 +1,4 @@
-"""Settings: a file, the environment and flags become one frozen value.
+"""Reads the settings from a file, the environment and flags into one immutable `Settings` object.
 
-`settings` is the table of all settings, `sources` reads them and reports each fault with its place. Start with
-`settings`.
+`settings` defines all settings; `sources` reads them and reports each fault with its location. Start with `settings`.
 """

@@ -1,4 +1,4 @@
-"""The one table of settings, and the name of each setting in its three sources.
+"""Defines all settings, and the name of each setting in its three sources.
 
 A field of `Settings` defines the key in the file (bodyLimit), the environment variable (EXTENDER_BODY_LIMIT), the flag
 (--body-limit) and the documentation of all three. `sources.load` reads them.
@@ -77,7 +77,7 @@ def setting(default: Any, description: str, **limits: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """Every setting with its default and its description."""
+    """The values of all settings; each field defines a default and a description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -229,7 +229,7 @@ class Settings(BaseModel):
     )
 
     def verb_path(self, verb: str) -> str:
-        """Returns the path under the prefix of "filter", "prioritize", "preempt" or "bind"."""
+        """Returns the URL path, below the prefix, of the verb "filter", "prioritize", "preempt" or "bind"."""
         return str(getattr(self, f"{verb}_verb"))
 
 
@@ -265,7 +265,7 @@ class Option:
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """The allowed values, empty if they are not a closed set."""
+        """The allowed values; empty if other values are possible too."""
         return get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
 
 

@@ -1,4 +1,4 @@
-"""Reads settings from a file (`--config`), the environment (EXTENDER_...) and flags; the later source wins."""
+"""Reads settings from a file, the environment (EXTENDER_...) and flags; later sources take precedence."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ALIKE = 0.75  # higher than usual, because all variables have the same prefix
 _OWN_PATHS = {"livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui"}
 _OWN_FOLDERS = ("debug/", "ui/")
 
-_Values = dict[str, tuple[str, object]]  # setting -> (its place in the source, its value)
+_Values = dict[str, tuple[str, object]]  # setting -> (its location in the source, its value)
 
 
 def load(config: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """Returns the settings in force. `flags` holds the flags that were given, by setting.
+    """Returns the settings. `flags` maps the name of each setting given by a flag to its value.
 
     Raises:
-        ConfigurationError: with every fault, each with its place and, for an unknown name, the nearest known one.
+        ConfigurationError: lists every fault with its location and, for an unknown name, the most similar known name.
     """
     faults: list[str] = []
     values = _from_file(config, faults)
@@ -93,7 +93,7 @@ def _tls_contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _election_contradictions(settings: Settings) -> Iterator[str]:
-    """Yields the faults in the election settings; the bounds and the factor 1.2 are client-go's (NewLeaderElector)."""
+    """Yields the faults in the election settings; the limits are those of client-go's NewLeaderElector."""
     if settings.cluster:
         yield "leaderElect, cluster: leader election needs a live cluster, because a file has no Lease"
     if not (settings.lease_namespace or settings.own_namespace):
