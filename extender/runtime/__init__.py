@@ -1,4 +1,4 @@
-"""Parts that every process needs: clock, threads, memory, unsettled writes, YAML and the protocols between rooms.
+"""Provides what every process needs: clock, threads, memory, unsettled writes, YAML, protocols between packages.
 
-It is below every room but `errors`, and imports nothing else of the package. Start with `ports`.
+Of this project it imports only `errors`, and every other package may import it. Start with `ports`.
 """

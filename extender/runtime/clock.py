@@ -1,4 +1,4 @@
-"""Clocks and deadlines, which are passed in so that tests need not wait."""
+"""Defines clocks and deadlines. Code gets its clock as an argument, so that tests need not wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from extender.errors import DeadlineExceeded
 
 LATE = "no decision within"
-"""The first words of the error of a decision that has missed its deadline."""
+"""The first words of the error message of a decision that has missed its deadline."""
 
 
 class Clock(Protocol):
@@ -64,7 +64,7 @@ class Deadline:
         return self._ends_at - self._clock.monotonic()
 
     def message(self, reason: str) -> str:
-        """Returns the message of the error that the missed deadline becomes."""
+        """Returns the message of the error that reports the missed deadline."""
         return f"{LATE} {self._seconds:g} s: {reason}"
 
 

@@ -1,12 +1,12 @@
 """Runs many calls at once in one thread: a fiber (a greenlet) that waits for its socket lets the others run.
 
 When fibers replaced 16 threads, `extender schedule` bound a fifth more pods a second on an idle machine, with a third
-less CPU per pod (`make bench-cluster`): after every system call a thread waits for the GIL again. On a busy machine,
-where the API server takes 300 Bindings a second, both need 0.6 ms of CPU per pod (November 2026).
+less CPU per pod (`make bench-cluster`), because a thread waits for the GIL again after every system call. On a busy
+machine, where the API server accepts 300 Bindings a second, both need 0.6 ms of CPU per pod (November 2026).
 
-Code that may have to wait calls `ready` or `in_thread`, and need not know where it runs: outside a fiber they block. A
-fiber must not wait while it holds a lock, because the next fiber of the thread may need it. Only one fiber at a time
-waits for a descriptor.
+Code that may have to wait calls `ready` or `in_thread`, and need not know where it runs: outside a fiber these
+functions block. A fiber must not wait while it holds a lock, because the next fiber of the thread may need the lock.
+Only one fiber at a time may wait for a file descriptor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 _TURN_SECONDS = 0.002  # the longest wait of a new task while others wait for their sockets
-_CHECK_SECONDS = 1.0  # how often `submit`, while it waits for room, checks that the thread is alive
+_CHECK_SECONDS = 1.0  # how often `submit`, while all fibers are busy, checks that the thread is alive
 _EXPIRY_SECONDS = 0.1  # how often the time limits of waiting fibers are checked
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class FiberPool:
         )  # fibers to start or to resume; None to stop
         self._room = threading.Semaphore(fibers)
         self._poll = select.poll()
-        self._waiting: dict[int, tuple[_Fiber, float]] = {}  # by file descriptor, with the time limit
+        self._waiting: dict[int, tuple[_Fiber, float]] = {}  # (fiber, time limit) by file descriptor
         self._at_work = 0
         self._expires_at = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -64,7 +64,7 @@ class FiberPool:
             raise TaskFailed(f"thread {self._thread.name} has ended, with all its tasks")
 
     def stop(self, timeout_seconds: float) -> None:
-        """Waits for the tasks that were submitted so far, at most this long, and ends the thread."""
+        """Lets the submitted tasks finish, and ends the thread; waits at most this long."""
         self._due.put(None)
         self._thread.join(timeout_seconds)
 
@@ -81,7 +81,7 @@ class FiberPool:
         def work() -> None:
             try:
                 result.set_result(call())
-            except BaseException as error:  # is raised in the fiber
+            except BaseException as error:  # `result.result()` raises it in the fiber
                 result.set_exception(error)
             self._due.put(fiber.switch)
 
@@ -117,7 +117,7 @@ class FiberPool:
         fiber.switch(ready)
 
     def work(self, task: Callable[[], object]) -> None:
-        """Runs a task in its fiber."""
+        """Runs a task, in the fiber that was created for it, and reports its error."""
         self._at_work += 1
         try:
             task()
@@ -147,7 +147,9 @@ def ready(descriptor: int, events: int, seconds: float) -> bool:
 
 
 def in_thread(call: Callable[[], T]) -> T:
-    """Returns the result of `call`, or raises its error. In a fiber it runs in a thread, so that other fibers go on.
+    """Returns the result of `call`, or raises its error.
+
+    In a fiber, `call` runs in a thread of its own, so that the other fibers can continue.
 
     Raises:
         Refused: no thread can be started.

@@ -1,4 +1,4 @@
-"""The wording of configuration faults: similar names, and pydantic's messages in our own form."""
+"""Words messages about configuration faults: suggests similar names, and rewords pydantic's messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SIMILARITY = 0.7
 
 
 def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str:
-    """Returns the one of `names` that is most similar to `name` in any case, "" if none is similar.
+    """Returns the one of `names` that is most similar to `name`, ignoring case; "" if none is similar.
 
     Args:
-        similarity: the least similarity, up to 1; names with a common beginning need more.
+        similarity: the least similarity that counts, from 0 to 1. Use a higher one for names with a common prefix.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
@@ -27,7 +27,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def plainly(message: str) -> str:
-    """Returns a message of pydantic in our own form, "expected X"."""
+    """Rewords a message of pydantic as "expected X"."""
     text = message.removeprefix("Value error, ")
     text = re.sub(r"Input should be (greater|less)", r"expected a value \1", text)
     return text.replace("Input should be", "expected")

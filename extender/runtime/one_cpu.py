@@ -1,12 +1,12 @@
 """Keeps all threads of the process on one CPU, because the GIL lets only one of them run at a time.
 
-By default the kernel spreads them over all CPUs. If these are busy, each change of thread starts with a wait for the
-next thread's CPU, whose caches hold another process's data. The kernel also lets a thread that the API server wakes
-interrupt the one that decides, only to wait for the GIL; SCHED_BATCH prevents that.
+By default the kernel spreads the threads over all CPUs. If the CPUs are busy, each switch to another thread starts with
+a wait for that thread's CPU, whose caches hold another process's data. The kernel also lets a thread that received data
+interrupt the thread that decides, only to wait for the GIL; the policy SCHED_BATCH prevents that.
 
 Measured in November 2026 with `make bench-cluster` (1,500 pods of `varied`, 1,000 nodes, a busy machine of two CPUs,
-runs in turn, medians of the CPU time per pod): 1.00 ms on one CPU and 1.33 ms on any (cheaper in 8 of 9 pairs); 1.48 ms
-with SCHED_BATCH and 1.68 ms without, in a busier hour (cheaper in 8 of 10 pairs).
+alternating runs, medians of the CPU time per pod): 1.00 ms on one CPU and 1.33 ms on any (cheaper in 8 of 9 pairs);
+1.48 ms with SCHED_BATCH and 1.68 ms without, in a busier hour (cheaper in 8 of 10 pairs).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""The share of time for which another CPU must have been idle longer, because a move leaves warm caches behind."""
+"""The share of the time by which another CPU must have been idle longer: a move must outweigh the loss of caches."""
 
 _PROCESSOR = 39
-"""The field of /proc/thread-self/stat with the CPU. Field 2 is the thread's name, which may contain spaces."""
+"""The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2, a name, may hold spaces."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,17 +56,17 @@ class LinuxCpus:
         return {int(number): ticks / self._ticks_per_second for number, ticks in idle_ticks if number}
 
     def used_seconds(self) -> float:
-        """Returns the CPU time of this process."""
+        """Returns the CPU time that this process has used, in seconds."""
         return time.process_time()
 
     def keep_to(self, cpus: Iterable[int]) -> None:
-        """Restricts all threads, and those that they start later, to these CPUs."""
+        """Restricts all threads of this process, and all that start later, to these CPUs."""
         for thread in _threads():
             with suppress(ProcessLookupError):  # it has ended
                 os.sched_setaffinity(thread, cpus)
 
     def prefer_this_thread(self) -> None:
-        """Keeps other threads from interrupting this one: they run when it waits or has used its time slice."""
+        """Keeps the other threads from interrupting this one; they run when it waits or has used its time slice."""
         for thread in _threads():
             if thread != threading.get_native_id():
                 with suppress(OSError):  # the thread has ended, or the process may not do this
@@ -90,7 +90,7 @@ class OneCpu:
         self._last_reading: _Reading | None = None  # None if the threads run on any CPU
 
     def settle(self) -> None:
-        """Moves all threads to the CPU of this one, which those that exist now do not interrupt."""
+        """Moves all threads to the CPU of the calling thread, and keeps the other threads from interrupting it."""
         try:
             self._allowed = self._cpus.allowed()
             self._cpus.prefer_this_thread()

@@ -1,4 +1,4 @@
-"""The protocols through which rooms use each other without an import."""
+"""Defines the protocols through which packages of this project use each other without an import."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ Listed = TypeVar("Listed", covariant=True)
 
 
 class Telemetry:
-    """Receives the events of the rooms below `web`, and ignores them; `web.telemetry` turns them into metrics."""
+    """Is informed of what happens, and ignores it. Its subclass in `web.telemetry` counts the events in metrics."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
-        """`caller` waited for the cache's lock this long."""
+        """Called after `caller` has waited this long for the cache's lock."""
 
     def refused(self, plugin: str, nodes: int) -> None:
-        """`plugin` rejected `nodes` nodes for one pod."""
+        """Called after `plugin` has rejected this number of nodes for one pod."""
 
     def bound(self, result: str) -> None:
-        """A bind ended with this result: bound, already_bound, unfit, refused or unknown."""
+        """Called after a bind, with its result: bound, already_bound, unfit, refused or unknown."""
 
     def watch_event(self, kind: str, event: str) -> None:
-        """A watch delivered an ADDED, MODIFIED, DELETED, BOOKMARK or ERROR event, or one that is MALFORMED."""
+        """Called for each event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or MALFORMED if unreadable."""
 
     def synced(self, kind: str, as_of: float) -> None:
-        """The cache has everything of `kind` that the API server had at `as_of`, in monotonic seconds.
+        """Called when the cache has everything of `kind` that the API server had at `as_of`, in monotonic seconds.
 
-        An event, a bookmark, a list and a confirmed survey show this; a watch that was merely opened does not.
+        An event, a bookmark, a list and a confirmed survey (see cluster.watch.survey) show this. A watch that was
+        merely opened does not.
         """
 
     def relisted(self, kind: str) -> None:
-        """A reflector had to list `kind` again."""
+        """Called after `kind` had to be listed again."""
 
     def withdrawn(self, kind: str) -> None:
-        """The API server no longer serves `kind`, so its age means nothing."""
+        """Called when the API server no longer serves `kind`, so the age of its objects no longer matters."""
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
-        """The cache ignores an object because a value in it is invalid."""
+        """Called when the cache ignores an object because a value in it is invalid."""
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """The comparer found and corrected a difference. `kind` Table is a value in a table."""
+        """Called after the comparer has corrected a wrong object in the cache, or (kind "Table") a value in a table."""
 
     def incoming(self, queue: str, event: str) -> None:
-        """A pod entered `queue` because of `event`."""
+        """Called when a pod enters `queue` because of `event`."""
 
     def rule_failed(self, rule: str) -> None:
-        """A user's rule raised an error or returned an invalid value for one pod."""
+        """Called after a user's rule has raised an error or returned an invalid value for one pod."""
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        """The policy was read again. If that failed, the earlier one remains in force."""
+        """Called after the policy was read again. If that failed, the earlier policy stays in force."""
 
 
 class Binding(NamedTuple):
@@ -68,21 +69,21 @@ class Binding(NamedTuple):
 
 
 class Nominating(Enum):
-    """A change of a nomination that names no node (upstream framework.NominatingInfo)."""
+    """Says whether a pod's nomination is kept or cleared if no new node is named (upstream NominatingInfo)."""
 
     KEEP = auto()
     CLEAR = auto()
 
 
 NominatedNode = str | Nominating
-"""The node to nominate a pod to, or the change of its present nomination."""
+"""The node to nominate a pod to, or whether to keep or clear its present nomination."""
 
 
 class Binder(Protocol):
     """Binds pods at the API server, or in a cluster in memory."""
 
     def bind(self, binding: Binding) -> None:
-        """Binds the pod. It is no error if the pod is bound to this node already.
+        """Binds the pod to the node. If the pod is bound to this node already, that is not an error.
 
         Raises:
             Refused: the bind was refused (with Conflict and NotFound), and nothing was changed.
@@ -91,27 +92,27 @@ class Binder(Protocol):
 
 
 class Sink(Protocol[Object]):
-    """Receives the objects of the cluster, as the cache does."""
+    """Receives the objects of the cluster and their changes; the cache is one."""
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """Takes in a whole list of `kind`; objects that are not in it are gone.
+        """Replaces all objects of `kind` by those of a whole list.
 
         Args:
-            asked_at: the list has everything that was written by then, in monotonic seconds.
+            asked_at: when the list was requested, in monotonic seconds; it has everything written before that time.
         """
 
     def changed(self, kind: str, obj: Object) -> None:
-        """Takes in an object that was added or modified."""
+        """Stores an object that was added or modified."""
 
     def deleted(self, kind: str, obj: Object) -> None:
-        """Takes in that an object was deleted."""
+        """Removes an object that was deleted."""
 
 
 class Lister(Protocol[Listed]):
-    """Lists the cluster as it is now, and says how far the watches are."""
+    """Lists the cluster as it is now, and says up to which version the watches have delivered."""
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the cache has in full, and that can be compared."""
+        """Returns the kinds that the cache has in full, so that they can be compared with a list."""
 
     def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
         """Returns the version of the list and every object of the kind.

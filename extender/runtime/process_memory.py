@@ -1,10 +1,10 @@
 """Limits the pauses of garbage collection, and returns the memory of requests to the kernel.
 
-By default glibc raises its mmap threshold to the largest block that was freed, up to 32 MiB. After one body of that
-size the next ones come from the heap, where anything that outlives them keeps their pages. It also has eight heaps per
-core, whose free blocks other threads cannot use, and returns only the pages at the end of a heap. So a process grows as
-long as requests arrive (mallopt(3), malloc_trim(3)). After 120,000 mutated requests of four clients it had 151 MiB
-resident by default, 140 with the limits below, and 124 with the limits and `give_back`.
+By default glibc raises its mmap threshold to the largest block that was freed, up to 32 MiB. After one request body of
+that size the next bodies come from the heap, where any object that outlives them keeps their pages in use. glibc also
+has eight heaps per core, whose free blocks other threads cannot use, and returns only the pages at the end of a heap.
+So a process grows as long as requests arrive (mallopt(3), malloc_trim(3)). After 120,000 mutated requests of four
+clients it had 151 MiB resident by default, 140 with the limits below, and 124 with the limits and `give_back`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ import time
 from pathlib import Path
 from typing import Final
 
-# A full collection visits the many long-lived objects while every call waits, so the last number means never. A
-# collection of the youngest 5,000 takes a millisecond or two. Survivors are visited once more, 25,000 at a time: while
-# lists are read all objects survive, and 100,000 at a time took up to 110 ms.
+# A full collection visits the many long-lived objects while every call waits, so the last number is so large that there
+# is none. A collection of the youngest 5,000 objects takes a millisecond or two. Objects that survive are visited once
+# more, 25,000 at a time: while lists are read all objects survive, and 100,000 at a time took up to 110 ms.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
-"""A new list creates 40,000 long-lived objects in this time, which take 10 ms to collect."""
+"""The time between two calls of `collect_young`. A new list creates 40,000 objects in it, which take 10 ms to visit."""
 MAPPED_FROM_BYTES: Final = 128 * 1024
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
 GIVE_BACK_SECONDS: Final = 2.0
-"""A call takes 0.1 ms if nothing was freed, 2 ms under load, and 30 ms after the first lists of 50,000 nodes."""
-MAPPED_FROM_BYTES_PER_NODE: Final = 160
-"""More than an array of some resources takes per node. A decision creates a hundred such arrays.
+"""The time between two calls of `give_back`, each of which takes 0.1 ms if nothing was freed, and 2 ms under load.
 
-If they were mapped and unmapped, the kernel would clear their pages each time, which is more than half of a decision on
-50,000 nodes.
+The first call after the lists of 50,000 nodes takes 30 ms.
+"""
+MAPPED_FROM_BYTES_PER_NODE: Final = 160
+"""More bytes than an array of a few resources takes per node. A decision creates a hundred such arrays.
+
+They must come from the heap: if they were mapped and unmapped, the kernel would clear their pages each time, which
+would take more than half of the time of a decision on 50,000 nodes.
 """
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MADV_COLLAPSE = 25
@@ -42,7 +45,7 @@ class CollectionPauses:
     """Measures the pauses of the garbage collector from `start` on.
 
     Attributes:
-        longest_seconds: the longest pause.
+        longest_seconds: the longest pause so far.
     """
 
     def __init__(self) -> None:
@@ -55,7 +58,7 @@ class CollectionPauses:
             gc.callbacks.append(self._note)
 
     def _note(self, phase: str, _info: object) -> None:
-        # Takes no lock, because a collection may start while this thread holds it.
+        # This takes no lock, because a collection may start while this thread already holds the lock.
         now = time.perf_counter()
         if phase == "start":
             self._began_at = now
@@ -69,17 +72,17 @@ PAUSES: Final = CollectionPauses()
 def collect_young() -> None:
     """Collects the young objects before there are too many of them.
 
-    Python collects when many more objects were created than freed. A cache that replaces old versions by new ones never
-    gets there: a new list of 200,000 pods left 1.5 million young objects, and the next collection, during a call,
-    stopped every thread for 0.3 s.
+    Python starts a collection only after many more objects were created than freed. A cache that replaces old versions
+    by new ones does not reach that number: a new list of 200,000 pods left 1.5 million young objects, and the next
+    collection, during a call, stopped every thread for 0.3 s.
     """
     gc.collect(1)
 
 
 def limit(nodes: int = 0) -> bool:
-    """Limits this process to one heap, with a mmap threshold above the arrays of a cluster with so many nodes.
+    """Limits this process to one heap, and takes arrays with one row per node from it rather than from mmap.
 
-    Returns False with a C library that has no mallopt.
+    Returns False if the C library has no mallopt.
     """
     mallopt = getattr(_CLIBRARY, "mallopt", None)
     if mallopt is None:
@@ -91,7 +94,7 @@ def limit(nodes: int = 0) -> bool:
 
 
 def give_back() -> None:
-    """Returns the free pages of the heap to the kernel. Does nothing with a C library that has no malloc_trim."""
+    """Gives the free pages of the heap back to the kernel. Does nothing if the C library has no malloc_trim."""
     trim = getattr(_CLIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(KEPT_FREE_BYTES))
@@ -100,15 +103,16 @@ def give_back() -> None:
 def use_huge_pages() -> None:
     """Moves the memory that is in use to pages of 2 MiB, if the kernel can do so (Linux 6.1).
 
-    A decision reads a few bytes in thousands of places, and needs the address of each small page again after another
-    process has used the CPU. Measured in November 2026, in 600 decisions of `varied` on 5,000 nodes on a busy machine,
-    six runs of each in turn: 0.81 ms of CPU per decision, and 0.95 ms without (medians; cheaper in 5 of 6 pairs).
+    A decision reads a few bytes in thousands of places. With small pages the CPU must look up the address of each of
+    them again after another process has used the CPU. Measured in November 2026, in 600 decisions of `varied` on 5,000
+    nodes on a busy machine, six alternating runs of each: 0.81 ms of CPU per decision, and 0.95 ms with small pages
+    (medians; cheaper in 5 of 6 pairs).
     """
     try:
         parts = _PRIVATE.findall(Path("/proc/self/smaps").read_text())
     except OSError:  # the kernel is not Linux
         return
     for begin, end, size, resident in parts:
-        if 4 * int(resident) > 3 * int(size):  # unlike the stacks of threads
+        if 4 * int(resident) > 3 * int(size):  # skips areas that are mostly unused, such as the stacks of threads
             first, length = int(begin, 16), int(end, 16) - int(begin, 16)
             _CLIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)

@@ -1,7 +1,7 @@
-"""Reads users' YAML: no tags, no duplicate keys, limited depth and aliases, and dates stay text.
+"""Reads users' YAML strictly: no tags, no duplicate keys, limited depth and aliases, and dates stay strings.
 
 Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
-process (seen with 300,000 brackets). Keys are text as in JSON: `on: 1` has the key "on".
+process (seen with 300,000 brackets). Keys are always strings, as in JSON: `on: 1` has the key "on".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from extender.errors import MalformedInput
 
 DEEPEST = 100
-MOST_FROM_ALIASES = 100_000  # values; a "billion laughs" document has a thousand million
+MOST_FROM_ALIASES = 100_000  # the most values that aliases may repeat; a "billion laughs" attack has a billion
 
 _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
@@ -25,7 +25,11 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
 def load(text: bytes | str) -> object:
-    """Returns the only document in `text`, None if it is empty. Raises MalformedInput with the line, in one line."""
+    """Returns the only document in `text`, None if `text` is empty.
+
+    Raises:
+        MalformedInput: a one-line message with the number of the faulty line.
+    """
     documents = load_all(text)
     document = next(documents, None)
     if next(documents, None) is not None:
@@ -34,7 +38,7 @@ def load(text: bytes | str) -> object:
 
 
 def load_all(text: bytes | str) -> Iterator[object]:
-    """Yields the documents in `text`. Raises MalformedInput, as `load`, when it reaches the fault."""
+    """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches the fault."""
     try:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
     except yaml.MarkedYAMLError as error:
@@ -45,11 +49,11 @@ def load_all(text: bytes | str) -> Iterator[object]:
 
 
 class _Builder:
-    """Builds values from one stream of events."""
+    """Builds the values of one YAML stream from the parser's events."""
 
     def __init__(self, events: Iterator[_NodeEvent]) -> None:
         self._events = events
-        self._anchors: dict[str, tuple[object, int]] = {}  # with the number of values in each
+        self._anchors: dict[str, tuple[object, int]] = {}  # (value, number of values in it) by anchor
         self._built = 0
         self._from_aliases = 0
 
@@ -112,7 +116,7 @@ class _Builder:
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> object:
-    """Returns the value of a scalar without quotes: null, a boolean, a number or text."""
+    """Returns the value of a scalar without quotes: None, a boolean, a number or a string."""
     tag = str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(_CORE)  # type: ignore[no-untyped-call]  # by the stubs
     node = yaml.ScalarNode(tag, text)
     if tag == "null":
@@ -127,7 +131,7 @@ def _plain(text: str) -> object:
 
 
 def _cut(problem: object) -> str:
-    """Returns the beginning of the problem, because it may quote the whole document."""
+    """Returns the beginning of an error message, because the message may quote the whole document."""
     text = str(problem)
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 

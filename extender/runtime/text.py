@@ -1,4 +1,4 @@
-"""Text for people: tables, lists and amounts, as the commands and the pages print them."""
+"""Formats text for people: tables, lists and amounts, as the commands and the pages print them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
 
 
 def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[str]:
-    """Yields the head and at most `most` lines (None: all), then how many more there are, as `and 5 more pods`."""
+    """Yields the heading and at most `most` lines, then how many are left out: `and 5 more pods: use -o wide`.
+
+    `most` None means all lines.
+    """
     printed = lines if most is None else lines[: most + 1]
     yield from aligned(printed)
     if len(lines) > len(printed):
@@ -39,7 +42,7 @@ def age(seconds: float) -> str:
 
 
 def quantity(resource: str, amount: int) -> str:
-    """Returns the exact quantity: `1500m` and `2` of cpu, `1536Mi` of memory."""
+    """Formats an amount of a resource exactly: `1500m` or `2` for cpu, `1536Mi` for memory."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if "/" in resource or resource == "pods" or not amount:
@@ -51,7 +54,7 @@ def quantity(resource: str, amount: int) -> str:
 
 
 def rounded(resource: str, amount: int) -> str:
-    """Returns the quantity with at most two decimals, for reading: `5.2`, `3.75Gi`."""
+    """Formats an amount of a resource with at most two decimals: `5.2`, `3.75Gi`."""
     if resource == "cpu":
         return f"{amount / 1000:g}"
     size, power = float(amount), 0
@@ -62,7 +65,7 @@ def rounded(resource: str, amount: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns `1 pod`, `2 pods`."""
+    """Returns the number with the noun in the singular or plural: `1 pod`, `2 pods`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -1,4 +1,4 @@
-"""Threads that are restarted, tick or work for others, and a lock that reports how long its callers have waited."""
+"""Provides threads that are restarted, run periodically or work for others, and a lock that reports its waits."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ OnError = Callable[[str, BaseException], object]
 
 
 def log_error(task: str, error: BaseException) -> None:
-    """Logs the error of a background task whose next run can make up for the one that failed."""
+    """Logs the error of a background task. For tasks whose next run repairs what the failed run left undone."""
     _log.error("background task failed task=%s", task, exc_info=error)
 
 
 class TaskFailures:
-    """Ends a process after an unexpected error in a background task, because nothing else knows what it left half done.
+    """Ends a process after an unexpected error in a background task, because the task may have left work half done.
 
-    A restart repairs that, since every fact is in the API server. Tasks call `report` in their own threads; the main
-    thread calls `check` now and then.
+    A restart repairs that, because the API server has all state. Tasks call `report` in their own threads; the main
+    thread calls `check` repeatedly.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LastingThread:
             self._stopped = True
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Waits for the thread to end, after the caller has ended its work; returns False if that takes too long."""
+        """Waits for the thread to end; the caller must have ended its work. Returns False if it is still alive."""
         self.let_end()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
@@ -86,9 +86,10 @@ class LastingThread:
 
 
 class Ticker:
-    """Calls `action` every `seconds` (0: only when woken) from `start` to `stop`, even after it has raised.
+    """A thread that calls `action` every `seconds` from `start` to `stop`, even after it has raised an error.
 
     Args:
+        seconds: the pause between two calls; 0 means that `action` is called only after `wake`.
         on_error: receives the errors of `action`.
     """
 
@@ -108,7 +109,7 @@ class Ticker:
         self._wakings.put(None)
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """Waits for the present action to end, at most this long, and ends the thread."""
+        """Ends the thread; waits for a running action, at most this long."""
         self._thread.let_end()
         self._stopped = True
         self.wake()
@@ -136,9 +137,9 @@ _PARKED_SECONDS = 10.0
 class ParkedThreads(Generic[T]):
     """Calls `work` with each item in a separate thread; a thread that is done waits a while for the next item.
 
-    Starting a thread takes 110 us of CPU, a parked one takes 26 us (measured in November 2026), and an executor either
-    has a limit of threads or keeps all of them. It matters because kube-scheduler keeps only two idle connections to a
-    host: of several binds at once, most arrive on new connections.
+    Starting a thread takes 110 us of CPU, reusing a waiting one takes 26 us (measured in November 2026). An executor
+    would either limit the number of threads or keep all of them. This matters because kube-scheduler keeps only two
+    idle connections to a host: of several binds at once, most arrive on new connections.
     """
 
     def __init__(self, work: Callable[[T], object], name: str) -> None:
@@ -175,10 +176,11 @@ class ParkedThreads(Generic[T]):
 
 
 class WorkerPool:
-    """A scheduler.ports.Workers with `threads` threads; `submit` waits while each of them has `backlog` tasks to do.
+    """A scheduler.ports.Workers with `threads` threads; `submit` waits while all are busy and the queue is full.
 
-    A task costs 3.5 us of CPU, with a ThreadPoolExecutor and the same limit 12 us (measured in November 2026), because
-    no task has a result to wait for. `on_error` receives the errors of tasks.
+    The queue holds `backlog` tasks per thread, and `on_error` receives the errors of tasks. A task costs 3.5 us of CPU;
+    with a ThreadPoolExecutor and the same limit it costs 12 us (measured in November 2026), because that also handles
+    results.
     """
 
     def __init__(self, name: str, threads: int, on_error: OnError, backlog: int = 2) -> None:
@@ -196,7 +198,7 @@ class WorkerPool:
         self._tasks.put(task)
 
     def stop(self, timeout_seconds: float) -> None:
-        """Waits for the tasks that were submitted so far, at most this long, and ends the threads."""
+        """Lets the submitted tasks finish, and ends the threads; waits at most this long."""
         ends_at = time.monotonic() + timeout_seconds
         for _ in self._threads:
             self._tasks.put(None)
@@ -214,10 +216,10 @@ class WorkerPool:
 
 
 class TimedLock:
-    """A lock that is not reentrant. `lock("assume")` returns a context manager that holds it for the named caller.
+    """A lock, not reentrant, that reports how long each caller has waited for it: `with lock("assume"): ...`.
 
-    There is one manager per caller, and it has no state: a decision takes the lock a dozen times, and a generator
-    of contextlib costs more than the lock.
+    There is one context manager per caller name, without state, because a decision takes the lock a dozen times, and a
+    generator of contextlib would cost more than the lock.
     """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:

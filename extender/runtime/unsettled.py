@@ -1,20 +1,23 @@
-"""Writes to the API server whose outcome is not known, in memory that outlives the worker that sent them.
+"""Remembers writes to the API server whose outcome is unknown ("unsettled"), and finds out what became of them.
 
-The rule: until the API server's own state, read after the deadline of a write, says what became of the write, its place
-or device is not given away: not by this process, not by the next leader, not by the next start.
+The notes about writes are in memory that outlives the worker process that sent the writes. The rule: the resources or
+devices that a write reserves are not given to another pod until the API server's state shows what became of the write.
+That state must be read after the deadline of the write. The rule holds for this process, for the next leader and after
+a restart.
 
     in flight ---- answered: done or refused -------------------------------> forgotten
         '--- no answer, or the worker was killed ---> unsettled --- settled ----'
                                                          ^
     writes of an earlier process, which left no notes ---'
 
-A write may arrive until `settle_seconds` after the last moment at which its sender may have sent it: its deadline. It
-is settled once the cache shows everything that the API server held at some moment after the deadline. A Binding is also
-settled once the watch shows the pod on its node, or gone.
+The deadline of a write is `settle_seconds` after the last moment at which its sender may have sent it; it cannot arrive
+later. A write is settled once the cache shows everything that the API server held at some moment after the deadline. A
+Binding is also settled once the watch shows that the pod is on its node or was deleted.
 
-`UnsettledWrites` keeps the notes, and decides nothing. `Settlement` finds out what became of the writes. Their users:
-every write passes `noted`; a Lease is released only if `nothing_unsettled`; an election says of whom it takes the Lease
-over (`expect_predecessors`, `vouch`); a start and a new leader decide nothing until `Settlement.caught_up`.
+`UnsettledWrites` keeps the notes, and decides nothing. `Settlement` finds out what became of the writes. They are used
+as follows: every write is sent within `noted`; a Lease is released only if `nothing_unsettled`; a candidate that takes
+the Lease over records whether writes of the last holder may be in flight (`expect_predecessors`, `vouch`); after a
+start, and as a new leader, a process decides nothing until `Settlement.caught_up`.
 """
 
 from __future__ import annotations
@@ -33,14 +36,14 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-ASK_AGAIN_SECONDS = 15.0  # an API server that was restored from a copy may never get to what it has shown
+ASK_AGAIN_SECONDS = 15.0  # a restored API server may never reach the versions that the last reconciliation has read
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
 _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
 _HEAD = Struct("<BHd")  # state, length of the text, deadline; the state is written last, and is one byte
 _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
-_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # one byte, 1 if they may be writing; then their deadline
+_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # one byte, 1 if predecessors may have writes in flight; then the deadline
 
 _log = logging.getLogger(__name__)
 
@@ -50,14 +53,14 @@ Reconciliation = Callable[[], Callable[[], bool]]
 
 
 class UnsettledWrite(NamedTuple):
-    """A write whose outcome is not known; `deadline` in monotonic seconds."""
+    """A write whose outcome is unknown; it cannot arrive after `deadline`, in monotonic seconds."""
 
     write: Binding | str
     deadline: float
 
 
 class UnsettledWrites:
-    """The notes about writes in flight and unsettled ones, in memory that the master process keeps.
+    """The notes about writes in flight and writes of unknown outcome, in memory that the master process keeps.
 
     Create it before the fork. One worker at a time uses it, and calls `take_over` first.
 
@@ -76,13 +79,13 @@ class UnsettledWrites:
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
-        """Notes the write while the block sends it, and keeps the note if the outcome is not known.
+        """Records the write while the block sends it, and keeps the record if the outcome is unknown.
 
         Args:
             write: a Binding, or the method and path of another call.
 
         Raises:
-            Refused: with status 503 if there is no room for the note; the write is not sent.
+            Refused: there is no memory left for the record, so the write is not sent (status 503).
         """
         slot = self._note(write)
         try:
@@ -107,25 +110,25 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """Returns the time until which writes of predecessors without a note may arrive, None if they are settled."""
+        """Returns until when writes that predecessors did not record may arrive, None if all are settled."""
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
         return deadline
 
     def expect_predecessors(self, until: float) -> None:
-        """Notes that writes of a predecessor may arrive until this time."""
+        """Records that writes of a predecessor may arrive until this time, in monotonic seconds."""
         _DEADLINE.pack_into(self._memory, _PREDECESSORS_OFFSET + 1, max(until, self.predecessors_until or LONG_AGO))
         self._memory[_PREDECESSORS_OFFSET] = 1
 
     def vouch(self) -> None:
-        """Notes that no write of a predecessor is in flight."""
+        """Records that no write of a predecessor is in flight."""
         self._memory[_PREDECESSORS_OFFSET] = 0
 
     def take_over(self) -> list[Binding]:
         """Returns the Bindings that an earlier worker left unsettled, so that the caller can assume their pods.
 
-        The earlier worker's other writes take no place on a node. They are waited for, as a predecessor's writes are.
+        The earlier worker's other writes reserve nothing on a node. They are treated as writes of a predecessor.
         """
         self._free.clear()
         self._unknown.clear()
@@ -200,32 +203,35 @@ class UnsettledWrites:
 
 
 class Evidence(Protocol):
-    """The evidence in the cache of the outcome of writes."""
+    """Says what the cache shows about the outcome of writes."""
 
     def nothing_waits(self) -> bool:
         """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""
 
     def shows(self, binding: Binding) -> bool:
-        """Returns True if the watch has shown the pod on a node, or gone, so that the Binding is settled."""
+        """Returns True if the watch has shown that the pod is on a node or was deleted: the Binding is settled."""
 
 
 class Settlement:
-    """Finds out what became of unsettled writes. Any thread may call its methods; one thread asks at a time."""
+    """Finds out what became of writes of unknown outcome, by reading the API server's state.
+
+    Any thread may call its methods; only one at a time reads from the API server.
+    """
 
     def __init__(self, writes: UnsettledWrites, reconcile: Reconciliation, evidence: Evidence, clock: Clock) -> None:
         self.writes = writes
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        self._asking = threading.Lock()  # the thread that asks holds it; others do not wait for it
+        self._asking = threading.Lock()  # held by the thread that reads from the API server; others do not wait
         self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this moment
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
-        self._looked_until: float | None = None  # the `predecessors_until` of the last look
+        self._looked_until: float | None = None  # the value of `predecessors_until` when `look` last checked it
 
     def waiting_for(self) -> str | None:
-        """Returns what a start or a new leader waits for; None if the writes of its predecessors are settled."""
+        """Returns what this process waits for before it decides; None if its predecessors' writes are settled."""
         until = self.writes.predecessors_until
         if until is None:
             return None
@@ -235,7 +241,7 @@ class Settlement:
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Vouches for the predecessors if no late write of theirs could take effect.
+        """Treats the predecessors' writes as settled if a late one could no longer take effect.
 
         Call it once the cache shows everything that the API server held when the last predecessor ended.
         """
@@ -246,9 +252,9 @@ class Settlement:
                 self.writes.vouch()
 
     def caught_up(self, since: float) -> bool:
-        """Returns True once the cache shows all writes until `since`, and all later ones of predecessors.
+        """Returns True once the cache shows all writes until `since`, and all later writes of predecessors.
 
-        It asks the API server when it is time. Call it repeatedly until it returns True.
+        Reads from the API server when necessary. Call it repeatedly until it returns True.
         """
         if not self._shows(since):
             return False
@@ -257,7 +263,7 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Settles this process's own writes. Call it about once a second while the cache is filled."""
+        """Finds out what became of this process's own writes. Call it about once a second while the cache is filled."""
         if not self.writes.unknown():
             return
         self.writes.settle_shown(self._evidence.shows)
