@@ -1,10 +1,12 @@
-"""The application for your own gunicorn. Settings come from the environment and the file in EXTENDER_CONFIG.
+"""Creates the WSGI application for your own gunicorn, with settings from the environment and a file.
+
+The environment variable EXTENDER_CONFIG names the file.
 
     gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
     gunicorn --worker-class gthread --threads 4 --keep-alive 120 extender.wsgi:app
 
-Use one worker process: each has its own cache. Importing this module starts no thread, so preloading is safe. Watches
-start in the worker; with gthread and sync they start at the first request, which is usually a readiness probe.
+Use one worker process, because each has its own cache. Importing this module starts no thread, so preloading is safe.
+The watches start in the worker; with gthread and sync they start at the first request, usually a readiness probe.
 """
 
 from __future__ import annotations

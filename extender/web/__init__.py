@@ -1,7 +1,7 @@
-"""The Flask service: verbs, health, metrics and debug pages over HTTP.
+"""Serves the verbs, health, metrics and debug pages over HTTP, with Flask.
 
-In: requests, read by a WSGI server or by the worker of `web.worker`, and a `Backend`: the verbs and the process behind
-them. Out: answers, metrics and log lines. Begin with `app.create_app`, then `calls`, which holds the table of the verbs
-and turns a request's body into an answer. `access` decides who may call, `server` runs gunicorn, and `pages` serves a
-process that has no verbs.
+Requests come in, read by a WSGI server or by the worker of `web.worker`, and a `Backend`: the verbs and the process
+behind them. Answers, metrics and log lines go out. Start with `app.create_app`, then `calls`, which turns the body of a
+request into an answer. `access` decides which callers are allowed, `server` runs gunicorn, and `pages` serves a process
+that has no verbs.
 """

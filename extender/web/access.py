@@ -1,8 +1,9 @@
 """Decides which callers may send a request.
 
-A client certificate, if one is required, decides alone. Without one, a server on loopback trusts every process of this
-machine, and a browser is such a process: a web page whose name is rebound to 127.0.0.1 (DNS rebinding) can post to it.
-The page cannot change the Host and Origin headers that its browser sends, so these two are checked.
+If a client certificate is required, only the certificate counts. Otherwise a server on loopback trusts every process of
+this machine. A browser is such a process, so a web page whose host name is made to resolve to 127.0.0.1 (DNS rebinding)
+can send requests to the server. The page cannot change the Host and Origin headers that its browser sends, so these two
+are checked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PROBES = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that every caller may read: kubelet has no certificate and uses the pod's IP address as Host."""
 DEBUG, UI, CONFIGZ, SIMULATE = "/debug/", "/ui", "/configz", "/simulate"
 PRIVATE = (DEBUG, UI, CONFIGZ, SIMULATE)
-"""Paths that show pods and nodes, or cost much: for this machine, and for clients with a certificate."""
+"""Paths that show pods and nodes, or cost much. Only this machine and clients with a certificate may use them."""
 
 ONLY_LOCAL = (
     "only from this machine and by its name, as by kubectl port-forward, or with a client certificate (clientCa)"
@@ -36,21 +37,21 @@ _FOREIGN_HOST = (
 )
 _FOREIGN_ORIGIN = "the Origin header names another site than the Host header"
 
-# Inside a service mesh, requests from anywhere arrive from 127.0.0.6: the rest of 127.0.0.0/8 is not this machine.
+# Only these addresses count as this machine, because in a service mesh requests from anywhere arrive from 127.0.0.6.
 _OWN_ADDRESSES = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
 _HOST = re.compile(r"(?:(localhost)|([0-9.]+)|\[([0-9a-f]*:[0-9a-f:.]+)\])(?::[0-9]{1,5})?", re.IGNORECASE)
 _LONGEST_HOST = 64
 
 
 class Connection(Protocol):
-    """The ends of a client's connection. An address that is unknown, or not of IP, is ""."""
+    """The addresses and the certificate of a client's connection. An unknown address, or one that is not IP, is ""."""
 
     def peer_address(self) -> str: ...
 
     def local_address(self) -> str: ...
 
     def certificate(self) -> Certificate | None:
-        """Returns the client's certificate, if it showed one that the handshake verified."""
+        """Returns the client's certificate if it sent one that the TLS handshake has verified, else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,13 @@ class SocketConnection:
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The rules of one server.
+    """The rules by which one server admits or refuses requests.
 
     Attributes:
-        certificate_required: everything but probes needs a client certificate.
-        names: common names or DNS names of the certificates that may call; empty: every certificate of the CA.
-        any_host: requests to a loopback address may have any Host header (insecureBind); private paths still need
-            this machine's.
+        certificate_required: every request but probes needs a client certificate.
+        names: the common names or DNS names of the certificates that are accepted; if empty, all of the CA are.
+        any_host: requests to a loopback address may have any Host header (insecureBind). For private paths the header
+            must still name this machine.
     """
 
     certificate_required: bool = False

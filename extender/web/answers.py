@@ -1,4 +1,4 @@
-"""HTTP answers, as objects and as bytes. Every error is one line of JSON."""
+"""Creates HTTP answers and encodes them as bytes. Every error is one line of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Headers = tuple[tuple[str, str], ...]
 JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 CLOSE = ("Connection", "close")
-"""In an answer's headers: the connection ends after this answer."""
+"""The header of an answer after which the connection is closed."""
 _LONGEST_MESSAGE = 1024
 
 
@@ -30,11 +30,11 @@ class Answer(NamedTuple):
 
 
 Page = Callable[[Mapping[str, list[str]], str], Answer]
-"""(query, Accept header) -> answer."""
+"""Called with the parameters of the query and the Accept header; returns the answer to a request for the page."""
 
 
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
-    """Returns `{"error": message}` on one line. A message that quotes too much of a request is cut."""
+    """Returns an answer with the body `{"error": message}` on one line. Cuts a message that is too long."""
     clean = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 
@@ -43,8 +43,8 @@ def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool
     """Answers as Kubernetes' health endpoints do (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
 
     Args:
-        checks: None for each check that passed, otherwise what is missing.
-        verbose: lists the checks even if all passed.
+        checks: by the check's name, None if it passed, otherwise what is missing.
+        verbose: True to list the checks even if all passed.
     """
     failed = any(missing is not None for missing in checks.values())
     if not failed and not verbose:
@@ -55,15 +55,15 @@ def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool
 
 
 def answer_headers(answer: Answer) -> list[tuple[str, str]]:
-    """Returns all headers of `answer`, as WSGI takes them."""
+    """Returns all headers of `answer`, in the form that WSGI expects."""
     return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
 def render(answer: Answer, connection: str = "", head_only: bool = False) -> bytes:
-    """Returns the answer's bytes.
+    """Returns the answer as the bytes to send.
 
-    There is always a Content-Length: without it a Go client would open a connection for each call. The answer to a HEAD
-    request (`head_only`) has the Content-Length of the body that it leaves out.
+    There is always a Content-Length: without it a Go client would open a new connection for each call. The answer to a
+    HEAD request (`head_only`) has the Content-Length of the body that it leaves out.
 
     Raises:
         ValueError: a header holds a line break or a NUL.
@@ -74,7 +74,7 @@ def render(answer: Answer, connection: str = "", head_only: bool = False) -> byt
 
 @lru_cache(maxsize=64)
 def _head(status: int, content_type: str, headers: Headers, sent_at: int, connection: str) -> bytes:
-    """Returns the lines that many answers share."""
+    """Returns the status line and the headers but Content-Length. Many answers share them, so they are cached."""
     phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
     fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE)]
     fields.append(("Date", formatdate(sent_at, usegmt=True)))

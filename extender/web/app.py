@@ -1,4 +1,4 @@
-"""Builds the Flask application: verbs, health, metrics and pages. Nothing of it is global."""
+"""Builds the Flask application with verbs, health, metrics and pages. It keeps no global state."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Backend:
-    """The verbs, and the process behind them.
+    """The verbs that the web application serves, and the functions of the process behind them.
 
     Attributes:
-        waiting_for: called for every call; returns what the first decision waits for, by check: {"cache": None} if
-            nothing is missing, else {"cache": "waiting for pods, nodes"}.
-        start: runs in the worker process, as does `stop`.
-        private: pages for this machine and for clients with a certificate.
+        waiting_for: called for every call of a verb; returns what keeps the process from deciding, by check:
+            {"cache": None} if nothing does, else for example {"cache": "waiting for pods, nodes"}.
+        start: starts the process's threads; runs in the worker process, as does `stop`.
+        private: pages that only this machine and clients with a certificate may use.
         compare: called on SIGUSR2.
         hand_over: called on SIGTERM, while calls are still answered.
         revive: restarts threads that have ended; returns their names.
-        unready: called for /readyz in place of `waiting_for`: a standby may be ready although it cannot decide.
+        unready: called for /readyz in place of `waiting_for`, because a standby may be ready although it cannot decide.
         reload: called on SIGHUP.
         traces: the traces of calls; `stop` sends their last spans.
         observers: receive each call.
@@ -73,7 +73,7 @@ class Backend:
 
 
 class ExtenderApp(Flask):
-    """A Flask application, and its life in the server that runs it."""
+    """A Flask application with the functions that a server calls to start, drain and stop it."""
 
     lifecycle: Lifecycle
 
@@ -105,7 +105,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns the verbs by path: the prefix, then the name that the scheduler's configuration gives the verb."""
+    """Returns the verbs by URL path: the prefix of the settings, then the name that they give the verb."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
@@ -121,7 +121,7 @@ def _lifecycle(
     def start() -> None:
         if server:
             server.start()
-        backend.start()  # before any other thread: one that runs already would get a heap without the limits
+        backend.start()  # first, because it limits the memory heaps of threads that start later
         notifier.start()
 
     def stop() -> None:
@@ -161,10 +161,9 @@ def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: byte
 
 
 def _before(lifecycle: Lifecycle, access: AccessRules) -> None:
-    """Runs before each view.
+    """Runs before each Flask view: starts the application and checks the caller, unless the server has done so.
 
-    A server that does not know `lifecycle` has neither started the watches nor checked the caller: its first request,
-    usually a probe, starts them.
+    A WSGI server other than our worker does neither. Its first request, usually a probe, starts the watches.
     """
     if not lifecycle.started:
         lifecycle.start()
@@ -178,7 +177,7 @@ def _traced(handler: VerbHandler, body: bytes) -> Answer:
 
 
 def _post(handler: Handler, limit_bytes: int) -> Response:
-    """Returns the handler's answer to the request's body, of which at most the limit is read."""
+    """Reads the request's body, at most `limit_bytes`, and returns the handler's answer to it."""
     check_media_type(request.content_type or "", request.content_encoding or "")
     environ, length = request.environ, request.content_length
     if length is None and not environ.get("wsgi.input_terminated"):  # reading could wait forever
@@ -199,7 +198,7 @@ def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str | None]:
 
 
 def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:
-    """Returns a server for health and metrics if they have a separate address. Raises OSError."""
+    """Returns a server for health and metrics if the settings give them a separate address. Raises OSError."""
     if not settings.metrics_bind:
         return None
     host, port = host_and_port(settings.metrics_bind)
@@ -216,7 +215,7 @@ def _view(page: Page) -> Response:
 
 
 def _act(action: Page) -> Response:
-    if request.content_type:  # an action has no body, but an HTML form of another site would send one
+    if request.content_type:  # an action needs no body; this refuses an HTML form of another site, which has a body
         check_media_type(request.content_type, "")
     return _view(action)
 

@@ -1,8 +1,8 @@
 """Turns the body of a verb's request into an answer, and times, counts and logs the call.
 
-Requests arrive in two ways. Flask's views read the body of a request that came by WSGI and call the handler. The worker
-of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. Each way makes each check
-once: caller, method, media type, encoding, length.
+Requests arrive in two ways. Under another WSGI server, Flask's views read the body and call the verb's handler. The
+worker of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. In both ways each
+of these is checked once: caller, method, media type, encoding, length.
 """
 
 from __future__ import annotations
@@ -43,21 +43,26 @@ _log = logging.getLogger(__name__)
 
 
 class VerbHandler(Protocol):
-    """Answers the body of a request to a verb. Raises nothing."""
+    """A function that answers the body of a request to a verb. It raises nothing."""
 
     def __call__(self, body: bytes, traceparent: str = "") -> Answer: ...
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The handlers of the verbs by path; `others` answers every other request, from its head, socket and body."""
+    """Finds the handler of a request.
+
+    Attributes:
+        handlers: the handlers of the verbs, by path.
+        others: answers every other request, given its head, socket and body.
+    """
 
     handlers: Mapping[str, VerbHandler]
     access: AccessRules
     others: Callable[[Head, socket.socket, bytes], Answer]
 
     def admit(self, head: Head, connected: socket.socket) -> Handler:
-        """Returns the handler of the request's body; called before a byte of the body is read.
+        """Checks a request, and returns the function that answers its body. Called before the body is read.
 
         Raises:
             RequestRefused: the caller may not send this request, or its body is not JSON.
@@ -81,7 +86,7 @@ def check_media_type(content_type: str, content_encoding: str) -> None:
 
 
 class PodReference(NamedTuple):
-    """The pod of a request, as far as the request describes it."""
+    """The fields of a request's pod that identify it or may exempt it from the rules."""
 
     uid: str
     namespace: str
@@ -90,7 +95,7 @@ class PodReference(NamedTuple):
 
     @classmethod
     def of(cls, request: object) -> PodReference | None:
-        """Returns the pod; None if there is no request. A bind request has no labels."""
+        """Returns the reference to the request's pod, without labels for a bind; None if `request` is None."""
         if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)
@@ -101,13 +106,15 @@ class PodReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exemptions:
-    """Pods that pass without being judged: an extender that judged its own pods could keep itself from restarting.
+    """The pods for which every node is accepted without a decision.
+
+    They include the extender's own pods: if it judged them, it could keep itself from restarting.
 
     Attributes:
-        namespaces: all pods in them pass.
+        namespaces: all pods in these namespaces are exempt.
         own_namespace: the namespace of the extender's own pods.
         own_name: the name of this process's pod.
-        own_labels: the labels that other replicas have, all of them; empty: no pod passes by its labels.
+        own_labels: the labels of the replicas' pods. A pod is exempt if it has all of them; if empty, they exempt none.
     """
 
     namespaces: frozenset[str] = frozenset()
@@ -128,18 +135,18 @@ class Exemptions:
 
 
 class Outcome(StrEnum):
-    """The ways in which a call can end. Observers receive only the first three."""
+    """The ways in which a call of a verb can end. Observers receive only the first three."""
 
     DECIDED = verbs.DECIDED  # the rules judged the nodes
-    PASSED = verbs.PASSED  # not judged
-    FAILED = verbs.FAILED  # an exception
-    ERROR = "error"  # the verb's answer has an error, or it took too long
+    PASSED = verbs.PASSED  # the pod is exempt, or the cache is not filled yet, so every node was accepted
+    FAILED = verbs.FAILED  # an unexpected exception was raised
+    ERROR = "error"  # the verb's answer contains an error, or the decision took too long
     UNREADY = "unready"
     MALFORMED = "malformed"
 
 
 _STATUSES = {Outcome.FAILED: 500, Outcome.ERROR: 503, Outcome.UNREADY: 503, Outcome.MALFORMED: 400}
-"""The status of an error for which the verb's answer has no field."""
+"""The HTTP status for each outcome, used if the verb's answer has no field for an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ class CallResult:
     """The result of a call, before it becomes an HTTP answer.
 
     Attributes:
-        request: None if the body could not be decoded.
+        request: the decoded body; None if it could not be decoded.
         result: the verb's answer; None if there is only an `error`.
     """
 
@@ -159,11 +166,11 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An answered call, for log, metrics and traces.
+    """An answered call of a verb, as log, metrics and traces report it.
 
     Attributes:
-        seconds: from the body to the answer.
-        ended_at: seconds since the epoch.
+        seconds: the time from the arrival of the body to the encoded answer.
+        ended_at: when the call ended, in seconds since the epoch.
         traceparent: the caller's header of this name.
     """
 
@@ -180,11 +187,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Calls:
-    """Answers calls of verbs, and passes each answered call on.
+    """Answers calls of verbs, and reports each answered call.
 
     Attributes:
-        waiting_for: returns what the first decision waits for, by check: None if the check passes.
-        note: receives each answered call.
+        waiting_for: returns what keeps the process from deciding, by check; None if the check passes.
+        note: called with each answered call.
         observers: receive each request and its result before the answer is encoded.
     """
 
@@ -219,7 +226,7 @@ class Calls:
             request = verb.decode(body)
             missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
             if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
-                # Bind too, by a Binding without a check: the scheduler would take a mere answer for done.
+                # A bind must also be carried out, without a check: otherwise the scheduler would believe it was done.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
@@ -235,7 +242,7 @@ class Calls:
             return CallResult(Outcome.FAILED, request, error=_internal_error(verb))
 
     def _encode(self, verb: Verb[Any, Any], decision: CallResult) -> tuple[Answer, Summary | None]:
-        """Returns the answer and its summary. Raises whatever observers and the verb raise."""
+        """Passes the result to the observers; returns the HTTP answer and its summary. Raises what they raise."""
         request, result = decision.request, decision.result
         if result is None:
             return self._encode_error(verb, decision), None
@@ -245,12 +252,12 @@ class Calls:
         return Answer(200, verb.encode(request, result)), verb.summary(request, result)
 
     def _encode_error(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
-        """Returns the error where the scheduler looks for it: in the verb's answer, if that has a field for it."""
+        """Returns the answer with the error: in a field of the verb's answer if there is one, else as HTTP error."""
         if decision.request is None:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:
             observer.called(verb.name, Outcome.FAILED, decision.request, None, decision.error)
-        # A kept connection would bring the scheduler back here again and again, past a replica that is ready.
+        # If the connection stayed open, the scheduler would use it again rather than reach a replica that is ready.
         headers = (CLOSE,) if decision.outcome is Outcome.UNREADY else ()
         result = verb.failed(decision.request, decision.error)
         if result is None:
@@ -266,7 +273,7 @@ class Calls:
 
 
 def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
-    """Counts the calls, logs each in a line, and has their spans sent if spans are sent."""
+    """Counts the calls in metrics, logs each in a line, and sends their spans if that is configured."""
     for call in calls:
         metrics.called(call.verb, call.outcome, call.seconds)
         if call.status >= 400:

@@ -1,4 +1,4 @@
-"""Adapts to WSGI: requests that our worker has read, and signals under gunicorn's workers (PEP 3333)."""
+"""Adapts to WSGI (PEP 3333): passes requests of our worker to Flask, and handles signals in other workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.web.worker.request_parser import Head
 
 Environ = dict[str, Any]
 ADMITTED = "extender.admitted"
-"""Set if `Routes.admit` has let the request in. A client cannot set it: names from headers begin with HTTP_."""
+"""The key that is set if `Routes.admit` has checked the request. A client cannot set it: its keys begin with HTTP_."""
 
 
 def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
@@ -46,7 +46,8 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
         "REMOTE_PORT": client[1],
     }
     for name, value in head.fields.items():
-        # A name with an underscore could imitate one with a hyphen. The body was read, so it is not chunked now.
+        # A header name with an underscore could imitate one with a hyphen. The body was read, so it is no longer
+        # chunked.
         if b"_" not in name and name != b"transfer-encoding":
             key = name.decode("latin-1").upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key] = value.decode("latin-1")
@@ -58,8 +59,8 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
 class WsgiConnection:
     """The connection of a request that a WSGI server has read.
 
-    gunicorn passes its socket on. Under another server the local address is unknown and taken for loopback, where the
-    Host header is checked.
+    gunicorn passes the socket on. Under another server the local address is unknown. It is then treated as loopback, so
+    that the Host header is checked.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -84,11 +85,12 @@ def _host_port(address: object) -> tuple[str, str]:
 
 
 def take_signals(lifecycle: Lifecycle) -> None:
-    """Sets handlers for a worker that does not know `lifecycle`.
+    """Sets signal handlers for a gunicorn worker that does not know `lifecycle`.
 
-    SIGTERM lowers readiness before the worker stops, SIGUSR2 compares, and the application stops at exit. gunicorn
-    loads the application in the worker, after it has set its own handlers. With --preload it loads the application
-    earlier and then replaces these handlers. `worker.ThreadPerConnection` replaces them too, and needs none of them.
+    On SIGTERM readiness goes down before the worker stops; SIGUSR2 compares the cache with the API server; at exit the
+    application is stopped. gunicorn loads the application in the worker, after it has set its own handlers. With
+    --preload it loads the application earlier and then replaces these handlers. `worker.ThreadPerConnection` replaces
+    them too, because it calls `lifecycle` itself.
     """
     stop_worker = signal.getsignal(signal.SIGTERM)
     if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():
@@ -99,7 +101,7 @@ def take_signals(lifecycle: Lifecycle) -> None:
             stop_worker(number, frame)
             return
         lifecycle.drain()
-        # The signal is sent again, because it wakes the worker from its wait.
+        # The signal is sent a second time, because the signal wakes the worker from its wait.
         again = threading.Timer(lifecycle.drain_seconds, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()

@@ -1,4 +1,4 @@
-"""Pages about a process, for people and probes, and the server of a process that has no verbs."""
+"""Creates the pages about a process, for users and probes, and serves them for a process that has no verbs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _TURN_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class PrivatePages:
-    """Pages for this machine and for clients with a certificate, by path: they show pods, or change something.
+    """Pages, by path, that only this machine and clients with a certificate may use.
 
     Attributes:
-        pages: answered to GET.
-        actions: answered to POST without a body.
-        takers: answer the body of a POST.
+        pages: answer GET.
+        actions: answer POST without a body.
+        takers: answer POST with a body.
     """
 
     pages: Mapping[str, Page] = field(default_factory=dict)
@@ -71,9 +71,9 @@ def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
 
 
 def configz(settings: Settings, **others: object) -> Page:
-    """Returns the page that shows the settings in force, and `others`, by their keys in the file of --config.
+    """Returns the page that shows the settings in use, by their keys in the file of --config, and `others`.
 
-    It shows no secrets: the settings hold only the paths of files with secrets.
+    It shows no secrets, because the settings hold only the paths of files with secrets.
     """
     shown = {OPTIONS[name].key: value for name, value in settings.model_dump(mode="json").items()}
     body = msgspec.json.encode({API_VERSION: {**shown, **others}}) + b"\n"
@@ -92,10 +92,11 @@ class PageServer:
     """Serves pages from `start` to `stop`.
 
     Args:
-        pages: answered to GET and HEAD, by path.
-        actions: answered to POST, because they change something.
-        tls_context: called for each connection; with it everything but probes needs a certificate that it verifies.
-        takers: answer the body of a POST, of at most 8 MiB.
+        pages: answer GET and HEAD, by path.
+        actions: answer POST without a body, because they change something.
+        tls_context: called for each connection. If it is given, every request but probes needs a certificate that this
+            context verifies.
+        takers: answer POST with a body of at most 8 MiB.
         any_host: see AccessRules.
     """
 
@@ -143,7 +144,11 @@ class PageServer:
         return lambda body: self._answer(head, str(connected.getpeername()[0]), body)
 
     def _check_media_type(self, head: Head) -> None:
-        """Raises RequestRefused (415): an action has no body, but an HTML form of another site would send one."""
+        """Checks that a POST has no body or plain JSON, as an HTML form of another site cannot send.
+
+        Raises:
+            RequestRefused: it has a body of another type (415).
+        """
         content_type = head.field(b"content-type")
         if head.path in self._takers or content_type:
             check_media_type(content_type, head.field(b"content-encoding"))
@@ -190,7 +195,7 @@ def probe_pages(
         before_scrape()
         try:
             body, content_type = metrics.render(accept)
-        except (TypeError, ValueError):  # the library does not expect every version that a client may send
+        except (TypeError, ValueError):  # the library fails for some versions that a client may name
             metrics.rejected(406)
             return error_answer(406, "unknown format of metrics in the Accept header")
         return Answer(200, body, content_type)

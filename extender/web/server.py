@@ -1,4 +1,4 @@
-"""Runs gunicorn with one worker process of our class, configured by `Settings` alone."""
+"""Runs gunicorn with one worker process of our own worker class, configured only by `Settings`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from extender.web.pages import listener_at
 from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
-# The heartbeat's file is in memory: on a disk that stalls, the worker would seem to hang.
+# The file of gunicorn's heartbeat is in memory. On a disk that stalls, the worker would seem to hang.
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - the file is unlinked at once
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type information
-    """Sends gunicorn's own lines to the process's log."""
+    """Sends gunicorn's own log lines to the log of this process."""
 
     def setup(self, cfg: Any) -> None:
-        """Sets the level; gunicorn calls this at start and at reload."""
+        """Sets the log level; gunicorn calls this at its start and after a reload."""
         self.cfg = cfg
         self.loglevel = self.LOG_LEVELS.get(cfg.loglevel, logging.INFO)
         self.error_log.setLevel(self.loglevel)
@@ -38,11 +38,11 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
     def handle_usr2(self) -> None:
-        """Compares the cache, as kube-scheduler does on SIGUSR2; gunicorn would start a second server."""
+        """Makes the worker compare its cache on SIGUSR2, as kube-scheduler does. gunicorn would start a server."""
         self.kill_workers(signal.SIGUSR2)
 
     def handle_hup(self) -> None:
-        """Reads the policy again; gunicorn would start another worker with an empty cache."""
+        """Makes the worker read the policy again. gunicorn would start another worker, with an empty cache."""
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
@@ -51,7 +51,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type informa
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information
-    """gunicorn's view of the application. `build` runs in the worker, after the fork."""
+    """Runs the application in gunicorn. `build`, which creates the application, runs in the worker, after the fork."""
 
     def __init__(self, settings: Settings, build: Callable[[], ExtenderApp]) -> None:
         self._settings = settings
@@ -71,7 +71,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
             raise SystemExit(f"Error: {error}") from None
 
     def load(self) -> ExtenderApp:
-        """Returns the WSGI callable."""
+        """Creates the WSGI application; gunicorn calls this in the worker."""
         return self._build()
 
 
@@ -83,14 +83,18 @@ def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
 
     Raises:
         ConfigurationError: the certificates cannot be used.
-        OSError: the address for metrics cannot be listened on.
+        OSError: the server cannot listen on the address for metrics.
     """
     _check_certificates(settings)
     Server(settings, build).run()
 
 
 def _check_certificates(settings: Settings) -> None:
-    """Raises ConfigurationError before there is a worker, which gunicorn would restart again and again."""
+    """Checks the certificates before the fork: with a bad one gunicorn would restart the worker again and again.
+
+    Raises:
+        ConfigurationError: a certificate or key cannot be used.
+    """
     if settings.tls_cert is None or settings.tls_key is None:
         return
     pair = str(settings.tls_cert), str(settings.tls_key)
@@ -107,7 +111,11 @@ def _check_certificates(settings: Settings) -> None:
 
 
 def _try_metrics_bind(settings: Settings) -> None:
-    """Raises OSError if the worker could not listen there, perhaps because `bind` is the same address."""
+    """Checks that the worker can listen on the address for metrics, which may be the same as `bind`.
+
+    Raises:
+        OSError: it cannot.
+    """
     if settings.metrics_bind:
         listener_at(*host_and_port(settings.metrics_bind)).close()
 

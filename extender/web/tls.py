@@ -1,4 +1,4 @@
-"""TLS contexts that follow their files: the next connection uses a renewed certificate, without a restart."""
+"""Builds TLS contexts, and rebuilds them when their files change: a renewed certificate needs no restart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class ReloadingContext:
-    """Rebuilds a context when one of its files changes.
+    """Holds a TLS context, and rebuilds it when one of its files changes.
 
-    While the files do not fit together (a certificate was written before its key), the last good context stays in use.
+    While the files do not match (a certificate was written before its key), the last good context stays in use.
     """
 
     def __init__(self, files: Sequence[str], build: Callable[[], ssl.SSLContext]) -> None:
@@ -27,7 +27,7 @@ class ReloadingContext:
         self._lock = Lock()
         self._retry_at = 0.0
         self._failed_signature: _Signature = ()
-        # The signature is taken first, so that a change during the build is noticed later.
+        # The signature is read first, so that a change of the files during the build is noticed later.
         self._signature = self._current_signature()
         self._context = build()
 
@@ -63,7 +63,7 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
 
 
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """Returns a context for TLS 1.2 or newer.
+    """Returns a server's context for TLS 1.2 or newer.
 
     With `client_ca` a client's certificate is requested and verified, but may be missing, because kubelet's probes have
     none. `AccessRules` refuses all other requests without one.

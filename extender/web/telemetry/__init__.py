@@ -1,5 +1,5 @@
-"""Prometheus series and log lines.
+"""Maintains the Prometheus metrics, and writes the log.
 
-In: events, by the protocols of `runtime.ports`, `calls` and the scheduler. Out: the exposition at /metrics, and lines
-on standard error. Begin with `series.SERIES`; `log` escapes and shortens text that comes from users.
+Events come in through the protocols of `runtime.ports`, `calls` and the scheduler. The page /metrics, and lines on
+standard error, go out. Start with `series.SERIES`; `log` escapes and shortens text that comes from users.
 """

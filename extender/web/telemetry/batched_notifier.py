@@ -1,7 +1,7 @@
 """Collects items from many threads and passes them on a moment later, many at once.
 
-A log line that is written alone costs several times as much as the next in a row, because other processes have used the
-processor's caches since; and a scheduler that waits for its answer need not wait for the line.
+A log line that is written alone costs several times as much as one of many, because other processes have used the
+processor's caches in between. Besides, a scheduler that waits for its answer need not wait for the log line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ PAUSE_SECONDS = 0.1
 
 
 class BatchedNotifier(Generic[T]):
-    """Calls `notify` every `PAUSE_SECONDS` with the items noted since, in their order.
+    """Calls `notify` with all items of the last `PAUSE_SECONDS`, in the order in which they were noted.
 
-    Before `start` it calls `notify` at once. Only SIGKILL loses items: at any other exit the rest is passed on.
+    Before `start` it calls `notify` at once for each item. Only SIGKILL loses items; at any other exit `notify` gets
+    the rest.
     """
 
     def __init__(self, notify: Callable[[Sequence[T]], object]) -> None:
@@ -36,7 +37,7 @@ class BatchedNotifier(Generic[T]):
         self._ticker = Ticker("notifier", 0, self._notify_soon)
 
     def note(self, item: T) -> None:
-        """Takes an item, to be passed on soon."""
+        """Adds an item, which `notify` will get soon."""
         self._items.append(item)
         if not self._started:
             self.catch_up()
@@ -45,7 +46,7 @@ class BatchedNotifier(Generic[T]):
             self._ticker.wake()
 
     def catch_up(self) -> None:
-        """Passes on the items noted so far."""
+        """Calls `notify` now with the items noted so far."""
         with self._notifying:
             items = [self._items.popleft() for _ in range(len(self._items))]
             if not items:
@@ -56,13 +57,13 @@ class BatchedNotifier(Generic[T]):
                 _log.exception("%d of the last calls may be missing in metrics and log", len(items))
 
     def start(self) -> None:
-        """Starts the thread, in the worker process: threads do not survive a fork."""
+        """Starts the thread. Call it in the worker process, because threads do not survive a fork."""
         self._started = True
         atexit.register(self.catch_up)
         self._ticker.start()
 
     def stop(self) -> None:
-        """Passes on the rest; later items are passed on at once."""
+        """Ends the thread, and calls `notify` with the rest; from now on it gets each item at once."""
         self._started = False
         self._stopping.set()
         self._ticker.stop()

@@ -1,5 +1,6 @@
-"""Log lines: JSON for machines, text for terminals. A record's `fields` become fields of the line.
+"""Formats and writes log lines: JSON for machines, text for terminals.
 
+A record's `fields` become fields of the line.
 Text from users (names, messages) is escaped in both, so that it cannot imitate another line or control a terminal.
 """
 
@@ -21,7 +22,7 @@ import msgspec
 LogFormat = Literal["json", "text"]
 _PATIENCE_SECONDS = 1.0
 LONGEST_KEY = 63 + 1 + 253
-"""The longest namespace, slash and name that the API server allows; a request may hold longer ones."""
+"""The longest NAMESPACE/NAME that the API server allows; a request may contain longer ones."""
 LONGEST_TEXT = 1024
 _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4096, 32 * 1024
 _log = logging.getLogger(__name__)
@@ -67,9 +68,9 @@ Event = tuple[float, Mapping[str, object]]
 
 
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:
-    """Logs each event as `logger.info` with fields does.
+    """Logs each event as a line with this message and the event's fields, at level info.
 
-    If `configure` alone has set up logging, this takes a third of the work, and one write for all events.
+    If only `configure` has set up logging, this does a third of the work of `logger.info`, and one write for all lines.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -84,9 +85,10 @@ def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> Non
 
 
 class BoundedStream:
-    """Writes lines to a file while it is read, and otherwise drops them; the next line that is read says how many.
+    """Writes lines to a pipe or file, and drops them while a pipe is full because it is not being read.
 
-    A pipe without a reader delays the first writer by `_PATIENCE_SECONDS`, and no later one.
+    The next line that can be written says how many were dropped. A full pipe delays the first writer by
+    `_PATIENCE_SECONDS`, and later writers not at all.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -98,7 +100,7 @@ class BoundedStream:
     def write(self, text: str) -> None:
         if self._dropped and self._is_read(0):
             dropped = self._dropped
-            self._dropped = 0  # before the warning, which comes back here
+            self._dropped = 0  # before the warning, because logging it calls this method again
             _log.warning("%d log lines were dropped, because they were not read", dropped)
         piece = b""
         for line in text.splitlines(keepends=True):
@@ -110,7 +112,7 @@ class BoundedStream:
         self._put(piece)
 
     def _put(self, lines: bytes) -> None:
-        for start in range(0, len(lines), select.PIPE_BUF):  # a pipe that is ready takes so much without blocking
+        for start in range(0, len(lines), select.PIPE_BUF):  # a write of this size to a pipe that is ready never blocks
             if not self._is_read(0 if self._dropped else _PATIENCE_SECONDS):
                 self._dropped += lines.count(b"\n")
                 return
@@ -125,7 +127,7 @@ class BoundedStream:
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
-    """Writes JSON lines, and those of `inform` without a LogRecord."""
+    """Writes log records as JSON lines; `inform` writes many lines at once without creating records."""
 
     def inform(self, logger: str, message: str, events: Iterable[Event]) -> None:
         head = {"level": "info", "logger": logger, "msg": message}
@@ -172,7 +174,8 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
         bounded = stream or sys.stderr
     handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(bounded)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    # These are not written, and finding the caller's line costs more than writing the line (advice of `logging`).
+    # The log shows neither these nor the caller's line, which costs more to find than the log line costs to write (the
+    # documentation of `logging` advises to switch them off).
     logging._srcfile = ""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -1,4 +1,4 @@
-"""The metrics of a process, kept by prometheus-client. `series` has the tables of all series."""
+"""Counts the events of a process in metrics of prometheus-client. `series` has the tables of all series."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from extender.web.telemetry.series import SERIES, Series
 _log = logging.getLogger(__name__)
 
 
-# The _created series are a third of all, and have no use here.
+# The series whose names end with _created would be a third of all series, and have no use here.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
 
 Sizes = Callable[[], Mapping[str, int]]
 Leading = Callable[[], Mapping[str, bool]]
-"""Returns, by the lease's name, whether this process leads; empty without an election."""
+"""Returns {name of the lease: True if this process leads}; {} without an election."""
 
 
 class Metrics(Telemetry):
-    """The series of one process."""
+    """Implements runtime.ports.Telemetry: counts the events of one process in Prometheus series."""
 
     def __init__(self, clock: Clock, version: str, series: Mapping[str, Series] = SERIES) -> None:
         self.registry = registry = CollectorRegistry()
@@ -57,7 +57,7 @@ class Metrics(Telemetry):
             for name, row in series.items()
             if row.kind == "histogram"
         }
-        # prometheus-client looks a child up by its labels under a lock: once for each child is enough.
+        # prometheus-client takes a lock to look up the series for some labels. The cache makes each look-up once.
         self._counter = cache(partial(_child, counters))
         self._histogram = cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
@@ -68,11 +68,16 @@ class Metrics(Telemetry):
             collector(registry=registry)
 
     def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
-        """Calls both at each scrape; `sizes` returns {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
+        """Registers two functions that are called at each scrape.
+
+        Args:
+            sizes: returns the number of objects in the cache, {"nodes": 5000, "pods": 30000, "assumed_pods": 3}.
+            leading: returns which leases this process holds.
+        """
         self.registry.register(_AtScrape(sizes, self.staleness, leading, self._version))
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Returns the exposition in the format that the `Accept` header names, and its content type."""
+        """Returns all metrics in the format that the `Accept` header names, and the content type of that format."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -109,12 +114,12 @@ class Metrics(Telemetry):
         _log.error("the cache was wrong and was corrected: %s %s %s", kind, key, how)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
-        """Counts a request to the API server; `code`: the answer's status, or `<error>`."""
+        """Counts a request to the API server. `code` is the status of the answer, or `<error>`."""
         self._counter("rest_client_requests_total", code, method, host).inc()
         self._histogram("rest_client_request_duration_seconds", method, host).observe(seconds)
 
     def write_dropped(self, kind: str) -> None:
-        """Counts an event or a status that was given up."""
+        """Counts an event or a status that is not written, because too many wait or it failed too often."""
         self._counter("extender_dropped_writes_total", kind).inc()
 
     def not_recorded(self, kind: str, count: int) -> None:
@@ -125,7 +130,7 @@ class Metrics(Telemetry):
         self._counter("extender_rule_failures_total", rule).inc()
 
     def preempted_for_rules(self, victims: int) -> None:
-        """Counts the pods that serve has evicted for another."""
+        """Counts the pods that `extender serve` has evicted in favour of a pod that only users' rules refused."""
         self._counter("extender_preemption_victims_total").inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
@@ -139,12 +144,12 @@ class Metrics(Telemetry):
         _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 
     def staleness(self) -> Mapping[str, float]:
-        """Returns the seconds since the cache was last known to be equal to the API server, by kind that is served."""
+        """Returns, for each served kind, the seconds since the cache was last known to equal the API server."""
         now, withdrawn_at = self._clock.monotonic(), self._withdrawn_at
         return {
             kind: now - synced_at
             for kind, synced_at in self._synced_at.copy().items()
-            if synced_at > withdrawn_at.get(kind, LONG_AGO)  # a survey from before may be confirmed late
+            if synced_at > withdrawn_at.get(kind, LONG_AGO)  # a report may concern a time before the kind was removed
         }
 
     def _gauge(self, name: str) -> Gauge:
@@ -155,12 +160,12 @@ Family = TypeVar("Family", Counter, Histogram)
 
 
 def _child(families: Mapping[str, Family], name: str, *labels: str) -> Family:
-    """Returns the family's child with these labels; a family without labels is its own child."""
+    """Returns the series of the metric `name` with these label values; the metric itself if it has no labels."""
     return families[name].labels(*labels) if labels else families[name]
 
 
 class _AtScrape(Collector):
-    """Gauges that are read at each scrape."""
+    """Gauges whose values are computed at each scrape."""
 
     def __init__(
         self, sizes: Sizes, staleness: Callable[[], Mapping[str, float]], leading: Leading, version: str
@@ -186,7 +191,7 @@ class _AtScrape(Collector):
 
 
 def gauge(series: Series, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
-    """Returns the gauge's family, with its values by labels."""
+    """Returns the metric with one value for each tuple of label values."""
     family = GaugeMetricFamily(series.name, series.help, labels=series.labels)
     for labels, value in values.items():
         family.add_metric(labels, value)

@@ -1,4 +1,4 @@
-"""Logs refused requests, for example those of a wrong urlPrefix: kube-scheduler does not log the reason."""
+"""Logs refused requests, for example after a wrong urlPrefix, because kube-scheduler does not log the reason."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _log = logging.getLogger(__name__)
 
 
 def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
-    """Returns an error as the answer to a request, and logs it, at most `MOST_A_SECOND` times a second."""
+    """Returns the error answer to a refused request, and logs it, at most `MOST_A_SECOND` times a second."""
     line = cut(request, _LONGEST_REQUEST) or "no request"
     _log.warning("%d to %s: %s: %s", status, client or "a client without address", line, cut(reason, LONGEST_TEXT))
     return error_answer(status, reason, headers)
 
 
 class _Pace(logging.Filter):
-    """Passes `MOST_A_SECOND` lines a second; the next line says how many were left out."""
+    """Drops log lines beyond `MOST_A_SECOND` a second; the next line that is logged says how many were dropped."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The metrics of the scheduling loop, with kube-scheduler's names and buckets, and a log line for each attempt."""
+"""Counts the loop's events in metrics with kube-scheduler's names and buckets, and logs a line for each attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MANY_ATTEMPTS = 16
 
 
 class AttemptLog:
-    """Logs attempts. Once started it writes a moment later and many at once, so that the loop does not wait."""
+    """Logs attempts to schedule a pod. Once started, it writes in a thread, so that the loop does not wait."""
 
     def __init__(self, clock: Clock, traces: Traces) -> None:
         self._clock = clock
@@ -32,12 +32,12 @@ class AttemptLog:
         self.start = self._notifier.start
 
     def note(self, attempt: Attempt) -> None:
-        """Logs the attempt at level info, and sends it as a span if spans are sent."""
+        """Logs the attempt at level info, and sends it as a span if that is configured."""
         if self._traces.sends_spans or _log.isEnabledFor(logging.INFO):
             self._notifier.note((self._clock.now(), attempt))
 
     def stop(self) -> None:
-        """Writes and sends the rest."""
+        """Writes the rest of the lines, and sends the rest of the spans."""
         self._notifier.stop()
         self._traces.stop()
 
@@ -61,9 +61,9 @@ class Waiting(NamedTuple):
     """Functions that count waiting pods and writes at each scrape.
 
     Attributes:
-        pending: pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
-        refused: pods by plugin and profile.
-        writes: writes by kind: {"statuses": 0, "events": 7}.
+        pending: counts pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
+        refused: counts pods by (plugin that refused them, profile).
+        writes: counts writes by kind: {"statuses": 0, "events": 7}.
     """
 
     pending: Callable[[], Mapping[str, int]]
@@ -79,7 +79,7 @@ class SchedulerMetrics(Metrics):
         self.attempt_log = AttemptLog(clock, traces or Traces())
 
     def observe_queue(self, waiting: Waiting) -> None:
-        """Calls `waiting` at each scrape."""
+        """Registers the functions of `waiting`, which are called at each scrape."""
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:

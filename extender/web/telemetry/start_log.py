@@ -1,4 +1,4 @@
-"""The line that a process logs at its start: cluster, versions, rules, addresses, and what is switched off."""
+"""Logs a line at the start of a process: cluster, versions, rules, addresses, and what is switched off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_start(
     features: FeatureGates,
     cluster: tuple[str, str],
 ) -> None:
-    """Logs the line.
+    """Logs the line about the start of the process.
 
     Args:
         cluster: the address of the cluster, and its version or the reason why that is unknown.

@@ -1,7 +1,7 @@
-"""The trace of each call and attempt: its id in the log, and a span if the environment configures OpenTelemetry.
+"""Gives each call and attempt a trace id for the log, and sends it as a span if OpenTelemetry is configured.
 
-The thread that writes the log makes the spans, after a call has ended, so that no answer waits for them. The SDK is
-imported only if OTEL_TRACES_EXPORTER or an endpoint is set, and it reads the other variables itself.
+The thread that writes the log creates the spans, after a call has ended, so that no answer waits for them. The SDK is
+imported only if OTEL_TRACES_EXPORTER or an endpoint is set in the environment; it reads its other variables itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # an optional dependency, imported only if spans are sent
 _log = logging.getLogger(__name__)
 _EXPORTER = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_STOP_SECONDS = 2.0  # how long the last spans may take at the end
+_STOP_SECONDS = 2.0  # how long the process waits at its end until the last spans are sent
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _NAMES = {"uid": "k8s.pod.uid", "node": "k8s.node.name"}  # by OpenTelemetry's conventions
 _FAILED = ("error", "failed", "unready", "malformed")
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
     Attributes:
         fields: the fields of its log line.
-        ended_at: seconds since the epoch.
+        ended_at: when it ended, in seconds since the epoch.
         traceparent: the caller's header of this name (W3C Trace Context); ignored if malformed.
     """
 
@@ -48,7 +48,7 @@ class Traces:
     """Gives each call and attempt a trace id: the caller's, or a new one.
 
     Attributes:
-        sends_spans: each call and attempt is also sent as a span.
+        sends_spans: True if each call and attempt is also sent as a span.
     """
 
     sends_spans = False
@@ -58,7 +58,7 @@ class Traces:
         self._count = count(1)
 
     def trace(self, work: Work) -> tuple[float, dict[str, object]]:
-        """Returns the time at which the work ended, and the fields of its line with the `trace_id`."""
+        """Returns the time at which the work ended, and the fields of its log line including `trace_id`."""
         return work.ended_at, {**work.fields, "trace_id": self._trace_id(work)}
 
     def _trace_id(self, work: Work) -> str:
@@ -70,7 +70,7 @@ class Traces:
 
 
 class Spans(Traces):
-    """Traces whose spans a provider of the OpenTelemetry SDK sends."""
+    """Traces that are also sent as spans, by a provider of the OpenTelemetry SDK."""
 
     sends_spans = True
 
@@ -107,7 +107,7 @@ def spans_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def traces_of(environ: Mapping[str, str]) -> Traces:
-    """Returns the traces of a process. If spans are configured but cannot be sent, an error is logged."""
+    """Returns the traces of a process, with spans if they are configured; logs an error if they cannot be sent."""
     if not spans_wanted(environ):
         return Traces()
     try:

@@ -1,8 +1,8 @@
-"""A server for HTTP/1.1 with one blocking thread for each connection, and the gunicorn worker that runs it.
+"""Serves HTTP/1.1 with one blocking thread for each connection, as a gunicorn worker.
 
-In: accepted sockets. Out: answers. Its interface to the application is `application.Lifecycle`, whose `admit` takes a
-request's head and returns the handler of its body. Begin with `connection`, which reads requests within limits and
-sends answers; `request_parser` knows HTTP.
+Accepted sockets come in; answers go out. The interface to the application is `application.Lifecycle`, whose `admit`
+gets a request's head and returns the handler of its body. Start with `connection`, which reads requests within limits
+and sends answers; `request_parser` parses HTTP.
 """
 
 from extender.web.worker.worker import ThreadPerConnection

@@ -1,4 +1,4 @@
-"""The interface between a server and the application behind it."""
+"""Defines the interface between a server and the application that it runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from extender.web.answers import Answer
 from extender.web.worker.request_parser import Head, Limits
 
 Handler = Callable[[bytes], Answer]
-"""Answers a request's body. Raises nothing."""
+"""A function that answers a request's body. It raises nothing."""
 
 
 @dataclass
 class Lifecycle:
-    """One application's life in one process. The WSGI application has it as its attribute `lifecycle`.
+    """The functions by which a server runs an application in one process; the WSGI application's `lifecycle`.
 
     Attributes:
-        admit: returns the handler of a request's body once the head is read; raises RequestRefused.
-        refuse: returns the answer to a refused request, from status, client, request and reason.
-        on_start: starts threads, which would not survive the fork: watches, timers.
-        on_stop: stops them.
+        admit: called with the head of a request; returns the handler of its body, or raises RequestRefused.
+        refuse: called with status, client, request and reason; returns the answer to a refused request.
+        on_start: starts the threads of the application (watches, timers), which would not survive the fork.
+        on_stop: stops these threads.
         compare: called on SIGUSR2; must be safe in a signal handler.
         hand_over: runs in a separate thread when draining begins.
         reload: called on SIGHUP; must be safe in a signal handler.
@@ -50,7 +50,7 @@ class Lifecycle:
                 self.started = True
 
     def drain(self) -> None:
-        """Lowers readiness and hands the lease over; calls are still answered."""
+        """Makes the process unready, and starts to hand over the lease; calls are still answered."""
         if not self.draining:
             self.draining = True
             Thread(target=self.hand_over, name="hand-over", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Serves clients' connections: one thread for each, and at most a set number at once."""
+"""Serves clients' connections with one thread for each, and limits their number."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(IntEnum):
-    """The states of a connection, in the order in which connections are closed to make room for another."""
+    """The states of a connection. If there are too many connections, those in the first state are closed first."""
 
-    HALF = 0  # the client has sent half a request, or does not read the answer
-    NEW = 1  # no request has come yet
-    IDLE = 2  # the last request is answered, and another may come
-    BUSY = 3  # a request is being worked on; such a connection is not closed
+    HALF = 0  # the client has sent only part of a request, or does not read the answer
+    NEW = 1  # no request has arrived yet
+    IDLE = 2  # the last request is answered, and another may arrive
+    BUSY = 3  # a request is being handled; such a connection is not closed
 
 
 class Budget:
-    """Counts the bytes of bodies that all connections of a server hold together, and those of each client.
+    """Limits the memory for request bodies of all connections together, and of each client.
 
-    `most` bodies of the largest size fit in at once, and `most_of_client` of one client.
+    The limits are `most` bodies of the largest size for all clients, and `most_of_client` for one client.
     """
 
     def __init__(self, body_bytes: int, most: int, most_of_client: int) -> None:
@@ -50,7 +50,7 @@ class Budget:
         self._lock = Lock()
 
     def take(self, client: str, size: int) -> None:
-        """Raises RequestRefused (503) if `size` more bytes would be too many."""
+        """Reserves `size` bytes for the client. Raises RequestRefused (503) if that would be too many."""
         with self._lock:
             if size > self._free_bytes or self._taken_bytes[client] + size > self._client_bytes:
                 raise RequestRefused(503, "too many large requests at once: try again")
@@ -71,7 +71,7 @@ class ClientConnection:
     Attributes:
         client: the client's address, "" if it has none.
         tls: the context under which the connection was made.
-        finishing: the request in flight is the last one.
+        finishing: True if the connection ends after the request in flight.
         since: when the connection began to wait for the client, in seconds of the monotonic clock.
     """
 
@@ -93,10 +93,14 @@ class ClientConnection:
         self._request = ""
 
     def finish(self, *, make_way: bool = False) -> None:
-        """Ends the connection after the request in flight; to `make_way`, also one whose request is half sent."""
+        """Ends the connection after the request in flight.
+
+        Args:
+            make_way: True to end it also if the client has sent only part of its request.
+        """
         self.finishing = True
-        # A complete request is still answered. The plain socket is shut down: SSLSocket.shutdown would take TLS away
-        # from the thread that reads.
+        # A complete request is still answered. This shuts the plain socket down, because SSLSocket.shutdown would
+        # remove TLS from the socket while another thread reads.
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)
@@ -104,7 +108,7 @@ class ClientConnection:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def serve(self) -> None:
-        """Runs the connection to its end; raises nothing."""
+        """Answers requests until the connection ends; raises nothing."""
         try:
             self._limit(_HANDSHAKE_SECONDS)
             if self.tls is not None:
@@ -145,7 +149,7 @@ class ClientConnection:
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self.finishing or self._application.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
-        self._enter(Phase.IDLE)  # before the answer is sent: the client may be quicker than this thread
+        self._enter(Phase.IDLE)  # before the answer is sent, because the next request may arrive at once
         self._send(render(answer, connection, head_only=head.method == "HEAD"))
         return keep
 
@@ -159,7 +163,11 @@ class ClientConnection:
         return bool(self._parser.buffered)
 
     def _read_head(self) -> Head | None:
-        """Returns the next head; None if the client leaves before it is complete. Raises RequestRefused."""
+        """Returns the head of the next request, None if the client leaves before it is complete.
+
+        Raises:
+            RequestRefused: it is malformed, too large or too slow.
+        """
         deadline: float | None = None
         while (head := self._parser.next_head()) is None:
             deadline = deadline or time.monotonic() + self._limits.head_seconds
@@ -173,7 +181,7 @@ class ClientConnection:
         """Returns the body that follows `head`; its bytes count in the budget until `_release`.
 
         Raises:
-            RequestRefused: it is malformed, too large or too slow.
+            RequestRefused: the body is malformed, too large or too slow.
         """
         if not (head.chunked or head.content_length):
             return b""
@@ -241,7 +249,7 @@ class ClientConnection:
                     return
 
     def _limit(self, seconds: float) -> None:
-        """Limits the time of the socket's next calls, in whole seconds: each change costs a system call."""
+        """Sets the time limit of the socket's next calls. It is rounded up to whole seconds to save system calls."""
         if ceil(seconds) != self._timeout_seconds:
             self._timeout_seconds = ceil(seconds)
             self._socket.settimeout(self._timeout_seconds)
@@ -254,8 +262,8 @@ class ClientConnection:
 class Acceptor:
     """Serves `application` on `listeners`, with at most `most` connections at once.
 
-    One client's address may have three quarters of them. If there are too many, a connection is closed to make room:
-    one that has waited longest for half a request, else one that has been idle longest.
+    One client's address may have three quarters of them. If there are too many, one is closed: the one that has waited
+    longest for the rest of a request, or else the one that has been idle longest.
 
     Attributes:
         open: the connections that are being served.
@@ -282,7 +290,7 @@ class Acceptor:
             self._selector.register(listener, selectors.EVENT_READ)
 
     def turn(self, seconds: float) -> None:
-        """Accepts the connections that come, and waits for them for at most so long."""
+        """Waits for new connections, at most this long, and accepts them."""
         for key, _ in self._selector.select(seconds):
             self._accept(key.fileobj)  # type: ignore[arg-type]  # only listeners are registered
         self._current_tls()
@@ -295,13 +303,19 @@ class Acceptor:
         self.finish()
 
     def finish(self, idle_since: float = inf) -> None:
-        """Ends each connection that has waited for its client since before that time, after the request in flight."""
+        """Ends each connection that has waited for its client since before `idle_since`, in monotonic seconds.
+
+        A request in flight is still answered.
+        """
         for connection in self.open.copy():
             if connection.since < idle_since:
                 connection.finish()
 
     def _current_tls(self) -> ssl.SSLContext | None:
-        """Returns the current TLS context, and ends connections made under another: their CA may be withdrawn."""
+        """Returns the current TLS context, and ends connections made with an earlier one.
+
+        The earlier context may have trusted a CA that is no longer trusted.
+        """
         tls = self._tls_context() if self._tls_context else None
         for connection in self.open.copy():
             if connection.tls is not tls:
@@ -317,7 +331,7 @@ class Acceptor:
             _log.error("cannot accept a connection: %s", error)
             self._application.refuse(503, "", "", "no connection can be accepted")
             _make_way(self.open.copy())
-            time.sleep(_PAUSE_SECONDS)  # do not spin until one is free
+            time.sleep(_PAUSE_SECONDS)  # so that this does not spin until a descriptor is free
             return
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:
@@ -344,7 +358,7 @@ class Acceptor:
             self.open.discard(connection)
 
     def _has_room(self, client: str) -> bool:
-        """Returns True if one more connection may come in; if need be, another is closed for it."""
+        """Returns True if one more connection of the client may be served; closes another one if necessary."""
         staying = {
             connection for connection in self.open.copy() if not connection.finishing or connection.phase is Phase.BUSY
         }

@@ -1,11 +1,11 @@
-"""Parses HTTP/1.1 requests: it is fed a connection's bytes and asked for the next head and its body.
+"""Parses HTTP/1.1 requests: gets the bytes of a connection, and returns the next head and its body.
 
-llhttp, by httptools, knows the grammar; this module adds what a server decides for itself: limits, and which of the
-requests that two parsers could read in two ways are refused. Those that llhttp accepts are a repeated Host, transfer
-codings before `chunked`, `chunked` in HTTP/1.0 and spaces within the request line.
+llhttp, through httptools, parses the grammar. This module adds limits, and refuses ambiguous requests, which two
+parsers could read in two ways. llhttp accepts some of these: a repeated Host, transfer codings before `chunked`,
+`chunked` in HTTP/1.0 and spaces within the request line.
 
-A scheduler sends the same head again and again, so parsed heads are cached: 0.2 us in place of 12 us, of the 21 us that
-a small call takes in all.
+A scheduler sends the same head again and again, so parsed heads are cached. That takes 0.2 us in place of 12 us, of the
+21 us that a small call takes in all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES = 64 * 1024
 _LARGEST_CACHED_HEAD_BYTES = 1024
 _MOST_PIECES = 16 * 1024
-"""The most pieces of a chunked body, because each takes memory beside its bytes."""
+"""The most pieces that a chunked body may have, because each piece takes memory in addition to its bytes."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"})
 _ABSOLUTE = re.compile(rb"https?://((?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?)(/[^?]*)?(?:\?(.*))?")
@@ -32,7 +32,7 @@ _ONCE = (b"content-type", b"content-encoding", b"host")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bytes, header fields and seconds that one client may take; a head and a body count from their first byte."""
+    """The limits for one client. The seconds for a head or a body are counted from its first byte."""
 
     body_bytes: int = 64 * 1024 * 1024
     head_bytes: int = 32 * 1024
@@ -44,7 +44,7 @@ class Limits:
 
 
 class RequestRefused(Exception):
-    """The request is answered with this status, and its connection ends: what follows on it cannot be trusted."""
+    """The request is answered with this status. Its connection then ends, because its next bytes cannot be trusted."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,10 +54,10 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """A request's head. Equal heads may be one object.
+    """A request's head: request line and headers. Requests with equal heads may share one object.
 
     Attributes:
-        path: unquoted, each character a byte, as in WSGI's PATH_INFO.
+        path: the path, unquoted; each character represents a byte, as in WSGI's PATH_INFO.
         fields: the headers by name in lower case; repeated ones are joined by commas.
         raw: the head's bytes.
     """
@@ -74,7 +74,7 @@ class Head:
     raw: bytes
 
     def field(self, name: bytes) -> str:
-        """Returns the value of the header `name`, given in lower case; "" without one."""
+        """Returns the value of the header `name`, which is given in lower case; "" if it is missing."""
         return self.fields.get(name, b"").decode("latin-1")
 
 
@@ -82,13 +82,13 @@ class _Body(Protocol):
     """The body of the request whose head was returned last."""
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the body's bytes from the beginning of `data`; returns the rest. Raises RequestRefused."""
+        """Adds the bytes of `data` that belong to the body; returns the rest of `data`. Raises RequestRefused."""
 
     def complete(self) -> bytes | None:
-        """Returns the whole body; None until all of it was fed."""
+        """Returns the whole body, None until all of it has been fed."""
 
     def missing(self) -> int:
-        """Returns how many bytes are missing, as far as that is known."""
+        """Returns how many bytes to receive next: those that are missing if that is known, else one piece."""
 
 
 class RequestParser:
@@ -105,22 +105,22 @@ class RequestParser:
 
     @property
     def buffered(self) -> int:
-        """The number of bytes that were fed and belong to no complete request, the current body's pieces excepted."""
+        """Returns the number of bytes that were fed and not yet parsed."""
         return len(self._buffer)
 
     @property
     def wanted(self) -> int:
-        """The number of bytes to receive next: those that a large body still lacks, else one piece."""
+        """Returns the number of bytes to receive next: those that the body still lacks, else one piece."""
         return self._body.missing() if self._body is not None else _PIECE_BYTES
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes from the connection. Raises RequestRefused if they cannot belong to the body."""
+        """Adds bytes that were received from the connection. Raises RequestRefused if they are not a valid body."""
         if self._body is not None:
             data = self._body.feed(data)
         self._buffer += data
 
     def next_head(self) -> Head | None:
-        """Returns the head of the next request. Raises RequestRefused."""
+        """Returns the head of the next request, None if more bytes are needed. Raises RequestRefused."""
         self._buffer = self._buffer.lstrip(b"\r\n")
         most, end = self._limits.head_bytes, self._buffer.find(_END_OF_HEAD)
         if end < 0 and len(self._buffer) <= most:
@@ -135,7 +135,7 @@ class RequestParser:
         return self._head
 
     def next_body(self) -> bytes | None:
-        """Returns the body that follows the last head. Raises RequestRefused."""
+        """Returns the body that follows the last head, None if more bytes are needed. Raises RequestRefused."""
         if self._body is None:
             assert self._head is not None
             if not (self._head.chunked or self._head.content_length):
@@ -155,7 +155,7 @@ class RequestParser:
 
 
 class _SizedBody:
-    """A body of the length that Content-Length says."""
+    """A body whose length is known from its Content-Length header."""
 
     def __init__(self, length: int) -> None:
         self._pieces: list[bytes] = []
@@ -187,8 +187,8 @@ class _ChunkedBody:
         self._parser.feed_data(head.raw)
 
     def feed(self, data: bytes) -> bytes:
-        # llhttp would go on with the next request. A body ends with an empty line, so it is fed up to each of them;
-        # its last bytes are kept back, because an empty line may be cut.
+        # llhttp would continue into the next request. A body ends with an empty line, so llhttp gets the bytes up to
+        # one empty line at a time. The last bytes are kept back, because they may be part of an empty line.
         data = self._unparsed + data
         while (end := data.find(_END_OF_HEAD)) >= 0:
             self._parse(data[: end + len(_END_OF_HEAD)])
@@ -217,7 +217,7 @@ class _ChunkedBody:
 
 
 class _Message:
-    """The parts of one request that llhttp has found so far; httptools calls these methods."""
+    """Collects the parts of one request that llhttp has found; httptools calls its methods."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
@@ -235,7 +235,7 @@ class _Message:
 
 
 def parse_head(raw: bytes, most_fields: int) -> Head:
-    """Returns the head in `raw`, which ends with the empty line. Raises RequestRefused."""
+    """Parses a head, which ends with an empty line. Raises RequestRefused."""
     method, target, version = _request_line(raw)
     if raw.count(b"\r\n") - 2 > most_fields:
         raise RequestRefused(431, f"more than {most_fields} header fields")
@@ -245,7 +245,7 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     if version == "1.1" and b"host" not in fields:
         raise RequestRefused(400, "expected exactly one Host header")
     path, query, authority = _parts(target)
-    if authority:  # it replaces the Host header (RFC 9112, 3.2.2)
+    if authority:  # the host in the target replaces the Host header (RFC 9112, 3.2.2)
         fields[b"host"] = authority
     chunked = _is_chunked(fields, version)
     expects = fields.get(b"expect", b"").lower() if version == "1.1" else b""
@@ -261,7 +261,7 @@ _cached_head = lru_cache(maxsize=256)(parse_head)
 
 
 def _request_line(raw: bytes) -> tuple[str, bytes, str]:
-    """Returns method, target and version of HTTP. Raises RequestRefused."""
+    """Returns the method, the target and the HTTP version of a request. Raises RequestRefused."""
     parts = raw.partition(b"\r\n")[0].split(b" ")
     method, protocol = parts[0].decode("latin-1"), parts[-1]
     if len(parts) != 3 or method not in _METHODS or not protocol.startswith(b"HTTP/"):
@@ -272,17 +272,17 @@ def _request_line(raw: bytes) -> tuple[str, bytes, str]:
 
 
 def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
-    """Raises RequestRefused."""
+    """Passes `data` to llhttp. Raises RequestRefused if it is malformed."""
     try:
         parser.feed_data(data)
-    except httptools.HttpParserUpgrade:  # an offer to change the protocol, which a server need not take up
+    except httptools.HttpParserUpgrade:  # the client offers to change the protocol; a server may ignore this
         pass
     except httptools.HttpParserError as error:
         raise RequestRefused(400, f"malformed request: {error}") from None
 
 
 def _joined_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Returns the headers by name. Raises RequestRefused."""
+    """Returns the headers by name, with repeated ones joined by commas. Raises RequestRefused."""
     joined: dict[bytes, bytes] = {}
     for name, value in fields:
         if name in joined and name in _ONCE:
@@ -292,13 +292,16 @@ def _joined_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def _keeps_alive(fields: Mapping[bytes, bytes], version: str) -> bool:
-    """Returns True if another request may follow; llhttp forgets it when a request without a body is complete."""
+    """Returns True if another request may follow on the connection.
+
+    This is computed here because llhttp forgets it when a request without a body is complete.
+    """
     options = {option.strip().lower() for option in fields.get(b"connection", b"").split(b",")}
     return b"close" not in options and (version == "1.1" or b"keep-alive" in options)
 
 
 def _is_chunked(fields: Mapping[bytes, bytes], version: str) -> bool:
-    """Returns True if the body is chunked; llhttp has refused other combinations. Raises RequestRefused."""
+    """Returns True if the body is chunked. Raises RequestRefused for headers that contradict each other."""
     coding = fields.get(b"transfer-encoding")
     if coding is None:
         return False
@@ -310,7 +313,11 @@ def _is_chunked(fields: Mapping[bytes, bytes], version: str) -> bool:
 
 
 def _parts(target: bytes) -> tuple[str, str, bytes]:
-    """Returns path, query and authority; the authority is b"" if the target is a path. Raises RequestRefused."""
+    """Returns the path, the query and the host with port of a target; the last is b"" if the target is only a path.
+
+    Raises:
+        RequestRefused: the target is neither a path nor an http URL.
+    """
     authority = b""
     if target.startswith(b"/"):
         path, _, query = target.partition(b"?")

@@ -1,6 +1,6 @@
-"""A gunicorn worker with one blocking thread for each connection, which reads requests and answers them.
+"""Defines a gunicorn worker with one blocking thread for each connection, which reads requests and answers them.
 
-Of gunicorn's settings it honours bind, certificates, worker_connections, graceful_timeout and the hooks around a
+Of gunicorn's settings it uses bind, certificates, worker_connections, graceful_timeout and the hooks around a
 worker. It ignores keepalive (the application's `lifecycle` has the limits), the hooks around a request, the access log,
 max_requests and the PROXY protocol (`check_config` says so).
 """
@@ -24,7 +24,7 @@ _QUIET_SECONDS = 1.0
 
 
 class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no type information
-    """Runs the application of `wsgi.lifecycle` on gunicorn's listening sockets."""
+    """The gunicorn worker: runs the application of `wsgi.lifecycle` on gunicorn's listening sockets."""
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:
@@ -42,7 +42,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             signal.signal(number, signal.SIG_IGN)  # until the application is loaded: the default ends the process
 
     def run(self) -> None:
-        """Accepts until a signal stops it, drains, and stops the application; runs in the main thread."""
+        """Accepts connections until a signal arrives, then drains and stops the application, in the main thread."""
         application = self.wsgi.lifecycle
         super().init_signals()  # the application may have set handlers (`environ.take_signals`)
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
@@ -62,13 +62,13 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             application.stop()
 
     def _drain(self, acceptor: Acceptor, seconds: float, ends_at: float) -> None:
-        """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` on the monotonic clock."""
+        """Accepts connections for `seconds` more, then waits for the calls in flight until `ends_at` (monotonic)."""
         began = time.monotonic()
         until, quiet_at = began + seconds, began + _QUIET_SECONDS
         while (remaining := until - time.monotonic()) > 0:
             self.notify()
             acceptor.turn(min(remaining, _TURN_SECONDS))
-            if time.monotonic() > quiet_at:  # newer connections are spared: their first request may be on its way
+            if time.monotonic() > quiet_at:  # newer connections stay open: their first request may be on its way
                 acceptor.finish(idle_since=began)
         acceptor.close()
         while acceptor.open and time.monotonic() < ends_at:
