@@ -186,7 +186,7 @@ def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: F
 def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
     """Returns the profile with NodeResourcesFit ignoring these resources, which extenders manage.
 
-    They replace the ignoredResources in the plugin's arguments, as upstream.
+    The resources replace the ignoredResources in the plugin's arguments, as upstream.
     """
     if not resources:
         return profile

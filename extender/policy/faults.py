@@ -1,4 +1,4 @@
-"""Collects every fault of a policy: its path, what is wrong, and the nearest known name."""
+"""Collects every fault of a policy: its path, what is wrong, and the most similar known name."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Faults:
         self.messages.append(f"{path}: {what}{did_you_mean(wrong, right)}")
 
     def require(self, path: str) -> None:
-        """Adds the fault that a value is missing, unless a fault of that path is known already."""
+        """Adds the fault that the value at `path` is missing, unless that path already has a fault."""
         if not any(fault.startswith(f"{path}: ") for fault in self.messages):
             self.add(path, "required")
 
     def read(self, model: type[M], value: object, path: str = "") -> M | None:
-        """Returns `value` as the model, without its faulty parts, so that the rest is checked too.
+        """Returns `value` as an instance of `model`; adds a fault for each faulty part and leaves that part out.
 
-        Adds a fault for each of those parts. Returns None if a required part is missing from the rest.
+        So the other parts are checked too. Returns None if a required part is faulty or missing.
         """
         document = _without_nulls(value)
         wrong: list[Location] = []

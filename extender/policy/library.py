@@ -1,4 +1,4 @@
-"""Finds the plugins that a policy names: those of the registry, and users' rules."""
+"""Finds the plugins that a policy names: the plugins of the registry, and users' rules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from extender.policy.faults import Faults
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source on each import.
+    """Compiles the source on each import, and ignores cached bytecode.
 
-    Cached bytecode is matched by modification second and size, and an edited file can have the same of both.
+    Python decides by size and modification time in seconds whether the cache is valid, and an edit can change neither.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -34,7 +34,7 @@ class _SourceLoader(SourceFileLoader):
 
 
 def search_last(folder: str) -> None:
-    """Adds the folder to the end of the import path, so that its modules replace no installed one."""
+    """Adds the folder to the end of the import path, so that its modules do not hide installed ones."""
     if folder not in sys.path:
         sys.path.append(folder)
     sys.path_importer_cache[folder] = FileFinder(folder, (_SourceLoader, SOURCE_SUFFIXES))
@@ -80,7 +80,7 @@ class Library:
     """Finds plugins by name.
 
     The registry is searched first, then `rules`, then the entry points of the group extender.rules. A name with a
-    colon is the place of a rule, `module:function`; its module may be in `folder`, which is searched last.
+    colon, `module:function`, says where to import a rule from; the module may be in `folder`, which is searched last.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class Library:
         Args:
             failures: receives the errors of users' rules; without it they are raised.
             folder: the policy's folder.
-            imports: the policy may name modules, which are imported and so run; installed entry points always count.
+            imports: True if the policy may name modules, which are then imported and run; installed entry points may
+                always be named.
         """
         self.registry = registry
         self._rules = rules or {}
@@ -112,11 +113,11 @@ class Library:
         return self.registry.get(name) or self.find_rule(name, path, faults, self.registry)
 
     def has_rule(self, name: str) -> bool:
-        """Returns True if `name` may be that of a user's rule."""
+        """Returns True if `name` may be the name of a user's rule."""
         return ":" in name or name in self._rules or any(point.name == name for point in _entry_points())
 
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
-        """Returns the user's rule of this name, as `find` does; `others` are further names to suggest."""
+        """Returns the user's rule of this name; if unknown, adds a fault, which may suggest one of `others`."""
         module = name.partition(":")[0]
         if ":" in name and name not in self._rules and not self._imports:
             faults.add(path, f"{name} is only imported for a policy given by --policy, from beside it")

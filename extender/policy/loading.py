@@ -1,4 +1,4 @@
-"""Reads a policy from YAML or JSON, in a file or in a ConfigMap, in either of its two forms."""
+"""Reads a policy, a KubeSchedulerConfiguration or a Policy, from the YAML or JSON of a file or ConfigMap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(text: bytes | str, library: Library | None = None) -> Policy:
 
 
 def read(document: object, library: Library | None = None) -> Policy:
-    """Returns the policy in a parsed document; as `load` otherwise."""
+    """Returns the policy in a parsed document; does the same as `load` otherwise."""
     faults = Faults()
     kind = _kind(document)
     if kind == _CONFIG_MAP:
@@ -57,7 +57,7 @@ def _kind(document: object) -> str:
 
 
 def _content(config_map: object) -> str:
-    """Returns the one text in a ConfigMap that is a policy."""
+    """Returns the only text in a ConfigMap that is a policy. Raises ConfigurationError."""
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
     policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts

@@ -1,4 +1,4 @@
-"""A policy after reading; feature gates; and the two classic providers.
+"""Defines a policy as read from its file, and the two classic providers; parses feature gates.
 
 Source of the providers: upstream pkg/scheduler/algorithmprovider, until v1.22.
 """
@@ -21,17 +21,17 @@ _SWITCHES = {"true": True, "false": False}
 def with_gates(
     gates: Mapping[str, bool], faults: Faults, path: str, base: FeatureGates = DEFAULT_FEATURES
 ) -> FeatureGates:
-    """Returns `base` with the gates switched, by upstream's names; adds a fault for each unknown gate."""
+    """Returns `base` with `gates` (upstream name -> on or off) applied; adds a fault for each unknown gate."""
     for name in gates.keys() - BY_NAME.keys():
         faults.add(f"{path}.{name}", "unknown gate, or one without effect on scheduling", name, BY_NAME)
     return replace(base, **{field: gates[name] for name, field in BY_NAME.items() if name in gates})
 
 
 def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
-    """Returns `base` with the gates of a text like "A=true,B=false", as in kube-scheduler's --feature-gates.
+    """Returns `base` with the gates in a text like "A=true,B=false" applied (kube-scheduler's --feature-gates).
 
     Raises:
-        ConfigurationError: with every fault.
+        ConfigurationError: lists every fault.
     """
     faults = Faults()
     gates: dict[str, bool] = {}
@@ -48,7 +48,7 @@ def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The profiles, and the values that they share. The first profile also decides for unknown scheduler names.
+    """The profiles, and the values that they share. The first profile also serves unknown scheduler names.
 
     Attributes:
         pod_initial_backoff_seconds: the backoff after the first failed attempt.
@@ -68,7 +68,7 @@ CLUSTER_AUTOSCALER_PROVIDER = "ClusterAutoscalerProvider"
 
 
 def provider(name: str) -> Profile:
-    """Returns the profile of a provider.
+    """Returns the profile of the classic provider of this name.
 
     Raises:
         ConfigurationError: there is no such provider.

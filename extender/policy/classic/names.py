@@ -1,4 +1,4 @@
-"""The fields of a classic Policy, and its predicates and priorities by name."""
+"""Defines the fields of a classic Policy, and its predicates and priorities by name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Argument(Strict):
 
 
 class PredicateArgument(_Argument):
-    """The argument of a predicate with a name of the user's choice; it selects one of two kinds."""
+    """The argument of a custom predicate: exactly one of `serviceAffinity` and `labelsPresence`."""
 
     service_affinity: ServiceAffinityArgument | None = None
     """The predicate keeps the pods of a Service together."""
@@ -89,7 +89,7 @@ class RequestedToCapacityRatioArgument(Strict):
 
 
 class PriorityArgument(_Argument):
-    """The argument of a priority with a name of the user's choice; it selects one of three kinds."""
+    """The argument of a custom priority: exactly one of the three fields, each for one kind of priority."""
 
     service_anti_affinity: ServiceAntiAffinityArgument | None = None
     """The priority spreads the pods of a Service."""
@@ -142,7 +142,7 @@ SERVICE_AFFINITY = "CheckServiceAffinity"
 # SelectorSpreadPriority spreads the pods that have no constraints themselves.
 _NO_DEFAULT_CONSTRAINTS = ()
 
-# In the order in which they run. The two empty ones are configured by their arguments.
+# In the order in which they run. The two empty predicates are built from the arguments in the policy.
 PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "CheckNodeCondition": (CheckNodeCondition(),),
     "CheckNodeUnschedulable": (NodeUnschedulable(),),

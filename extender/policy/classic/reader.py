@@ -60,7 +60,7 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
 
 
 class _PredicateReader:
-    """Reads the predicates of a policy, each once, in the order in which they run."""
+    """Reads the predicates of a policy, without duplicates, in the order in which they run."""
 
     def __init__(self, library: Library, faults: Faults) -> None:
         self._library = library
@@ -76,7 +76,7 @@ class _PredicateReader:
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
     def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields the place in the order, and the rules, of one entry."""
+        """Yields the rules of one entry of the list, with their position in the order of predicates."""
         if PREDICATES.get(spec.name):
             if spec.argument:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
@@ -99,7 +99,7 @@ class _PredicateReader:
 
 
 class _PriorityReader:
-    """Reads the priorities of a policy, in its order."""
+    """Reads the priorities of a policy, in the order of the policy."""
 
     def __init__(self, by_name: Mapping[str, Priority], library: Library, faults: Faults) -> None:
         self._by_name = by_name
@@ -153,7 +153,7 @@ def _users_rule(
     library: Library,
     faults: Faults,
 ) -> Iterator[Any]:
-    """Yields the user's rule of that kind, if there is one; `known` are further names to suggest."""
+    """Yields the user's rule that `spec` names; adds a fault if there is none. `known`: names to suggest."""
     plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
     if plugin is None:
         return

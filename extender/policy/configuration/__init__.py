@@ -1,1 +1,1 @@
-"""KubeSchedulerConfiguration: profiles with plugins, weights and arguments."""
+"""Reads a KubeSchedulerConfiguration: profiles with plugins, weights and arguments."""

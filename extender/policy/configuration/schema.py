@@ -1,7 +1,7 @@
-"""The fields of a KubeSchedulerConfiguration, and which plugins run at an extension point.
+"""Defines the fields of a KubeSchedulerConfiguration, and computes which plugins run at an extension point.
 
-The latter follows from the plugins enabled and disabled at the point itself and by multiPoint; names are not checked
-here. Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet,
+Which plugins run follows from those enabled and disabled at the point itself and by multiPoint. Plugin names are not
+checked here. Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet,
 framework/runtime expandMultiPointPlugins and getValidScoreWeights.
 """
 
@@ -73,7 +73,7 @@ def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], b
 
 
 def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[str, int]:
-    """Returns the weight of each plugin's scores: the one at score, else the one at multiPoint, else 1."""
+    """Returns plugin -> the weight of its scores: the weight at score, else the one at multiPoint, else 1."""
     by_name: dict[str, int] = {}
     for plugin in (*score, *multi_point):
         by_name.setdefault(plugin.name, plugin.weight or 1)
@@ -82,7 +82,7 @@ def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class PreFilterOnly:
-    """Runs only the pre-filter of `rule`, for a configuration that disables it at filter alone."""
+    """Runs only the pre-filter of `rule`, for a configuration that disables the rule only at filter."""
 
     rule: Predicate
 
