@@ -236,7 +236,10 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns node -> victims' fields, None for null; if the decoder misses some, ignores the keys' case."""
+    """Returns the fields of each node's victims by node name; None for null.
+
+    If the decoder misses a field, the keys are matched in any case.
+    """
     with suppress(*UNDECODABLE):  # the code below reports the fault
         decoded: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)
         if decoded is None or all(fields.pods is not NULL for fields in decoded.values()):

@@ -84,7 +84,7 @@ def test_the_classic_policy_of_a_config_map_and_what_it_is_changed_to(
     [
         pytest.param("configmap:default/nothing", '404: configmaps "nothing" not found', id="not there"),
         pytest.param("configmap:nothing", "expected configmap:NAMESPACE/NAME", id="no namespace"),
-        pytest.param("configmap:default/broken", "predicates[0].name: there is no 'PodFits'", id="faulty"),
+        pytest.param("configmap:default/broken", "predicates[0].name: unknown plugin 'PodFits'", id="faulty"),
     ],
 )
 def test_a_config_map_that_will_not_do(control_plane: ControlPlane, policy: str, told: str) -> None:

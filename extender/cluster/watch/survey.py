@@ -158,7 +158,11 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the lowest version that the expected event can have: an update as listed, or a deletion."""
+        """Returns the lowest version that the object's missing event can have.
+
+        An update has at least the version in the list. An object that the list lacks was deleted, at the latest at the
+        version of the list.
+        """
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
 

@@ -145,7 +145,7 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the index names of pods whose selectors may count the placed pod, before or after the change."""
+    """Yields the index keys of waiting pods whose constraints may count the placed pod, by its old or new labels."""
     for version in (change.old, change.new):
         if version is not None:
             namespace = version.pod.namespace

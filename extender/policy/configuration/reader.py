@@ -207,7 +207,7 @@ class _ProfileReader:
                     self._faults.add(where, what)
 
     def _unsupported(self) -> Iterator[str]:
-        """Yields a message for each plugin that is disabled where the loop cannot disable it."""
+        """Yields a message for each plugin that is disabled at a point where the loop always runs it."""
         for name, plugin in self._plugins.items():
             points = sorted(plugin.points & POINTS_OF_THE_LOOP)
             running = [point for point in points if name in self._running(point)]
