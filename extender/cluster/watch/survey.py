@@ -158,10 +158,9 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the lowest version that the object's missing event can have.
+        """Returns the version by which the object's missing event must have been delivered.
 
-        An update has at least the version in the list. An object that the list lacks was deleted, at the latest at the
-        version of the list.
+        That is the version in the list for an update, and the version of the list itself for a deletion.
         """
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
