@@ -58,10 +58,15 @@ class ApiStatuses:
         self.waiting = self._outbox.waiting
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
-        node_name = "" if nominated_node is Nominating.CLEAR else nominated_node
-        self._outbox.put(
-            pod.uid, _Status(pod, reason, message, None if isinstance(node_name, Nominating) else node_name)
-        )
+        node_name: str | None
+        match nominated_node:
+            case Nominating.KEEP:
+                node_name = None
+            case Nominating.CLEAR:
+                node_name = ""
+            case str():
+                node_name = nominated_node
+        self._outbox.put(pod.uid, _Status(pod, reason, message, node_name))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         self._outbox.put(pod.uid, _Status(pod, nominated_node=nominated_node))
