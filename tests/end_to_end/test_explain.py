@@ -31,5 +31,5 @@ def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> Non
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (told.returncode, told.stderr.strip()) == (
         2,
-        "error: no pod default/none in this cluster (pods go by NAMESPACE/NAME)",
+        "error: no pod default/none in this cluster (name it NAMESPACE/NAME)",
     )

@@ -50,5 +50,5 @@ def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: St
             "big": "Insufficient cpu",
             "picky": "node(s) didn't match Pod's node affinity/selector",
             "gated": "it is gated by later",
-            "theirs": "a node would take it now",
+            "theirs": "fits on a node now",
         })  # fmt: skip

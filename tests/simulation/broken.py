@@ -10,9 +10,11 @@ from extender.cache.changes import POD
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
+from extender.framework.profile import Profile
 from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
+from extender.runtime.clock import Deadline
 from extender.runtime.ports import LONG_AGO, Binder
 from extender.scheduler.binding.device_reservations import ClaimReservation, DeviceClaims
 from extender.scheduler.binding.volume_reservations import VolumeReservation, Volumes
@@ -25,10 +27,10 @@ from tests.simulation.world import Plan
 
 
 class UncheckedBind(Bind):
-    """Does not look again whether the pod still fits."""
+    """Assumes a pod without checking that it still fits."""
 
-    def _check(self, *_: object) -> None:
-        return None
+    def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
+        return super()._assume(info, node, None, deadline)
 
 
 class ForgetfulBind(Bind):

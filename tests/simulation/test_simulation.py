@@ -6,6 +6,7 @@ They run in processes of their own, for what is drawn from sets depends on a has
 from __future__ import annotations
 
 import os
+import pkgutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -58,6 +59,16 @@ def test_a_seed_happens_alike_every_time(form: tuple[str, ...]) -> None:
     assert "Outcome" in printed
     assert again.communicate()[0] == printed
     assert other.communicate()[0] != printed
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_part_overrides_only_methods_that_exist(fault: str) -> None:
+    for path, part in BROKEN[fault].stand_ins.items():
+        sound = pkgutil.resolve_name(path)
+        if not isinstance(part, type) or not isinstance(sound, type) or not issubclass(part, sound):
+            continue
+        own = {name for name, value in vars(part).items() if callable(value)}
+        assert own <= set(dir(sound)), f"{part.__name__} overrides {own - set(dir(sound))}, which {path} lacks"
 
 
 @pytest.mark.parametrize("fault", BROKEN)
