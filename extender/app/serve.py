@@ -149,7 +149,10 @@ class WebhookProcess:
         wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         # A file has no watch that would deliver the nominations.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
-        feasible = Filter(cache, profiles, self.metrics, reader, limit, self._refused, preemptors)
+        feasible = Filter(
+            cache, profiles, self.metrics, reader, limit, self._refused, preemptors,
+            scheduler_filters=settings.scheduler_filters,
+        )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,

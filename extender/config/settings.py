@@ -124,6 +124,11 @@ class Settings(BaseModel):
         "filter: answer every node that fits, or only one of the best by the policy's priorities;"
         " kube-scheduler then neither scores nor calls prioritize",
     )
+    scheduler_filters: bool = setting(
+        True,
+        "kube-scheduler runs its own filters before it calls filter; if no node has room for a member of a pod group,"
+        " filter then judges it without the pods of lower priority, as the dry run of group preemption does",
+    )
     before_sync: Literal["fail", "pass"] = setting(
         "fail", "the verbs' answer while the extender is not ready: an error, or every node without a check"
     )

@@ -73,6 +73,10 @@ class Fit:
             counts[plugin] = counts.get(plugin, 0) + int(rows)
         return counts
 
+    def accept(self, rows: Rows) -> None:
+        """Makes these rows feasible, whatever refused them."""
+        self.cause[np.isin(self.rows, rows)] = FITS
+
     def refuse(self, positions: Rows, refusal: Refusal) -> None:
         self.cause[positions] = len(self.refusals)
         self.refusals.append(refusal)

@@ -17,6 +17,7 @@ from extender.preemption.evaluator import (
     pod_terminating_by_preemption,
     preempt,
     process_preemption,
+    rows_without_lower_priority,
 )
 from extender.preemption.fit_error import NO_NODES, fit_message, preemption_message, rows_per_refusal
 
@@ -35,4 +36,5 @@ __all__ = [
     "preemption_message",
     "process_preemption",
     "rows_per_refusal",
+    "rows_without_lower_priority",
 ]

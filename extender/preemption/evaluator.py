@@ -109,6 +109,11 @@ def process_preemption(
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])
 
 
+def rows_without_lower_priority(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Rows:
+    """Returns the rows that can take the pod once all their pods of lower priority have left."""
+    return DryRun(profile, pod, table).rows_that_fit(rows, potential_victims(pod, table, rows))
+
+
 def pod_ineligible_to_preempt_others(pod: PodInfo, table: Table, fit: Fit) -> str | None:
     """Returns why the pod may not preempt others, or None if it may (upstream PodEligibleToPreemptOthers)."""
     if pod.pod.spec.preemption_policy == "Never":

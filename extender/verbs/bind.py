@@ -45,6 +45,7 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
+from extender.verbs.members import without_nominated_siblings
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import Confirmation
 
@@ -348,11 +349,14 @@ class Bind:
 
 
 def _check(profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
-    """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded."""
+    """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
+
+    Siblings of its pod group that are nominated to the node do not count, because kube-scheduler counted them.
+    """
     row = table.nodes.row_of.get(node)
     if row is None or not table.nodes.present[row]:
         return NODE_DELETED
-    with table.until(deadline):
+    with table.until(deadline), without_nominated_siblings(info, node, table):
         fit = find_fit(profile, info, table, np.array([row], np.intp))
     return fit.refusal(0)
 

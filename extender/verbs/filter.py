@@ -21,6 +21,7 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.verbs.members import is_member, rows_in_dry_run
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import RecentPreemptors
@@ -44,12 +45,16 @@ class Filter:
         limit: TimeLimit = NO_LIMIT,
         refused: RefusedPods | None = None,
         preemptors: RecentPreemptors | None = None,
+        *,
+        scheduler_filters: bool = True,
     ) -> None:
         """
         Args:
             refused: records the pods that fit no node.
             preemptors: knows the pods for which preempt recently named victims. Before such a pod is refused, filter
                 waits for the watch to deliver the deletion of the victims.
+            scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. A call about a
+                member of a pod group may then be the dry run of the group's preemption.
         """
         self._cache = cache
         self._profiles = profiles
@@ -58,6 +63,7 @@ class Filter:
         self._reader = reader or NamesReader()
         self._refused = refused
         self._preemptors = preemptors
+        self._scheduler_filters = scheduler_filters
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
@@ -92,8 +98,12 @@ class Filter:
             if place and place in request.names and _still_fits(place, profile, info, table):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
-            for part in nodes.parts:
-                fit = find_fit(profile, info, part.table, part.rows)
+            fits = [find_fit(profile, info, part.table, part.rows) for part in nodes.parts]
+            if self._scheduler_filters and is_member(info.pod) and not any(len(fit.feasible) for fit in fits):
+                # This may be the dry run of the group's preemption. If it is not, `bind` refuses the node.
+                for fit, part in zip(fits, nodes.parts, strict=True):
+                    fit.accept(rows_in_dry_run(profile, info, part.table, part.rows))
+            for fit, part in zip(fits, nodes.parts, strict=True):
                 rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable), rules

@@ -136,6 +136,11 @@ class PodBuilder(Builder):
         self._spec.setdefault("schedulingGates", []).append({"name": name})
         return self
 
+    def group(self, name: str) -> Self:
+        """A member of the PodGroup of this name."""
+        self._spec["schedulingGroup"] = {"podGroupName": name}
+        return self
+
     def node_selector(self, labels: Mapping[str, str] | None = None, /, **more: str) -> Self:
         self._spec.setdefault("nodeSelector", {}).update({**(labels or {}), **more})
         return self

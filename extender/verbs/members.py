@@ -1,0 +1,62 @@
+"""Judges members of a pod group as kube-scheduler does while it plans a whole group.
+
+kube-scheduler plans a group in its own snapshot: some members are already placed there, and pods of lower priority may
+have been removed. No request and no API object shows that before the first bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from extender.framework.profile import Profile
+from extender.model.pod import Pod
+from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
+from extender.plugins.pod_topology_spread.spread import NAME as POD_TOPOLOGY_SPREAD
+from extender.plugins.volume_restrictions import NAME as VOLUME_RESTRICTIONS
+from extender.preemption import rows_without_lower_priority
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+# These rules refuse a node because of pods on other nodes, which may be gone in kube-scheduler's snapshot too. It has
+# run them itself before it called the extender.
+_SEE_OTHER_NODES = frozenset((INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, VOLUME_RESTRICTIONS))
+
+
+def is_member(pod: Pod) -> bool:
+    """Returns True if the pod belongs to a pod group."""
+    return pod.spec.scheduling_group is not None
+
+
+def is_sibling(pod: Pod, other: Pod) -> bool:
+    """Returns True if both pods belong to the same pod group."""
+    return (
+        is_member(pod) and pod.namespace == other.namespace and pod.spec.scheduling_group == other.spec.scheduling_group
+    )
+
+
+def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:
+    """Returns the rows that can take the member once all pods of lower priority have left the cluster.
+
+    In the dry run of a group's preemption, kube-scheduler asks about nodes that it emptied in its snapshot only.
+    """
+    predicates = [predicate for predicate in profile.predicates if predicate.name not in _SEE_OTHER_NODES]
+    return rows_without_lower_priority(replace(profile, predicates=predicates), info, table, rows)
+
+
+@contextmanager
+def without_nominated_siblings(info: PodInfo, node: str, table: Table) -> Iterator[None]:
+    """Hides the members of the pod's own group that are nominated to the node.
+
+    A member that waits at Permit is nominated to its node, and kube-scheduler has counted it when it chose the node.
+    """
+    nominated = table.nominated.get(node, {}).values()
+    siblings = [other for other in nominated if other.uid != info.uid and is_sibling(info.pod, other.pod)]
+    for sibling in siblings:
+        table.withdraw(sibling.uid)
+    try:
+        yield
+    finally:
+        for sibling in siblings:
+            table.nominate(sibling, node)
