@@ -78,6 +78,19 @@ def markdown_texts(source: str) -> Iterator[tuple[int, str, bool]]:
             yield number, re.sub(r"`[^`]*`", "", line), False
 
 
+LOG_METHODS = {"debug", "info", "warning", "error", "critical", "exception"}
+
+
+def log_formats(source: str) -> Iterator[tuple[int, str]]:
+    """Yields (line, format) for each call of a logger."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=logger, attr=method), args=[ast.Constant(value=str(text)), *_]) if (
+                method in LOG_METHODS and re.search(r"\b_?log(?:ger)?$", ast.unparse(logger))
+            ):
+                yield node.lineno, text
+
+
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -91,6 +104,18 @@ def test_texts_hold_no_phrase_of_the_list(path: Path) -> None:
         if match:
             hits.append(f"{relative(path)}:{line}: {match[0]!r}")
     assert hits == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_log_line_is_an_event_and_then_key_value_pairs(path: Path) -> None:
+    """`bind failed pod=%s reason=%r`: texts are quoted by %r, which escapes quotes and line breaks."""
+    event, pair = r"[^%=]+?", r" [a-z_]+=%[srd]"
+    odd = [
+        f"{relative(path)}:{line}: {text!r}"
+        for line, text in log_formats(path.read_text())
+        if not re.fullmatch(f"{event}(?:{pair})*", text)
+    ]
+    assert odd == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

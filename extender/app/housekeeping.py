@@ -62,10 +62,10 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
     try:
         expired = expiry.sweep()
     except ClusterError as error:
-        _log.warning("assumed pods not expired, because pods cannot be listed reason=%r", str(error))
+        _log.warning("assumed pods kept beyond their time, because pods cannot be listed reason=%r", str(error))
         return
     for key in expired:
-        _log.warning("assumed pod expired, no watch or list shows its binding pod=%s consequence=%r", key, consequence)
+        _log.warning("assumed pod expired, no watch or list shows its bind pod=%s consequence=%r", key, consequence)
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:

@@ -70,7 +70,7 @@ def policy_of(
 
 def log_failure(rule: str, error: BaseException) -> None:
     """Logs the failure of a user's rule; called for the first error of each type."""
-    _log.error("rule failed, further errors of this type are only counted rule=%s", rule, exc_info=error)
+    _log.error("rule failed, its later errors of this type are only counted rule=%s", rule, exc_info=error)
 
 
 class PolicyFiles:

@@ -91,7 +91,7 @@ def _check_callers(settings: Settings) -> None:
             [f"bind: {settings.bind} is not a loopback address; set tlsCert, tlsKey, clientCa, or insecureBind: true"]
         )
     if settings.client_ca and not settings.client_names:
-        _log.warning("clientCa without clientNames, every client with a certificate of this CA may bind pods")
+        _log.warning("every client with a certificate of clientCa may bind pods, because clientNames is not set")
 
 
 def build(settings: Settings) -> ExtenderApp:

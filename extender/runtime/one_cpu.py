@@ -122,7 +122,7 @@ class OneCpu:
 
     def _release(self, error: Exception) -> None:
         self._last_reading = None
-        _log.info("threads run on any CPU reason=%r", str(error))
+        _log.info("threads not kept on one CPU reason=%r", str(error))
         with suppress(OSError, AttributeError):
             self._cpus.keep_to(self._allowed)
 

@@ -136,10 +136,10 @@ class QueueSweep:
         surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
         for uid, key in missing & self._missing:
             if (info := self._cache.find_pod(uid, key)) is not None:
-                _log.error("waiting pod was not in the queue, added again pod=%s", key)
+                _log.error("added a waiting pod that the queue lacked pod=%s", key)
                 self._queue.add(info)
         for uid in surplus & self._surplus:
-            _log.error("pod in the queue does not wait, deleted uid=%s", uid)
+            _log.error("removed a pod from the queue that does not wait uid=%s", uid)
             self._queue.delete(uid)
         self._missing = missing
         self._surplus = surplus

@@ -191,7 +191,7 @@ class Extenders:
         """Logs the error if the extender is ignorable; otherwise raises it."""
         if not extender.config.ignorable:
             raise error
-        _log.warning('extender ignored url=%s verb=%s reason="%s"', extender.config.url_prefix, verb, error)
+        _log.warning("extender ignored url=%s verb=%s reason=%r", extender.config.url_prefix, verb, str(error))
 
 
 class ExtenderBinder:
@@ -248,7 +248,7 @@ def _priorities(extender: Extender, pod: PodInfo, table: Table, rows: Rows) -> P
     try:
         return extender.prioritize(pod.pod, table, rows)
     except ExtenderError as error:
-        _log.warning('extender gave no scores url=%s reason="%s"', extender.config.url_prefix, error)
+        _log.warning("extender gave no scores url=%s reason=%r", extender.config.url_prefix, str(error))
         return []
 
 

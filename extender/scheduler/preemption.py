@@ -192,7 +192,7 @@ class PreemptionExecutor:
             victims = staying(plan) if self._needs_room(preemptor) else []
             self._evict_all(preemptor, victims, plan.node_name)
         except ClusterError as error:
-            _log.warning('preemption failed pod=%s node=%s reason="%s"', preemptor.pod.key, plan.node_name, error)
+            _log.warning("preemption failed pod=%s node=%s reason=%r", preemptor.pod.key, plan.node_name, str(error))
             held_back = self.in_progress.end(preemptor)
             self.queue.back_off(preemptor.uid)
             self.queue.activate(uid for uid in held_back if uid != preemptor.uid)

@@ -71,9 +71,9 @@ class RulePreemption:
                 if (plan := self._plan(info)) is not None:
                     self._carry_out(info, plan)
             except DeadlineExceeded as error:  # the next filter call for the pod brings it back
-                _log.warning('preemption failed pod=%s reason="%s"', info.pod.key, error)
+                _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
             except ClusterError as error:
-                _log.warning('preemption failed pod=%s reason="%s"', info.pod.key, error)
+                _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
                 failed.append(info.uid)
         return failed
 
@@ -110,7 +110,12 @@ class RulePreemption:
             self._evictor.evict(info, victim, plan.node_name)
         self._preempted(len(victims))
         names = ", ".join(victim.pod.key for victim in victims)
-        _log.info("preempted for a users' rule pod=%s node=%s victims=%s", info.pod.key, plan.node_name, names)
+        _log.info(
+            "pods evicted for a pod that users' rules refused pod=%s node=%s victims=%s",
+            info.pod.key,
+            plan.node_name,
+            names,
+        )
 
 
 def _rules_of(profile: Profile) -> frozenset[str]:

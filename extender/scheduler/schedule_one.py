@@ -294,7 +294,7 @@ class BindingCycle:
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
-            _log.warning('bind got no answer pod=%s node=%s reason="%s"', pod.key, node_name, error)
+            _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
             self._fail(assumed, error, "binding rejected: ")

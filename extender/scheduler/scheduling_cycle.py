@@ -212,7 +212,7 @@ class SchedulingCycle:
         except DeadlineExceeded:
             raise
         except ExtenderError as error:
-            _log.warning("%s on its nominated node: %s", pod.pod.key, error)
+            _log.warning("checking the nominated node failed pod=%s reason=%r", pod.pod.key, str(error))
             return None
         return row if len(fit.feasible) else None
 

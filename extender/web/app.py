@@ -227,7 +227,7 @@ def _error(metrics: Metrics, error: Exception) -> Response:
         return _response(_refused(metrics, error.code, client, line, _message(error), headers))
     if isinstance(error, RequestRefused):
         return _response(_refused(metrics, error.status, client, line, error.message))
-    _log.exception("%s failed", line)
+    _log.exception("request failed request=%r", line)
     metrics.rejected(500)
     return _response(error_answer(500, "internal error: the extender's log has the cause"))
 

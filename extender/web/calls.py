@@ -208,7 +208,7 @@ class Calls:
         try:
             answer, summary = self._encode(verb, decision)
         except Exception:
-            _log.exception("the answer of %s cannot be encoded", verb.name)
+            _log.exception("encoding an answer failed verb=%s", verb.name)
             decision = CallResult(Outcome.FAILED, decision.request, error=_internal_error(verb))
             answer = self._encode_failure(verb, decision)
         subject, seconds = PodReference.of(decision.request), time.perf_counter() - started
@@ -238,7 +238,7 @@ class Calls:
         except DeadlineExceeded as error:
             return CallResult(Outcome.ERROR, request, error=f"{verb.name}: {error}")
         except Exception:
-            _log.exception("%s failed", verb.name)
+            _log.exception("call failed verb=%s", verb.name)
             return CallResult(Outcome.FAILED, request, error=_internal_error(verb))
 
     def _encode(self, verb: Verb[Any, Any], decision: CallResult) -> tuple[Answer, Summary | None]:
@@ -268,7 +268,7 @@ class Calls:
         try:
             return self._encode_error(verb, decision)
         except Exception:
-            _log.exception("the error of %s cannot be encoded", verb.name)
+            _log.exception("encoding an error failed verb=%s", verb.name)
             return error_answer(500, decision.error)
 
 

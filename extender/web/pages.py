@@ -165,7 +165,7 @@ class PageServer:
             query = parse_qs(head.query, keep_blank_values=True)
             return page(query, head.field(b"accept"))
         except Exception:
-            _log.exception("%s %s failed", head.method, head.path)
+            _log.exception("request failed request=%r", f"{head.method} {head.path}")
             return error_answer(500, "internal error: the log has the cause")
 
 

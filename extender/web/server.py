@@ -47,7 +47,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type informa
 
     def handle_ttin(self) -> None:
         """Refuses SIGTTIN, on which gunicorn would start a second worker."""
-        self.log.warning("SIGTTIN is refused: a second worker would have a second cache")
+        self.log.warning("SIGTTIN ignored, because a second worker would have a second cache")
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information

@@ -43,11 +43,11 @@ class ReloadingContext:
         try:
             self._context = self._build()
         except (OSError, ValueError) as error:
-            _log.warning("TLS files changed but cannot be used, so the old ones stay in use: %s", error)
+            _log.warning("TLS files not loaded, the earlier ones stay in use reason=%r", str(error))
             self._failed_signature = signature
             self._retry_at = time.monotonic() + _RETRY_SECONDS
         else:
-            _log.info("TLS files changed: new connections use them")
+            _log.info("TLS files loaded, new connections use them")
             self._signature = signature
 
     def _current_signature(self) -> _Signature:

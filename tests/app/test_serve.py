@@ -57,7 +57,7 @@ def test_a_client_ca_without_names_is_warned_of(
     served: list[Settings], capfd: pytest.CaptureFixture[str], names: tuple[str, ...], warned: bool
 ) -> None:
     serve(settings(tls_cert="c", tls_key="k", client_ca="ca", client_names=names))
-    assert ("clientCa without clientNames" in "".join(capfd.readouterr())) is warned
+    assert ("because clientNames is not set" in "".join(capfd.readouterr())) is warned
     assert len(served) == 1
 
 

@@ -281,4 +281,6 @@ def test_another_host_beside_the_header_is_refused(ours: Server, sent: bytes) ->
 def test_a_refusal_is_logged_and_says_what_to_do(ours: Server) -> None:
     reply = ours.ask(request_of("POST /scheduler/bind", "Host: rebound.example", JSON))
     assert "insecureBind" in json.loads(reply.body)["error"]
-    ours.until_logged("403 to 127.0.0.1: POST /scheduler/bind: the Host header must name this machine")
+    ours.until_logged(
+        "status=403 client=127.0.0.1 request='POST /scheduler/bind' reason='the Host header must name this machine"
+    )

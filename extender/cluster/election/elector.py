@@ -90,7 +90,8 @@ class LeaderElector:
         if self._settlement.writes.nothing_unsettled() and ended:
             self._release()
         else:
-            logger.warning("lease is left to expire lease=%s reason=%r", self._lease.key, "a write is unsettled")
+            reason = "the outcome of a write is unknown"
+            logger.warning("lease not released, it will expire lease=%s reason=%r", self._lease.key, reason)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -145,7 +146,7 @@ class LeaderElector:
             logger.info("lease won lease=%s", self._lease.key)
             threading.Thread(target=self._take_over, args=(term,), name="take-over", daemon=True).start()
         elif holder != self._holder and not term:
-            logger.info("lease held lease=%s holder=%r", self._lease.key, holder)
+            logger.info("another process leads lease=%s holder=%r", self._lease.key, holder)
         self._term = term
         self._holder = holder
 

@@ -180,25 +180,33 @@ class ClusterSource:
         except ClusterError as error:
             reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             if not self._stopping.is_set():
-                logger.warning("%s failed kind=%s reason=%r", _verb(watching), reflector.kind.name, str(error))
+                logger.warning(
+                    "API request failed verb=%s kind=%s reason=%r", _verb(watching), reflector.kind.name, str(error)
+                )
 
     def _read(self, reflector: Reflector, response: Response, watching: bool) -> None:
         failure: ListWatchFailure | None
         if response.status != 200:
-            failure = self._refuse(reflector, response)
+            failure = self._refuse(reflector, response, watching)
         elif watching:
             failure = self._watch(reflector, response)
         else:
             failure = reflector.page(response.read(), self._clock.monotonic())
         if failure is ListWatchFailure.MALFORMED:
-            logger.warning("%s cannot be read kind=%s", _verb(watching), reflector.kind.name)
+            logger.warning("API response not decoded verb=%s kind=%s", _verb(watching), reflector.kind.name)
 
-    def _refuse(self, reflector: Reflector, response: Response) -> ListWatchFailure:
+    def _refuse(self, reflector: Reflector, response: Response, watching: bool) -> ListWatchFailure:
         message = message_of(response.read())
         was_served = reflector.state.served
         failure = reflector.refused(response.status, _retry_after_seconds(response), self._clock.monotonic())
         if reflector.state.served:
-            logger.warning("refused kind=%s status=%s reason=%r", reflector.kind.name, response.status, message)
+            logger.warning(
+                "API request refused verb=%s kind=%s status=%s reason=%r",
+                _verb(watching),
+                reflector.kind.name,
+                response.status,
+                message,
+            )
         elif was_served:
             logger.info("kind not served, ignored kind=%s path=%s", reflector.kind.name, reflector.kind.path)
         return failure

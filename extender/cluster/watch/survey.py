@@ -217,7 +217,7 @@ class Surveyor:
         try:
             self.survey(reflector)
         except ClusterError as error:
-            logger.info("survey failed kind=%s reason=%r", reflector.kind.name, str(error))
+            logger.info("comparing the watch with a list failed kind=%s reason=%r", reflector.kind.name, str(error))
         return True
 
     def follow_up(self) -> None:

@@ -151,9 +151,9 @@ class ApiActivator:
         try:
             patch_status(self._client, pod, {"conditions": [condition]})
         except ClusterError as error:
-            _log.warning("refused pod fits now, waking the scheduler failed pod=%s reason=%r", pod.key, str(error))
+            _log.warning("waking the scheduler for a pod that fits now failed pod=%s reason=%r", pod.key, str(error))
         else:
-            _log.info("refused pod fits now, woke the scheduler pod=%s", pod.key)
+            _log.info("woke the scheduler for a refused pod that fits now pod=%s", pod.key)
 
 
 class ApiEvictor:

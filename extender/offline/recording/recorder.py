@@ -255,7 +255,7 @@ class Recorder:
             self._write()
         except OSError as error:
             path = error.filename or self.path
-            _log.error("%s cannot be written: %s; nothing is recorded until it can", path, error.strerror)
+            _log.error("recording interrupted until the file can be written file=%s reason=%r", path, error.strerror)
             self._failed_at = self._clock.monotonic()
             self._is_broken = self._files.is_open
             self._close()
@@ -301,10 +301,12 @@ class Recorder:
 
     def _report_dropped(self, kind: str, count: int) -> None:
         self._dropped(kind, count)
-        _log.warning('not recorded %ss=%d reason="too fast or too large to be written"', kind, count)
+        _log.warning(
+            "entries not recorded, because they came too fast or were too large kind=%s entries=%d", kind, count
+        )
 
     def _close(self) -> None:
         try:
             self._files.close()
         except OSError as error:
-            _log.error("%s cannot be written: %s", self.path, error.strerror)
+            _log.error("closing the recording failed file=%s reason=%r", self.path, error.strerror)

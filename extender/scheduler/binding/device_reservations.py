@@ -75,7 +75,7 @@ class DeviceClaims:
         try:
             step.act()
         except ClusterError as error:
-            _log.warning('releasing a claim failed and is retried claim=%s reason="%s"', step.claim.key, error)
+            _log.warning("releasing a claim failed and is retried claim=%s reason=%r", step.claim.key, str(error))
             return
         self._failed_steps.pop(key, None)
         if step.pending:
@@ -89,7 +89,7 @@ class DeviceClaims:
             else:
                 self._cache.confirm_object(self._writer.deallocate(claim))
         except ClusterError as error:  # if the claim has changed, that event wakes the pod
-            _log.warning('deallocating a claim failed claim=%s reason="%s"', claim.key, error)
+            _log.warning("deallocating a claim failed claim=%s reason=%r", claim.key, str(error))
 
 
 class UndoStep(NamedTuple):
@@ -186,8 +186,8 @@ class ClaimReservation:
                 step.act()
             except ClusterError as error:
                 _log.warning(
-                    'undoing a claim failed and is retried claim=%s pod=%s reason="%s"',
-                    step.claim.key, self._pod.pod.key, error,
+                    "undoing a claim failed and is retried claim=%s pod=%s reason=%r",
+                    step.claim.key, self._pod.pod.key, str(error),
                 )  # fmt: skip
                 self._retry_later(step)
         while self._pending:

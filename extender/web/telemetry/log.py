@@ -101,7 +101,7 @@ class BoundedStream:
         if self._dropped and self._is_read(0):
             dropped = self._dropped
             self._dropped = 0  # before the warning, because logging it calls this method again
-            _log.warning("%d log lines were dropped, because they were not read", dropped)
+            _log.warning("log lines dropped, because standard error was not read in time lines=%d", dropped)
         piece = b""
         for line in text.splitlines(keepends=True):
             data = line.encode("utf-8", "backslashreplace")

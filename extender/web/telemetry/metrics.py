@@ -111,7 +111,7 @@ class Metrics(Telemetry):
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         self._counter("extender_cache_differences_total", kind).inc()
-        _log.error("the cache was wrong and was corrected: %s %s %s", kind, key, how)
+        _log.error("cache corrected, it differed from the API server kind=%s key=%s difference=%r", kind, key, how)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server. `code` is the status of the answer, or `<error>`."""
@@ -141,7 +141,7 @@ class Metrics(Telemetry):
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
         self._counter("extender_unreadable_objects_total", kind).inc()
-        _log.warning("%s %s is left out of the cache: %s", kind, key, why)
+        _log.warning("object left out of the cache kind=%s key=%s reason=%r", kind, key, why)
 
     def staleness(self) -> Mapping[str, float]:
         """Returns, for each served kind, the seconds since the cache was last known to equal the API server."""

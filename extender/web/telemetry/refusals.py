@@ -14,8 +14,10 @@ _log = logging.getLogger(__name__)
 
 def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
     """Returns the error answer to a refused request, and logs it, at most `MOST_A_SECOND` times a second."""
-    line = cut(request, _LONGEST_REQUEST) or "no request"
-    _log.warning("%d to %s: %s: %s", status, client or "a client without address", line, cut(reason, LONGEST_TEXT))
+    line = cut(request, _LONGEST_REQUEST)
+    _log.warning(
+        "request refused status=%d client=%s request=%r reason=%r", status, client, line, cut(reason, LONGEST_TEXT)
+    )
     return error_answer(status, reason, headers)
 
 
@@ -37,7 +39,7 @@ class _Pace(logging.Filter):
             return False
         self._passed += 1
         if self._left_out:
-            record.msg = f"{record.getMessage()} (and {self._left_out} others before it)"
+            record.msg = f"{record.getMessage()} not_logged_before={self._left_out}"
             record.args = None
             self._left_out = 0
         return True

@@ -113,7 +113,7 @@ def traces_of(environ: Mapping[str, str]) -> Traces:
     try:
         return Spans(_provider(environ))
     except Exception as error:  # the SDK may raise anything, and pods are placed without it
-        _log.error("no spans are sent: %s (the package's extra: pip install 'extender[otel]')", error)
+        _log.error("tracing switched off; it needs the packages of extender[otel] reason=%r", str(error))
         return Traces()
 
 

@@ -118,11 +118,11 @@ class ClientConnection:
         except RequestRefused as refused:
             self._refuse(refused)
         except ssl.SSLCertVerificationError as error:
-            _log.warning("a client's certificate was refused: %s", error.verify_message)
+            _log.warning("client certificate refused client=%s reason=%r", self.client, error.verify_message)
         except OSError as error:
-            _log.debug("connection ended: %s", error)
+            _log.debug("connection ended client=%s reason=%r", self.client, str(error))
         except Exception:
-            _log.exception("connection failed")
+            _log.exception("connection failed client=%s", self.client)
         finally:
             self._socket.close()
 
@@ -328,7 +328,7 @@ class Acceptor:
         except (BlockingIOError, ConnectionError):
             return
         except OSError as error:  # usually out of file descriptors
-            _log.error("cannot accept a connection: %s", error)
+            _log.error("connection not accepted reason=%r", str(error))
             self._application.refuse(503, "", "", "no connection can be accepted")
             _make_way(self.open.copy())
             time.sleep(_PAUSE_SECONDS)  # so that this does not spin until a descriptor is free
@@ -347,7 +347,7 @@ class Acceptor:
             self._threads.take(connection)
         except RuntimeError as error:
             self.open.discard(connection)
-            _log.error("cannot serve a connection: %s", error)
+            _log.error("connection closed, no thread can serve it client=%s reason=%r", client, str(error))
             return False
         return True
 

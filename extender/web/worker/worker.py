@@ -33,7 +33,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             raise SystemExit("Error: each worker would have a separate cache: use --workers 1")
         for name in ("max_requests", "accesslog", "proxy_protocol"):
             if getattr(cfg, name) not in (0, None, "off", False):
-                log.warning("%s has no effect with this worker class", name)
+                log.warning("gunicorn setting ignored, this worker class does not support it setting=%s", name)
 
     def init_signals(self) -> None:
         """Sets gunicorn's own handlers, after the fork."""
@@ -75,4 +75,4 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             self.notify()
             time.sleep(0.02)
         if acceptor.open:
-            self.log.warning("%d connections did not end in time", len(acceptor.open))
+            self.log.warning("connections cut off, they did not end in time connections=%d", len(acceptor.open))

@@ -26,9 +26,19 @@ def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "line"),
     [
-        pytest.param(post(b"{}", "/schedule/filter"), "404 to 127.0.0.1: POST /schedule/filter: nothing", id="no path"),
-        pytest.param(_TOO_MUCH, "413 to 127.0.0.1: POST /simulate: the body has 99999999 bytes", id="too large"),
-        pytest.param(b"GET /livez HTTP/1.1\r\n\r\n", "400 to 127.0.0.1: no request: expected exactly", id="no Host"),
+        pytest.param(
+            post(b"{}", "/schedule/filter"),
+            "status=404 client=127.0.0.1 request='POST /schedule/filter' reason='nothing",
+            id="no path",
+        ),
+        pytest.param(
+            _TOO_MUCH, "status=413 client=127.0.0.1 request='POST /simulate' reason='the body has 99", id="too large"
+        ),
+        pytest.param(
+            b"GET /livez HTTP/1.1\r\n\r\n",
+            "status=400 client=127.0.0.1 request='' reason='expected exactly",
+            id="no Host",
+        ),
     ],
 )
 def test_a_line_says_who_asked_for_what(request_bytes: bytes, line: str, caplog: pytest.LogCaptureFixture) -> None:
