@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 from hypothesis import settings
 
-from tests.stock.build import Binaries, BuildError, GoMissingError, build
+from tests.stock.build import ON_REQUEST, Binaries, BuildError, GoMissingError, build
 from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
@@ -43,11 +43,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     assert capture is not None
     with capture.global_and_fixture_disabled():
         try:
-            session.config.stash[_BUILT] = build(report=_report)
+            session.config.stash[_BUILT] = build(report=_report, on_request=_on_request(session.items))
         except GoMissingError as error:
             raise pytest.UsageError(f"{error}; or leave out the tests that need it: -m 'not stock'") from None
         except BuildError as error:
             session.config.stash[_BUILT] = error
+
+
+def _on_request(items: Iterable[pytest.Item]) -> list[str]:
+    return list(ON_REQUEST) if any(item.get_closest_marker("controllers") for item in items) else []
 
 
 def _report(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Builds the stock control plane and the Go programs of the tests; also `python -m tests.stock.build`.
+"""Builds the stock control plane and the Go programs of the tests; also `python -m tests.stock.build [PROGRAM ...]`.
 
 What is built is kept in `$XDG_CACHE_HOME/extender-stock` (default `~/.cache`), in a folder named after what it is made
 of, so that a changed oracle rebuilds the oracle alone. Builders wait for each other on a file lock.
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,10 @@ _MODULES = Path(__file__).parent / "go"
 
 Report = Callable[[str], None]
 Binaries = dict[str, Path]
-"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, helm, oracle, noopext, bindonly."""
+"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, helm, oracle, noopext, bindonly.
+
+Those of ON_REQUEST are there only if the caller of `build` asked for them.
+"""
 
 
 class GoMissingError(Exception):
@@ -65,28 +68,34 @@ PROGRAMS = (
     Program("noopext", "stock", "./noopext"),
     Program("bindonly", "stock", "./bindonly"),
 )
+_CONTROLLERS = Program("kube-controller-manager", "controllers", "k8s.io/kubernetes/cmd/kube-controller-manager")
+ON_REQUEST = {_CONTROLLERS.name: _CONTROLLERS}
+"""Programs that few tests need: those with the marker `controllers`. They are always of the newest version."""
 
 
-def programs(minor: str) -> tuple[Program, ...]:
-    """The programs, with the API server and the scheduler of a minor version."""
+def programs(minor: str, on_request: Collection[str] = ()) -> tuple[Program, ...]:
+    """The programs, with the API server and the scheduler of a minor version, and those of ON_REQUEST by name."""
+    requested = tuple(ON_REQUEST[name] for name in on_request)
     if VERSIONS[minor] == KUBERNETES_VERSION:
-        return PROGRAMS
+        return PROGRAMS + requested
     versioned = ("kube-apiserver", "kube-scheduler")
-    return tuple(
+    return requested + tuple(
         replace(program, module=f"v{minor}", version=VERSIONS[minor]) if program.name in versioned else program
         for program in PROGRAMS
     )
 
 
-def build(report: Report = print, minor: str = "") -> Binaries:
+def build(report: Report = print, minor: str = "", on_request: Collection[str] = ()) -> Binaries:
     """Builds what is missing; `report` gets one line before and one after each program.
 
-    The minor version is by default that of KUBERNETES_MINOR in the environment, or the newest.
+    Args:
+        minor: the minor version; by default that of KUBERNETES_MINOR in the environment, or the newest.
+        on_request: names of programs of ON_REQUEST to build too.
 
-    Raises GoMissingError where something is missing and Go cannot be had, BuildError where Go says no.
+    Raises GoMissingError if something is missing and there is no Go, BuildError if `go build` fails.
     """
     cache = cache_directory()
-    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS))
+    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS), on_request)
     binaries = {program.name: cache / program.key() / program.name for program in wanted}
     if any(not path.exists() for path in binaries.values()):
         go = find_go()
@@ -156,7 +165,7 @@ def _locked(path: Path, report: Report) -> Iterator[None]:
 
 if __name__ == "__main__":
     try:
-        for name, path in build().items():
-            print(f"{name:16}{path}")
+        for name, path in build(on_request=sys.argv[1:]).items():
+            print(f"{name:25}{path}")
     except (GoMissingError, BuildError) as error:
         sys.exit(str(error))

@@ -1,7 +1,8 @@
 """etcd, kube-apiserver and kube-scheduler on free ports of 127.0.0.1, RBAC on, all state in one folder.
 
-There is no kubelet and no controller: a bound pod stays Pending, a deletion takes no grace, and no namespace has a
-default service account. Admission that needs a controller is off (see `_ADMISSION_OFF`).
+There is no kubelet, and controllers run only in `with plane.controllers(...)`: a bound pod stays Pending, a deletion
+takes no grace, and no namespace has a default service account. Admission that needs a controller is off (see
+`_ADMISSION_OFF`).
 """
 
 from __future__ import annotations
@@ -136,6 +137,39 @@ class ControlPlane:
         process = self.spawn("kube-scheduler", command, f"scheduler-{number}.log")
         try:
             process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=60)
+            yield process
+        finally:
+            process.stop()
+
+    @contextmanager
+    def controllers(self, *names: str, gates: Sequence[str] = ()) -> Iterator[Process]:
+        """The stock kube-controller-manager with the named controllers, until the block ends.
+
+        A test that uses it has the marker `controllers`.
+
+        Args:
+            names: as in `--controllers`, such as "daemonset-controller"; all that are on by default if there are none.
+            gates: feature gates, such as "GenericWorkload=true".
+        """
+        port, number = free_port(), len(self.processes)
+        command: list[str | Path] = [
+            self.binaries["kube-controller-manager"],
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={self.directory / 'server.pem'}",
+            f"--tls-private-key-file={self.directory / 'server.key'}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            "--kube-api-qps=5000",
+            "--kube-api-burst=10000",
+            f"--controllers={','.join(names) or '*'}",
+            *([f"--feature-gates={','.join(gates)}"] if gates else []),
+        ]
+        process = self.spawn("kube-controller-manager", command, f"controllers-{number}.log")
+        try:
+            process.wait_until(lambda: self._https_ok(port, "/healthz"), timeout_seconds=60)
             yield process
         finally:
             process.stop()

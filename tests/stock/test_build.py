@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stock.build import PROGRAMS, BuildError, GoMissingError, build, find_go
+from tests.stock.build import ON_REQUEST, PROGRAMS, BuildError, GoMissingError, build, find_go
 
 GO = """#!/bin/sh
 [ "$1" = env ] && echo {version} && exit
@@ -63,6 +63,14 @@ def test_what_is_built_is_kept(bin_directory: Path) -> None:
     (bin_directory / "go").unlink()
     assert build(report=lines.append) == first
     assert lines == []
+
+
+def test_a_program_that_few_tests_need_is_built_only_on_request(bin_directory: Path) -> None:
+    install_go(bin_directory)
+    assert not ON_REQUEST.keys() & build(report=lambda _: None).keys()
+    lines: list[str] = []
+    assert build(report=lines.append, on_request=ON_REQUEST).keys() >= ON_REQUEST.keys()
+    assert [line for line in lines if line.startswith("building")] == [f"building {name} ..." for name in ON_REQUEST]
 
 
 def test_a_failed_build_shows_what_go_said_and_leaves_no_program(bin_directory: Path, tmp_path: Path) -> None:

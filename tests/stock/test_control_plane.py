@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import make_namespace, make_node, make_pdb, make_pod, make_priority_class, make_service
+from tests.builders import Builder, make_namespace, make_node, make_pdb, make_pod, make_priority_class, make_service
 from tests.stock.api_client import ApiError
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
@@ -94,3 +94,12 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         os._exit(0)  # no clean-up, as after SIGKILL
     os.waitpid(child, 0)
     assert wait_until(lambda: not Path("/proc", (tmp_path / "pid").read_text(), "exe").exists())
+
+
+@pytest.mark.controllers
+def test_the_named_controllers_run(control_plane: ControlPlane) -> None:
+    with control_plane.controllers("replicaset-controller"):
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": make_pod("p").obj()["spec"]}
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        control_plane.client.create({**Builder("apps/v1", "ReplicaSet", "web", "default").obj(), "spec": spec})
+        assert wait_until(lambda: len(control_plane.client.list("Pod", "default")) == 2)
