@@ -102,9 +102,14 @@ class Decision:
         """Every node of the cluster."""
         return self._named(self._fit.rows)
 
+    @property
+    def error(self) -> Refusal | None:
+        """The first error of a filter on any node, or None. It fails the whole attempt: no node is feasible."""
+        return self._fit.error
+
     @cached_property
     def feasible(self) -> list[str]:
-        """The nodes that can take the pod."""
+        """The nodes that can take the pod; none if a filter ended in an error."""
         return self._named(self._scoring.rows)
 
     @cached_property
@@ -205,8 +210,8 @@ class Engine:
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
             fit = find_fit(profile, info, self.table, rows)
-            scoring = score(profile, info, self.table, fit.feasible)
-            if len(scoring.rows) or profile.preemption is None:
+            scoring = score(profile, info, self.table, _feasible(fit))
+            if len(scoring.rows) or profile.preemption is None or fit.error is not None:
                 preemption = None
             else:
                 preemption = preempt(profile, info, self.table, fit)
@@ -214,11 +219,14 @@ class Engine:
         return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption, message)
 
     def feasible(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> list[str]:
-        """Returns those of the nodes that can take the pod, without scoring them. None means all nodes."""
+        """Returns those of the nodes that can take the pod, without scoring them. None means all nodes.
+
+        If a filter ends in an error on any of the nodes, none of them is returned.
+        """
         info = self._waiting(pod)
         with self._deciding(info):
             fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
-        return self.table.nodes.names_of(fit.feasible)
+        return self.table.nodes.names_of(_feasible(fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
         """Returns which pods preemption would evict for the pod, on `nodes` or by default wherever it may help.
@@ -327,8 +335,8 @@ class Engine:
     def _message(self, pod: PodInfo, fit: Fit, preemption: Preemption | None) -> str:
         if not len(fit.rows):
             return NO_NODES
-        if len(fit.feasible):
-            return f"{len(fit.feasible)}/{len(fit.rows)} nodes are available"
+        if len(feasible := _feasible(fit)):
+            return f"{len(feasible)}/{len(fit.rows)} nodes are available"
         if preemption is None:
             return fit_message(fit)
         return f"{fit_message(fit)} {preemption_message(fit, preemption, pod, self.table)}".strip()
@@ -364,6 +372,11 @@ class Engine:
         self._suppose_removed(info.uid, undo)
         undo.callback(self.table.take_away, info.uid)
         self.table.place(info, node_name)
+
+
+def _feasible(fit: Fit) -> Rows:
+    """Returns the rows that can take the pod; none after an error (upstream findNodesThatPassFilters cancels)."""
+    return fit.feasible if fit.error is None else fit.rows[:0]
 
 
 @contextmanager

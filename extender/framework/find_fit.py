@@ -60,6 +60,11 @@ class Fit:
         cause = self.cause[position]
         return None if cause == FITS else self.refusals[cause]
 
+    @property
+    def error(self) -> Refusal | None:
+        """The first error of a check on any row, or None. An error fails the whole attempt: no row can take the pod."""
+        return next((refusal for refusal in self.refusals if refusal.code is Code.ERROR), None)
+
     def with_code(self, code: Code) -> Rows:
         """Returns the rows whose refusal has this code."""
         chosen = [cause for cause, refusal in enumerate(self.refusals) if refusal.code is code]

@@ -15,7 +15,12 @@ NO_VICTIMS_FOUND = "No preemption victims found for incoming pod"
 
 
 def fit_message(fit: Fit) -> str:
-    """Returns a message such as `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
+    """Returns a message such as `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`
+
+    If a check ended in an error, the message is that of the first error, because it fails the whole attempt.
+    """
+    if (error := fit.error) is not None:
+        return f"running {error.plugin}: {', '.join(error.reasons)}"
     if fit.refused_at_once:
         return f"{_none_of(len(fit.rows))}: {', '.join(fit.refusals[0].reasons)}."
     counts: Counter[str] = Counter()

@@ -196,8 +196,8 @@ class SchedulingCycle:
             raise
         except ExtenderError as error:
             return Failure(str(error))
-        if error_message := _plugin_error(fit):
-            return Failure(error_message)
+        if fit.error is not None:
+            return Failure(fit_message(fit))
         if len(feasible := fit.feasible):
             return self._scored(pod, table, feasible)
         return self._failure(pod, table, fit)
@@ -230,7 +230,7 @@ class SchedulingCycle:
             ExtenderError: an extender that is not ignorable has failed.
         """
         fit = find_fit(self._rules, pod, table, rows)
-        if not _plugin_error(fit):
+        if fit.error is None:
             with table.deadline.paused():  # extenders have their own timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
@@ -325,12 +325,6 @@ def rejection_by_all(profile: Profile) -> Rejection:
 
 def _names(profile: Profile) -> list[str]:
     return [predicate.name for predicate in profile.predicates]
-
-
-def _plugin_error(fit: Fit) -> str:
-    """Returns the message of a plugin that ended in an error; "" if there is no such plugin."""
-    errors = (refusal for refusal in fit.refusals if refusal.code is Code.ERROR)
-    return next((f"running {refusal.plugin}: {', '.join(refusal.reasons)}" for refusal in errors), "")
 
 
 def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:

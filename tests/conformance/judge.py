@@ -52,7 +52,8 @@ def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]
 
 
 def _feasible(stock: Object, ours: Decision) -> Iterator[Difference]:
-    theirs = set(stock.get("feasible") or ())
+    failed = any(refusal["code"] == "Error" for refusal in stock.get("filter", {}).values())
+    theirs = set() if failed else set(stock.get("feasible") or ())  # an error ends the attempt of kube-scheduler
     for node in sorted(theirs ^ set(ours.feasible)):
         yield Difference("feasible", node, node in theirs, node not in theirs)
 

@@ -78,7 +78,7 @@ def _summary(explanation: Explanation) -> PendingPod:
         cause = blocker = explanation.notes[0].partition(":")[0]
     elif decision.feasible:
         cause, blocker = FITS, NOTHING
-    elif explanation.reasons:
+    elif explanation.reasons and decision.error is None:
         first = explanation.reasons[0]
         cause = first.reason
         blocker = f"{first.reason} ({first.detail})" if first.detail else first.reason

@@ -10,7 +10,15 @@ from extender import Cluster
 from extender.errors import UnknownNode, UnknownPod
 from extender.offline.explain import terminal
 from extender.offline.explain.explanation import Explanation
-from tests.builders import Object, make_node, make_pod
+from tests.builders import (
+    Object,
+    make_device,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_resource_claim,
+    make_resource_slice,
+)
 
 NODES = [
     make_node("big").capacity(cpu="8").obj(),
@@ -190,3 +198,21 @@ def test_a_notebook_shows_a_table() -> None:
     shown = explained(make_pod("p").req(cpu="9").obj(), make_node("<blink>").obj())._repr_html_()
     assert "Insufficient cpu" in shown
     assert "<blink>" not in shown
+
+
+CLASS = make_device_class("gpu", 'device.attributes["gpu.example.com"].model == "a"')
+"""It cannot be decided for a device without a model, which ends the attempt in an error."""
+WANTED = make_resource_claim("wanted", "gpu")
+GOOD = make_resource_slice("good", "gpu.example.com", make_device("d", {"model": "a"}))
+UNDECIDED = make_resource_slice("odd", "gpu.example.com", make_device("d"))
+PAIR = [make_node("good").obj(), make_node("odd").obj(), CLASS, WANTED, GOOD, UNDECIDED]
+
+
+def test_an_error_on_one_node_fails_the_attempt_as_in_the_scheduler() -> None:
+    pod = make_pod("p").resource_claim("wanted").obj()
+    cluster = Cluster.from_objects([*PAIR, pod])
+    explanation = cluster.explain(pod)
+    assert (explanation.fits, explanation.decision.feasible, explanation.decision.best) == (False, [], [])
+    assert explanation.message.startswith('running DynamicResources: running "DynamicResources" filter plugin: class')
+    assert explanation.message == cluster.simulate().remaining["default/p"]
+    assert cluster.explain_pending()[0].cause == explanation.message
