@@ -52,6 +52,8 @@ _LEFT_OUT: Mapping[str, str] = {
     "StatefulSet": "spreading of replicas",
     "PodDisruptionBudget": "PodDisruptionBudgets in preemption",
     "PriorityClass": "priorities of new pods",
+    "PodGroup": "pod groups",
+    "CompositePodGroup": "pod groups",
     "LimitRange": "default requests of new pods",
     "RuntimeClass": "overhead of new pods",
 }

@@ -12,6 +12,7 @@ from extender.model.devices.slices import DeviceClass, DeviceTaintRule, Resource
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.model.volumes.storage import (
     CSIDriver,
     CSINode,
@@ -38,13 +39,15 @@ from extender.model.workloads import (
 class Kind:
     """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
-    `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE.
+    `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE. `optional` is True if API
+    servers serve the kind only on request, so that its absence is not worth a warning.
     """
 
     type: type[Object]
     api_version: str
     plural: str
     whole: bool = False
+    optional: bool = False
 
     @property
     def name(self) -> str:
@@ -70,6 +73,8 @@ _ALL = (
     Kind(StatefulSet, "apps/v1", "statefulsets"),
     Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
     Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses"),
+    Kind(PodGroup, "scheduling.k8s.io/v1beta1", "podgroups", optional=True),
+    Kind(CompositePodGroup, "scheduling.k8s.io/v1alpha3", "compositepodgroups", optional=True),
     Kind(PersistentVolume, "v1", "persistentvolumes"),
     Kind(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
     Kind(StorageClass, "storage.k8s.io/v1", "storageclasses"),

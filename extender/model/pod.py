@@ -125,6 +125,10 @@ class PodSchedulingGate(Value, frozen=True):
     name: str = ""
 
 
+class PodSchedulingGroup(Value, frozen=True):
+    pod_group_name: str = ""
+
+
 class PodResourceClaim(Value, frozen=True):
     name: str = ""
     resource_claim_name: str | None = None
@@ -148,7 +152,7 @@ class PodSpec(Value, frozen=True):
     volumes: list[Volume] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     scheduling_gates: list[PodSchedulingGate] | None = None
-    scheduling_group: dict[str, Any] | None = None
+    scheduling_group: PodSchedulingGroup | None = None
     resource_claims: list[PodResourceClaim] | None = None
     host_network: bool | None = None
     host_users: bool | None = None
@@ -199,6 +203,12 @@ class Pod(Object, frozen=True):
     @property
     def priority(self) -> int:
         return self.spec.priority or 0
+
+    @property
+    def group_key(self) -> str | None:
+        """The `namespace/name` of the PodGroup that the pod is a member of; None if it is in no group."""
+        group = self.spec.scheduling_group
+        return f"{self.namespace}/{group.pod_group_name}" if group and group.pod_group_name else None
 
     @property
     def finished(self) -> bool:

@@ -35,7 +35,14 @@ from tests.builders.storage import (
     make_volume_attachment,
 )
 from tests.builders.terms import expression, node_term, pod_term
-from tests.builders.workloads import make_namespace, make_pdb, make_priority_class, make_service
+from tests.builders.workloads import (
+    make_composite_pod_group,
+    make_namespace,
+    make_pdb,
+    make_pod_group,
+    make_priority_class,
+    make_service,
+)
 
 __all__ = [
     "HOSTNAME",
@@ -50,6 +57,7 @@ __all__ = [
     "expression",
     "make_alternative",
     "make_claim",
+    "make_composite_pod_group",
     "make_csi_driver",
     "make_csi_node",
     "make_device",
@@ -59,6 +67,7 @@ __all__ = [
     "make_node",
     "make_pdb",
     "make_pod",
+    "make_pod_group",
     "make_prioritized_list",
     "make_priority_class",
     "make_pv",

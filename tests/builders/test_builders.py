@@ -135,7 +135,8 @@ def test_the_api_server_would_refuse_a_misspelt_field(control_plane: ControlPlan
 
 
 def test_every_maker_is_tried() -> None:
-    makers = {name for name in builders.__all__ if name.startswith("make_")}
+    unserved = {"make_pod_group", "make_composite_pod_group"}  # by this control plane; tests/model tries them
+    makers = {name for name in builders.__all__ if name.startswith("make_")} - unserved
     assert makers <= globals().keys()
 
 

@@ -49,6 +49,8 @@ RESOURCES = {
     "StatefulSet": Resource("apps/v1", "statefulsets", True),
     "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets", True),
     "RuntimeClass": Resource("node.k8s.io/v1", "runtimeclasses", False),
+    "PodGroup": Resource("scheduling.k8s.io/v1beta1", "podgroups", True),
+    "CompositePodGroup": Resource("scheduling.k8s.io/v1alpha3", "compositepodgroups", True),
     "PriorityClass": Resource("scheduling.k8s.io/v1", "priorityclasses", False),
     "StorageClass": Resource("storage.k8s.io/v1", "storageclasses", False),
     "CSINode": Resource("storage.k8s.io/v1", "csinodes", False),

@@ -83,8 +83,9 @@ def _clock(date: str, before: float, after: float) -> Finding:
 
 def _served(client: KubeClient) -> Iterator[Finding]:
     missing = []
-    for api_version in dict.fromkeys(kind.api_version for kind in KINDS.values()):
-        plurals = {kind.plural for kind in KINDS.values() if kind.api_version == api_version}
+    kinds = [kind for kind in KINDS.values() if not kind.optional]
+    for api_version in dict.fromkeys(kind.api_version for kind in kinds):
+        plurals = {kind.plural for kind in kinds if kind.api_version == api_version}
         try:
             document, _ = _get(client, f"{'/apis' if '/' in api_version else '/api'}/{api_version}")
         except NotFound:
@@ -98,7 +99,7 @@ def _served(client: KubeClient) -> Iterator[Finding]:
             "the extender assumes that no such objects exist; if pods need them, enable them (--runtime-config)",
         )
     else:
-        yield ok("served-apis", f"the API server serves all {len(KINDS)} kinds that scheduling reads")
+        yield ok("served-apis", f"the API server serves all {len(kinds)} kinds that scheduling reads")
 
 
 def _groups_of_pods(client: KubeClient) -> Iterator[Finding]:

@@ -82,6 +82,8 @@ class Resource(Enum):
     STATEFUL_SET = "apps/StatefulSet"
     POD_DISRUPTION_BUDGET = "policy/PodDisruptionBudget"
     PRIORITY_CLASS = "scheduling.k8s.io/PriorityClass"
+    POD_GROUP = "scheduling.k8s.io/PodGroup"
+    COMPOSITE_POD_GROUP = "scheduling.k8s.io/CompositePodGroup"
     WILDCARD = "*"
 
 

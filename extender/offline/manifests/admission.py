@@ -134,7 +134,7 @@ def _priority(admitted: Admitted, objects: Objects) -> None:
         _named(PriorityClass, name, objects, admitted.pod)
     # The class decides the value, unless it no longer exists.
     unresolved = replace(before, priority=None) if name and exists else before
-    after = with_priority(admitted.pod.key, unresolved, objects.all(PriorityClass).values())
+    after = with_priority(f"pod {admitted.pod.key}", unresolved, objects.all(PriorityClass).values())
     admitted.pod = replace(admitted.pod, spec=after)
     if after.priority_class_name and after.priority != before.priority:
         admitted.notes.append(f"priority {after.priority}, from PriorityClass {after.priority_class_name}")

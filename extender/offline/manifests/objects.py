@@ -15,6 +15,7 @@ from extender.errors import MalformedCluster
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
 
 DEFAULT_NAMESPACE = "default"
@@ -40,6 +41,7 @@ CLUSTER_SCOPED = frozenset(
 )
 
 T = TypeVar("T", bound=Object)
+Spec = TypeVar("Spec", PodSpec, GroupSpec)
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_SCHEDULER = "default-scheduler"
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -104,7 +106,7 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
     """
     identified = [_identified(obj) for obj in objects]
     classes = [obj for obj in identified if isinstance(obj, PriorityClass)]
-    complete = [_pod(obj, classes) if isinstance(obj, Pod) else obj for obj in identified]
+    complete = [_complete(obj, classes) for obj in identified]
     namespaces = {obj.name for obj in complete if isinstance(obj, Namespace)}
     missing = sorted({obj.namespace for obj in complete if obj.namespace} - namespaces)
     return [
@@ -127,8 +129,14 @@ def _labelled(obj: T) -> T:
     return replace(obj, metadata=replace(obj.metadata, labels={**obj.labels, _NAMESPACE_LABEL: obj.name}))
 
 
+def _complete(obj: Object, classes: Iterable[PriorityClass]) -> Object:
+    if isinstance(obj, SchedulingGroup):
+        return replace(obj, spec=with_priority(f"{type(obj).__name__} {obj.key}", obj.spec, classes))
+    return _pod(obj, classes) if isinstance(obj, Pod) else obj
+
+
 def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
-    spec = with_priority(pod.key, pod.spec, classes)
+    spec = with_priority(f"pod {pod.key}", pod.spec, classes)
     host_network = bool(spec.host_network)
     spec = replace(
         spec,
@@ -139,11 +147,11 @@ def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
     return replace(pod, spec=spec)
 
 
-def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:
+def with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> Spec:
     """Returns the spec with its priority filled in from its PriorityClass, or from the default class.
 
     Raises:
-        MalformedCluster: the pod names a class that does not exist.
+        MalformedCluster: the spec names a class that does not exist; the message begins with `owner`.
     """
     if spec.priority is not None:
         return spec
@@ -154,7 +162,7 @@ def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> 
     ]
     if not matching:
         if spec.priority_class_name:
-            raise MalformedCluster(f"pod {key}: no PriorityClass {spec.priority_class_name} is in the cluster")
+            raise MalformedCluster(f"{owner}: no PriorityClass {spec.priority_class_name} is in the cluster")
         return replace(spec, priority=0)
     chosen = min(matching, key=lambda c: c.value)  # of several global defaults, the one with the lowest value
     return replace(

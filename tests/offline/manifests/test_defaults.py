@@ -21,6 +21,8 @@ NAMESPACED = {
     "ReplicaSet",
     "StatefulSet",
     "PodDisruptionBudget",
+    "PodGroup",
+    "CompositePodGroup",
     "PersistentVolumeClaim",
     "CSIStorageCapacity",
     "ResourceClaim",

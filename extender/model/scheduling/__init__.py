@@ -1,0 +1,1 @@
+"""Defines the objects of the API group scheduling.k8s.io that gather pods into groups."""

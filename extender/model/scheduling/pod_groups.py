@@ -1,0 +1,149 @@
+"""Defines PodGroup and CompositePodGroup, which say that pods are to be scheduled together.
+
+The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. API
+servers serve both kinds only on request (`--runtime-config`).
+"""
+
+from __future__ import annotations
+
+from extender.model.meta import Condition, Int32, Object, Value
+from extender.model.pod import PodResourceClaim, PodResourceClaimStatus
+
+INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
+"""The condition that says if the group has been scheduled once."""
+
+
+class BasicPolicy(Value, frozen=True):
+    """Members are scheduled as far as they fit."""
+
+
+class GangPolicy(Value, frozen=True):
+    """No member is scheduled unless `min_count` of them can be."""
+
+    min_count: Int32 = 1
+
+
+class SchedulingPolicy(Value, frozen=True):
+    """The policy of a PodGroup; exactly one field is set."""
+
+    basic: BasicPolicy | None = None
+    gang: GangPolicy | None = None
+
+
+class TopologyConstraint(Value, frozen=True):
+    """All members must be on nodes with the same value of the label `key`."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(Value, frozen=True):
+    topology: list[TopologyConstraint] | None = None
+
+
+class DisruptionScope(Value, frozen=True):
+    """A member of DisruptionMode; it has no fields."""
+
+
+class DisruptionMode(Value, frozen=True):
+    """Says if preemption evicts one pod at a time (`single`) or the whole group (`all`)."""
+
+    single: DisruptionScope | None = None
+    all: DisruptionScope | None = None
+
+
+class GroupSpec(Value, frozen=True):
+    """The fields that both kinds of groups have."""
+
+    scheduling_constraints: SchedulingConstraints | None = None
+    disruption_mode: DisruptionMode | None = None
+    priority_class_name: str = ""
+    priority: Int32 | None = None
+    preemption_policy: str | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class PodGroupSpec(GroupSpec, frozen=True):
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    resource_claims: list[PodResourceClaim] | None = None
+
+
+class PodGroupStatus(Value, frozen=True):
+    conditions: list[Condition] | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+
+
+class SchedulingGroup(Object, frozen=True):
+    """A PodGroup or a CompositePodGroup."""
+
+    spec: GroupSpec = GroupSpec()
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority or 0
+
+    @property
+    def parent_key(self) -> str | None:
+        """The `namespace/name` of the CompositePodGroup that this group belongs to; None if it is a root."""
+        name = self.spec.parent_composite_pod_group_name
+        return f"{self.namespace}/{name}" if name else None
+
+    @property
+    def topology_key(self) -> str | None:
+        """The node label that must have the same value for all members; None if there is no such constraint."""
+        constraints = self.spec.scheduling_constraints
+        return constraints.topology[0].key if constraints and constraints.topology else None
+
+    @property
+    def is_disrupted_whole(self) -> bool:
+        """True if preemption evicts all pods of the group or none."""
+        return self.spec.disruption_mode is not None and self.spec.disruption_mode.all is not None
+
+
+class PodGroup(SchedulingGroup, frozen=True):
+    """Pods that are scheduled together; each names the group in `spec.schedulingGroup`."""
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def is_gang(self) -> bool:
+        return self.spec.scheduling_policy.gang is not None
+
+    @property
+    def min_count(self) -> int:
+        """The number of members without which none is scheduled; 1 under the policy `basic`."""
+        gang = self.spec.scheduling_policy.gang
+        return 1 if gang is None else gang.min_count
+
+
+class CompositeGangPolicy(Value, frozen=True):
+    """No member is scheduled unless `min_group_count` of the child groups can be."""
+
+    min_group_count: Int32 = 1
+
+
+class CompositeSchedulingPolicy(Value, frozen=True):
+    """The policy of a CompositePodGroup; exactly one field is set."""
+
+    basic: BasicPolicy | None = None
+    gang: CompositeGangPolicy | None = None
+
+
+class CompositePodGroupSpec(GroupSpec, frozen=True):
+    scheduling_policy: CompositeSchedulingPolicy = CompositeSchedulingPolicy()
+
+
+class CompositePodGroup(SchedulingGroup, frozen=True):
+    """Groups that are scheduled together; each names this one in `spec.parentCompositePodGroupName`."""
+
+    spec: CompositePodGroupSpec = CompositePodGroupSpec()
+
+    @property
+    def is_gang(self) -> bool:
+        return self.spec.scheduling_policy.gang is not None
+
+    @property
+    def min_count(self) -> int:
+        """The number of child groups without which none is scheduled; 1 under the policy `basic`."""
+        gang = self.spec.scheduling_policy.gang
+        return 1 if gang is None else gang.min_group_count
