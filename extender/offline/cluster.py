@@ -167,7 +167,8 @@ class Cluster:
         elif isinstance(other, Profiles):
             second = other
         else:
-            second = Profiles(read_policy(other).profiles)
+            policy = read_policy(other)
+            second = Profiles(policy.profiles, policy.features)
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:

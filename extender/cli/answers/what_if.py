@@ -153,9 +153,11 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
     "--max-pending",
     type=click.IntRange(min=0),
     metavar="N",
-    help="exit with 3 if more pods stay pending under the second policy",
+    help="exit with 3 if more pods are left over or lost under the second policy",
 )
-@click.option("--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if more pods end elsewhere")
+@click.option(
+    "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome of more pods differs"
+)
 @_SEED
 @OUTPUT
 def compare(
@@ -167,7 +169,7 @@ def compare(
     output: str,
     **changes: Any,
 ) -> None:
-    """Compare two policies: which pods end elsewhere or stay pending, and how balanced the cluster is.
+    """Compare two policies: which pods end elsewhere, stay pending or are lost, and how balanced the cluster is.
 
     The same pods are placed under the first --policy and under the second, with one seed. A single --policy is compared
     with kube-scheduler's defaults.
@@ -175,7 +177,7 @@ def compare(
     \b
     A change of the policy, checked before it is rolled out:
       extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz -f app.yaml --replicas 100
-    In CI, where no pod may stay pending:
+    In CI, where no pod may be left over or lost:
       extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz --max-pending 0
 
     Exit status: 0 if the result is within the limits, 3 if it is not, 2 for wrong usage or input, 1 for a failure.
@@ -197,7 +199,7 @@ def compare(
     exceeded = [
         f"{what}: {count}, but the limit is {limit}"
         for what, count, limit in (
-            ("pods left over", len(result.second.remaining), max_pending),
+            ("pods left over or lost", len(result.second.remaining) + len(result.second.lost), max_pending),
             ("pods that end elsewhere", len(result.moved), max_moved),
         )
         if limit is not None and count > limit

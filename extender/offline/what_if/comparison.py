@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from extender.framework.profile import Profiles
+from extender.model.pod import Pod
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import MEASURES, SimulationResult, simulate
@@ -18,13 +20,49 @@ from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, printable
 _MOST_SCORED = 200
 
 
+class EndState(StrEnum):
+    """The state of a pod at the end of a simulation."""
+
+    PLACED = "placed"
+    PENDING = "pending"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class PodOutcome:
+    """The state of a pod at the end of one simulation, and its node. `node` is None unless the pod is placed.
+
+    A pod is lost if it was evicted or removed with its node, and no controller recreates it.
+    """
+
+    state: EndState
+    node: str | None = None
+
+    def __str__(self) -> str:
+        return self.node or self.state
+
+
+PENDING = PodOutcome(EndState.PENDING)
+LOST = PodOutcome(EndState.LOST)
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A pod that ends on node `first` under one configuration and on `second` under the other; "" means pending."""
+    """A pod with the outcome `first` under one configuration, and another outcome `second` under the other."""
 
     pod: str
-    first: str
-    second: str
+    first: PodOutcome
+    second: PodOutcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {"pod", "first": node or None, "firstOutcome": an EndState, "second", "secondOutcome"}."""
+        return {
+            "pod": self.pod,
+            "first": self.first.node,
+            "firstOutcome": str(self.first.state),
+            "second": self.second.node,
+            "secondOutcome": str(self.second.state),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +70,10 @@ class Comparison:
     """The results of two simulations of the same pods with the same seed, under two configurations.
 
     Attributes:
-        moved: the pods that end on different nodes in the two simulations.
+        moved: the pods whose outcomes differ, including pods that only one of the configurations evicts.
         plugins: plugin -> its score for a moved pod's second node minus its score for the first node, as the mean over
-            the moved pods. The scores are those of the second configuration before any pod is placed.
+            the moved pods that both nodes can take. The scores are those of the second configuration before any pod is
+            placed.
     """
 
     first: SimulationResult
@@ -43,9 +82,9 @@ class Comparison:
     plugins: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"first", "second": see SimulationResult, "moved": [{"pod", "first", "second"}], "plugins"}."""
+        """Returns {"moved": [see Moved], "plugins", "first", "second": see SimulationResult}."""
         return {
-            "moved": [{"pod": m.pod, "first": m.first or None, "second": m.second or None} for m in self.moved],
+            "moved": [each.to_dict() for each in self.moved],
             "plugins": dict(self.plugins),
             "first": self.first.to_dict(),
             "second": self.second.to_dict(),
@@ -75,29 +114,35 @@ def compare(
     progress: Progress | None = None,
 ) -> Comparison:
     """Simulates the scenario under both configurations and compares the results. Raises as `simulate` does."""
-    results = [simulate(state, scenario, seed, profiles, progress) for profiles in (first, second)]
-    nodes = [{placement.pod: placement.node for placement in result.placements} for result in results]
-    pods = dict.fromkeys((*nodes[0], *nodes[1], *results[0].remaining, *results[1].remaining))
-    outcomes = [Moved(pod, nodes[0].get(pod, ""), nodes[1].get(pod, "")) for pod in pods]
+    one, other = (simulate(state, scenario, seed, profiles, progress) for profiles in (first, second))
+    pods = {**one.pods, **other.pods}
+    outcomes = [Moved(key, _outcome(key, one), _outcome(key, other)) for key in pods]
     moved = [outcome for outcome in outcomes if outcome.first != outcome.second]
-    return Comparison(results[0], results[1], moved, _decisive_plugins(state.copy(second), moved))
+    return Comparison(one, other, moved, _decisive_plugins(state.copy(second), moved, pods))
 
 
-def _decisive_plugins(state: ClusterState, moved: Sequence[Moved]) -> dict[str, float]:
+def _outcome(key: str, result: SimulationResult) -> PodOutcome:
+    pod = result.pods.get(key)
+    if pod is None:
+        return LOST
+    return PodOutcome(EndState.PLACED, pod.node_name) if pod.node_name else PENDING
+
+
+def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping[str, Pod]) -> dict[str, float]:
     """Returns plugin -> its weighted score for the second node minus that for the first, as a mean over moved pods."""
     sums: Counter[str] = Counter()
-    pods = 0
+    scored = 0
     for outcome in moved[:_MOST_SCORED]:
-        info = state.infos.get(outcome.pod)
-        if info is None or not (outcome.first and outcome.second):
+        nodes = outcome.first.node, outcome.second.node
+        if nodes[0] is None or nodes[1] is None:
             continue
-        decision = state.engine.decide(info.pod)
-        if outcome.first in decision.feasible and outcome.second in decision.feasible:
-            first, second = decision.feasible.index(outcome.first), decision.feasible.index(outcome.second)
-            pods += 1
+        decision = state.engine.decide(pods[outcome.pod].placed_on(""))
+        if nodes[0] in decision.feasible and nodes[1] in decision.feasible:
+            first, second = decision.feasible.index(nodes[0]), decision.feasible.index(nodes[1])
+            scored += 1
             for name, score in decision.scores.items():
                 sums[name] += int(score.weighted[second]) - int(score.weighted[first])
-    means = {name: round(total / pods, 2) for name, total in sums.items() if total} if pods else {}
+    means = {name: round(total / scored, 2) for name, total in sums.items() if total} if scored else {}
     return dict(sorted(means.items(), key=lambda item: -abs(item[1])))
 
 
@@ -109,6 +154,7 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
         ("pods placed", *(str(len(result.placements)) for result in both)),
         ("pods left over", *(str(len(result.remaining)) for result in both)),
         ("pods evicted", *(str(len(result.evictions)) for result in both)),
+        ("pods lost", *(str(len(result.lost)) for result in both)),
     ]
     for measure, title in MEASURES.items():
         for resource in ("cpu", "memory"):
@@ -119,7 +165,7 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     if not comparison.moved:
         yield "every pod ends on the same node under both"
         return
-    lines = [("POD", *names), *((m.pod, m.first or "pending", m.second or "pending") for m in comparison.moved)]
+    lines = [("POD", *names), *((m.pod, str(m.first), str(m.second)) for m in comparison.moved)]
     yield from cut(lines, None if every else MOST_ROWS, " pods")
     if comparison.plugins:
         points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
+from extender.model.pod import Pod
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
@@ -115,6 +116,7 @@ class SimulationResult:
         notes: remarks for people, such as defaults that were filled in.
         before, after: the balance of the cluster before and after the simulation.
         zones: node -> zone, for the nodes in `placements`.
+        pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
     """
 
     placements: Sequence[Placement]
@@ -125,6 +127,7 @@ class SimulationResult:
     before: Balance
     after: Balance
     zones: Mapping[str, str]
+    pods: Mapping[str, Pod] = field(repr=False)
 
     @property
     def lost(self) -> list[str]:
@@ -196,6 +199,7 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
         before=before,
         after=balance_of(state),
         zones={name: state.node(name).labels.get(ZONE, "") for name in nodes if state.has_node(name)},
+        pods={key: info.pod for key, info in state.infos.items()},
     )
 
 

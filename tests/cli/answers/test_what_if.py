@@ -83,7 +83,28 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     assert told.returncode == status
     assert "defaults" in told.stdout
     assert "next.yaml" in told.stdout
-    assert ("pods left over: 4, but the limit is 0" in told.stderr) is (status == 3)
+    assert ("pods left over or lost: 4, but the limit is 0" in told.stderr) is (status == 3)
+
+
+def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_path: Path) -> None:
+    items = [
+        make_node("one").capacity(cpu="4").obj(),
+        make_node("two").capacity(cpu="4").taint("dedicated").obj(),
+        make_pod("running").req(cpu="3").node("one").obj(),
+        make_pod("urgent").req(cpu="3").priority(10).obj(),
+    ]
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    off = {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}
+    for name, plugins in (("now.yaml", off), ("next.yaml", {})):
+        profile = {"schedulerName": "default-scheduler", "plugins": plugins}
+        (tmp_path / name).write_text(yaml.safe_dump({**kind, "profiles": [profile]}))
+    policies = ["--policy", str(tmp_path / "now.yaml"), "--policy", str(tmp_path / "next.yaml")]
+    answer = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-pending", "0")
+    assert (answer.returncode, answer.stderr) == (3, "pods left over or lost: 1, but the limit is 0\n")
+    assert "default/running  one       lost" in answer.stdout
+    moved = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-moved", "1")
+    assert (moved.returncode, moved.stderr) == (3, "pods that end elsewhere: 2, but the limit is 1\n")
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from extender import Cluster
+from extender import Cluster, Scenario
 from extender.framework.profile import Profiles
-from extender.offline.what_if.comparison import as_text
+from extender.offline.what_if.comparison import LOST, PENDING, EndState, PodOutcome, as_text
 from extender.policy.loading import read
 from tests.builders import make_node, make_pod
 
 KIND = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 FULL = make_pod("f").req(cpu="2", memory="2Gi").node("a").obj()
 OBJECTS = [*(make_node(name).capacity(cpu="8", memory="8Gi").obj() for name in "ab"), FULL]
+
+
+def on(node: str) -> PodOutcome:
+    return PodOutcome(EndState.PLACED, node)
 
 
 def packing() -> dict[str, Any]:
@@ -30,7 +34,7 @@ def test_the_same_configuration_changes_nothing() -> None:
 
 def test_who_moves_and_by_whose_scores() -> None:
     found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()]).compare(packing())
-    assert [(each.pod, each.first, each.second) for each in found.moved] == [("default/p", "b", "a")]
+    assert [(each.pod, each.first, each.second) for each in found.moved] == [("default/p", on("b"), on("a"))]
     assert found.plugins["NodeResourcesFit"] > 0
     assert found.second.after.imbalance["cpu"] > found.first.after.imbalance["cpu"]
 
@@ -40,7 +44,7 @@ def test_who_stays_pending_under_one_alone() -> None:
     without = Profiles(read({**KIND, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}).profiles)
     found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="9").obj()]).compare(without)
     assert (len(found.first.remaining), len(found.second.remaining)) == (1, 0)
-    assert found.moved[0].first == ""
+    assert found.moved[0].first == PENDING
 
 
 def test_the_page_maps_the_nodes_before_and_after_by_each() -> None:
@@ -58,3 +62,44 @@ def test_the_page_maps_the_nodes_before_and_after_by_each() -> None:
         "free cpu, before",
         "free cpu, after",
     ]
+
+
+TAINTED = [make_node("a").capacity(cpu="8").obj(), make_node("b").capacity(cpu="8").taint("dedicated").obj()]
+
+
+def ignoring_taints() -> dict[str, Any]:
+    off = {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}
+    return {**KIND, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}
+
+
+def test_a_running_pod_that_is_evicted_under_one_configuration_alone_is_reported_as_lost() -> None:
+    running = make_pod("bare").req(cpu="6").node("a").obj()
+    urgent = make_pod("urgent").req(cpu="4").priority(100).obj()
+    comparison = Cluster.from_objects([*TAINTED, running, urgent]).compare(ignoring_taints())
+    assert {each.pod: (each.first, each.second) for each in comparison.moved} == {
+        "default/bare": (LOST, on("a")),
+        "default/urgent": (on("a"), on("b")),
+    }
+    assert comparison.to_dict()["moved"][1] == {
+        "pod": "default/bare",
+        "first": None,
+        "firstOutcome": "lost",
+        "second": "a",
+        "secondOutcome": "placed",
+    }
+    assert re.search("default/bare +lost +a\n", "\n".join(as_text(comparison, ("one", "other"))) + "\n")
+    assert "<td>lost</td>" in comparison.to_html()
+
+
+def test_a_running_pod_that_moves_under_one_configuration_alone_is_not_called_pending_under_the_other() -> None:
+    running = make_pod("web-1").req(cpu="6").owner("ReplicaSet", "web").toleration("dedicated").node("a").obj()
+    urgent = make_pod("urgent").req(cpu="4").priority(100).obj()
+    comparison = Cluster.from_objects([*TAINTED, running, urgent]).compare(ignoring_taints())
+    outcomes = {each.pod: (each.first, each.second) for each in comparison.moved}
+    assert outcomes["default/web-1"] == (on("b"), on("a"))
+
+
+def test_the_scores_of_pods_that_the_scenario_creates_are_compared_too() -> None:
+    scenario = Scenario(create=[(make_pod("p").req(cpu="1", memory="1Gi").obj(), 1)])
+    comparison = Cluster.from_objects(OBJECTS).compare(packing(), scenario)
+    assert comparison.plugins["NodeResourcesFit"] > 0
