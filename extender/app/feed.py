@@ -37,7 +37,7 @@ from extender.web.telemetry.metrics import Metrics
 HAND_OVER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; kube-scheduler waits 5 s for an answer
-RELIST_SECONDS = 5.0  # a leader that lists again keeps its lease for this long, although it is not ready
+RELIST_SECONDS = 5.0  # while a leader lists again it is not ready, but keeps its lease for this long
 _RECONCILED_KINDS = (Pod.__name__, ResourceClaim.__name__)
 
 
@@ -110,7 +110,8 @@ class _Unelected:
 
     def settle(self) -> None:
         """Finds out what became of writes of unknown outcome. Call it about once a second once the cache is filled."""
-        self.settlement.caught_up(LONG_AGO)  # every earlier process had ended before the first list was requested
+        # any list is new enough, because earlier processes had ended before the first one
+        self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
     def settling(self) -> str | None:
@@ -138,7 +139,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         self.lister = self
         self.fence = Fence(writes)
         self.settlement = Settlement(writes, self.reconcile, evidence, clock)
-        writes.vouch()  # no earlier process could write to the memory of this one
+        writes.vouch()  # this cluster is in the memory of this process, so no earlier process wrote to it
 
     def activate(self, pod: Pod) -> None:
         """Does nothing, because no scheduler waits for these pods; see Activator."""

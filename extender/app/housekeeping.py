@@ -20,7 +20,7 @@ from extender.scheduler.rule_preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
-REVIVAL_SECONDS = 60.0  # between checks for threads that have ended; a probe of /livez checks sooner
+REVIVAL_SECONDS = 60.0  # how often threads that have ended are restarted; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
 # The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
 # a third table.
@@ -44,7 +44,7 @@ def prepare(cache: Cache, tables: int = 1) -> None:
     """Prepares for the first decisions: builds the tables that they read, and adapts memory to the number of nodes."""
     process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
-    gc.freeze()  # most listed objects live for long, so collections need not scan them
+    gc.freeze()  # exempts the listed objects from garbage collection, because most of them live for long
     process_memory.use_huge_pages()
 
 

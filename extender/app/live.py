@@ -30,7 +30,7 @@ from extender.runtime.threads import LastingThread
 from extender.table.features import FeatureGates
 from extender.web.telemetry.start_log import Command, log_start
 
-# Without these there is no answer. If another kind is missing, a note says what the answer leaves out.
+# The kinds without which there is no answer. If another kind is missing, a note says what the answer leaves out.
 _NEEDED = ("Node", "Pod")
 _LEFT_OUT: Mapping[str, str] = {
     "PersistentVolume": "volumes",
@@ -254,7 +254,7 @@ def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
 def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:
     try:
         return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
-    except NotFound as error:  # if the cluster does not serve the kind, it has no objects of it
+    except NotFound as error:  # the cluster does not serve the kind, so it has no objects of it
         return error if kind.name in _NEEDED else []
     except ClusterError as error:
         return error

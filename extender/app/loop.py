@@ -150,7 +150,7 @@ def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) ->
     A pod with these labels may just be in an attempt. If the attempt fails, the pod is tried again after its backoff,
     because the attempt may have used outdated information.
     """
-    in_flight = queue.pods_in_flight()  # before `queue.pods`, so that a pod that returns in between is in one of them
+    in_flight = queue.pods_in_flight()  # read before `queue.pods`, so that a pod that returns in between is not missed
     tiers = queue.pods()
     candidates = (*in_flight, *tiers[Tier.BACKOFF], *tiers[Tier.UNSCHEDULABLE])
     in_namespace = [info for info in candidates if info.pod.namespace == namespace]

@@ -27,10 +27,8 @@ from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
 _TRIES = 5
-_MODULES = (
-    "*.py",
-    "[!.]*/*.py",
-)  # also those of packages, but not in `..data`, where a mounted ConfigMap has its files
+# Also the modules of packages, but not those in `..data`, where a mounted ConfigMap has its files.
+_MODULES = ("*.py", "[!.]*/*.py")
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +202,8 @@ class PolicyReload:
         contents = self._contents()
         self._read = contents
         self._seen = contents
-        failures = CountedFailures(self._telemetry, log_failure)  # a new one, so that new rules log their first errors
+        # starts to count again, so that the first errors of the new rules are logged
+        failures = CountedFailures(self._telemetry, log_failure)
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
@@ -239,7 +238,7 @@ class PolicyReload:
         seen_before = self._seen
         try:
             self._seen = self._files.contents()
-        except ClusterError as error:  # this says nothing about the policy
+        except ClusterError as error:  # the policy may be the same; only the ConfigMap could not be read
             _log.debug("policy not checked policy=%s reason=%r", self._settings.policy, str(error))
             return False
         return seen_before == self._seen != self._read

@@ -47,12 +47,12 @@ from extender.web.telemetry.tracing import traces_of
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
-TABLES = 2  # one for the loop's decisions, and one, rarely used, for what will be free once terminating pods are gone
+TABLES = 2  # one table for decisions; a second, rarely used, shows the cluster without terminating pods
 REFRESH_SECONDS = 30.0
-WAITING_SECONDS = 0.2  # between checks for pods that still wait for volumes and devices
+WAITING_SECONDS = 0.2  # how often the waits for volumes and devices are checked
 POP_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
-# Limits of the waits at the end. With the release of the lease they are less than the 30 s that a kubelet waits.
+# Limits of the waits at the end. They and the release of the lease take less than the 30 s that a kubelet allows.
 TICKERS_STOP_SECONDS = 2.0
 WRITERS_STOP_SECONDS = 10.0
 NOTE_CHARACTERS = 1000  # the API server limits an event's note to 1,024 bytes
@@ -182,7 +182,7 @@ class SchedulerProcess:
                 self._writers.binders.check()
                 try:
                     self._loop.scheduler.schedule_one(POP_SECONDS)
-                except Exception as error:  # the pod's attempt is half done
+                except Exception as error:  # the attempt may have left work half done, so the process ends
                     self._failures.report("scheduling", error)
         finally:
             self._stop()

@@ -145,9 +145,9 @@ class WebhookProcess:
         cache, profiles = self._cache, self._profiles
         reader = NamesReader()
         binder = LeaderBinder(self._feed.binder, self._feed.fence)
-        # Half of the connections stay free for other calls.
+        # At most half of the connections may wait at Permit, so that other calls still get one.
         wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
-        # A file has no watch that would deliver the nominations.
+        # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         feasible = Filter(
             cache, profiles, self.metrics, reader, limit, self._refused, preemptors,

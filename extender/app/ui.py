@@ -126,7 +126,7 @@ class CacheFollower:
     def look(self) -> Look:
         """Updates the copy; returns it as the cluster that a page shows."""
         if self._limit.unanswered is not self._unanswered:
-            self._begin()  # a rule that exceeded its time limit may still be reading the old table
+            self._begin()  # builds a new table, because a rule that exceeded its time limit may still read the old one
         updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()

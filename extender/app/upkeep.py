@@ -132,7 +132,7 @@ class Upkeep:
 
     def stop(self, timeout_seconds: float) -> None:
         """Stops everything; waits at most this long for each thread."""
-        self.feed.stop()  # first, because it ends the calls that other threads may be waiting for
+        self.feed.stop()  # stopped first, because this ends the API calls that other threads may wait for
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
         self.announcement.stop(timeout_seconds)

@@ -31,7 +31,7 @@ from extender.web.telemetry.metrics import Metrics
 BINDINGS = 64
 PRE_BINDERS = 16
 PREEMPTORS = 8
-_PREEMPTION_RATE = 100.0  # statuses a second, and events a second
+_PREEMPTION_RATE = 100.0  # the most statuses a second, and the most events a second
 
 
 class Writers:

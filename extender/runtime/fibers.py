@@ -25,7 +25,7 @@ from extender.errors import Refused, TaskFailed
 from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
-_TURN_SECONDS = 0.002  # the longest wait of a new task while others wait for their sockets
+_TURN_SECONDS = 0.002  # how long a new task waits at most while other tasks wait for their sockets
 _CHECK_SECONDS = 1.0  # how often `submit`, while all fibers are busy, checks that the thread is alive
 _EXPIRY_SECONDS = 0.1  # how often the time limits of waiting fibers are checked
 T = TypeVar("T")
@@ -39,12 +39,12 @@ class FiberPool:
 
     def __init__(self, name: str, fibers: int, on_error: OnError) -> None:
         self._on_error = on_error
-        self._due: SimpleQueue[Callable[[], object] | None] = (
-            SimpleQueue()
-        )  # fibers to start or to resume; None to stop
+        # the fibers to start or resume; None ends the thread
+        self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._room = threading.Semaphore(fibers)
         self._poll = select.poll()
-        self._waiting: dict[int, tuple[_Fiber, float]] = {}  # (fiber, time limit) by file descriptor
+        # file descriptor -> the fiber that waits for it, and its time limit
+        self._waiting: dict[int, tuple[_Fiber, float]] = {}
         self._at_work = 0
         self._expires_at = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -121,7 +121,7 @@ class FiberPool:
         self._at_work += 1
         try:
             task()
-        except BaseException as error:  # also SystemExit, which would end the thread with every other fiber
+        except BaseException as error:  # also SystemExit, because it would end the thread and every other fiber
             self._on_error(self._thread.name, error)
         finally:
             self._at_work -= 1

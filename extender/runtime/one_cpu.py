@@ -69,7 +69,7 @@ class LinuxCpus:
         """Keeps the other threads from interrupting this one; they run when it waits or has used its time slice."""
         for thread in _threads():
             if thread != threading.get_native_id():
-                with suppress(OSError):  # the thread has ended, or the process may not do this
+                with suppress(OSError):  # the thread has ended, or the system does not permit this
                     os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
@@ -87,7 +87,7 @@ class OneCpu:
         self._cpus = cpus
         self._clock = clock
         self._allowed: frozenset[int] = frozenset()
-        self._last_reading: _Reading | None = None  # None if the threads run on any CPU
+        self._last_reading: _Reading | None = None  # None while the threads may run on any CPU
 
     def settle(self) -> None:
         """Moves all threads to the CPU of the calling thread, and keeps the other threads from interrupting it."""

@@ -110,7 +110,7 @@ def use_huge_pages() -> None:
     """
     try:
         parts = _PRIVATE.findall(Path("/proc/self/smaps").read_text())
-    except OSError:  # the kernel is not Linux
+    except OSError:  # only Linux has this file
         return
     for begin, end, size, resident in parts:
         if 4 * int(resident) > 3 * int(size):  # skips areas that are mostly unused, such as the stacks of threads

@@ -15,11 +15,11 @@ import yaml
 from extender.errors import MalformedInput
 
 DEEPEST = 100
-MOST_FROM_ALIASES = 100_000  # the most values that aliases may repeat; a "billion laughs" attack has a billion
+MOST_FROM_ALIASES = 100_000  # aliases may repeat at most this many values (a "billion laughs" attack repeats a billion)
 
 _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
-_NodeEvent = Any  # the stubs give events no attributes
+_NodeEvent = Any  # PyYAML's type stubs do not declare the attributes of events
 _RESOLVER = yaml.resolver.Resolver()
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
@@ -53,7 +53,7 @@ class _Builder:
 
     def __init__(self, events: Iterator[_NodeEvent]) -> None:
         self._events = events
-        self._anchors: dict[str, tuple[object, int]] = {}  # (value, number of values in it) by anchor
+        self._anchors: dict[str, tuple[object, int]] = {}  # anchor -> (its value, the number of values in it)
         self._built = 0
         self._from_aliases = 0
 
@@ -123,7 +123,7 @@ def _plain(text: str) -> object:
         return None
     if tag == "bool":
         return _CONSTRUCTOR.construct_yaml_bool(node)
-    if tag == "int" and ":" not in text:  # 1:30 would be ninety in YAML 1.1, which surprises users
+    if tag == "int" and ":" not in text:  # YAML 1.1 reads 1:30 as ninety (base 60), which surprises users
         return _CONSTRUCTOR.construct_yaml_int(node)
     if tag == "float" and ":" not in text:
         return _CONSTRUCTOR.construct_yaml_float(node)

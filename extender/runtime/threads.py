@@ -172,7 +172,7 @@ class ParkedThreads(Generic[T]):
                     if self.parked:
                         self.parked -= 1
                         return
-                item = self._items.get()  # `take` has counted on this thread in the meantime
+                item = self._items.get()  # in the meantime `take` has put an item into the queue for this thread
 
 
 class WorkerPool:
@@ -209,7 +209,7 @@ class WorkerPool:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except BaseException as error:  # also SystemExit, which would end only this thread
+            except BaseException as error:  # also SystemExit, because it would end only this thread
                 self._on_error(threading.current_thread().name, error)
             finally:
                 self._room.release()

@@ -36,14 +36,15 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-ASK_AGAIN_SECONDS = 15.0  # a restored API server may never reach the versions that the last reconciliation has read
+# asks again after this long, because a restored API server may never reach the versions read before
+ASK_AGAIN_SECONDS = 15.0
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
 _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
-_HEAD = Struct("<BHd")  # state, length of the text, deadline; the state is written last, and is one byte
+_HEAD = Struct("<BHd")  # state, length of the text, deadline; the state, one byte, is written last
 _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
-_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # one byte, 1 if predecessors may have writes in flight; then the deadline
+_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # a byte (1: earlier processes may have writes in flight), then the deadline
 
 _log = logging.getLogger(__name__)
 
@@ -71,11 +72,11 @@ class UnsettledWrites:
         self._settle_seconds = settle_seconds
         self._clock = clock or SystemClock()
         self._memory = mmap.mmap(-1, _PREDECESSORS_OFFSET + 1 + _DEADLINE.size)
-        self._free = list(range(SLOTS))  # `pop` and `append` are atomic: a write needs no lock
+        self._free = list(range(SLOTS))  # needs no lock, because `pop` and `append` of a list are atomic
         self._unknown: dict[int, UnsettledWrite] = {}
         self.expect_predecessors(self._clock.monotonic() + settle_seconds)
 
-    # ---- this process's writes
+    # ---- writes of this process
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
@@ -93,7 +94,7 @@ class UnsettledWrites:
         except Refused:
             self._forget(slot)
             raise
-        except BaseException:  # no answer, or a defect: the write may have been sent
+        except BaseException:  # the write may have been sent, whatever this error is
             self._keep(slot, write, self._clock.monotonic() + self._settle_seconds)
             raise
         self._forget(slot)
@@ -194,7 +195,7 @@ class UnsettledWrites:
         self._unknown[slot] = UnsettledWrite(write, deadline)
 
     def _settled(self, slot: int) -> None:
-        if self._unknown.pop(slot, None) is not None:  # another thread may have been faster
+        if self._unknown.pop(slot, None) is not None:  # another thread may have removed it first
             self._forget(slot)
 
     def _forget(self, slot: int) -> None:
@@ -223,8 +224,9 @@ class Settlement:
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        self._asking = threading.Lock()  # held by the thread that reads from the API server; others do not wait
-        self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this moment
+        # held by the one thread that reads from the API server; other threads do not wait for it
+        self._asking = threading.Lock()
+        self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this time
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
@@ -285,7 +287,7 @@ class Settlement:
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # otherwise the last reconciliation is unfinished, or has just failed
+        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
             self._is_shown = None
             self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()

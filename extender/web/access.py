@@ -37,7 +37,7 @@ _FOREIGN_HOST = (
 )
 _FOREIGN_ORIGIN = "the Origin header names another site than the Host header"
 
-# Only these addresses count as this machine, because in a service mesh requests from anywhere arrive from 127.0.0.6.
+# Other loopback addresses do not count as this machine: a service mesh's sidecar passes requests on from 127.0.0.6.
 _OWN_ADDRESSES = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
 _HOST = re.compile(r"(?:(localhost)|([0-9.]+)|\[([0-9a-f]*:[0-9a-f:.]+)\])(?::[0-9]{1,5})?", re.IGNORECASE)
 _LONGEST_HOST = 64

@@ -121,7 +121,7 @@ def _lifecycle(
     def start() -> None:
         if server:
             server.start()
-        backend.start()  # first, because it limits the memory heaps of threads that start later
+        backend.start()  # started first, because it limits the number of memory heaps of the threads that start later
         notifier.start()
 
     def stop() -> None:
@@ -180,7 +180,8 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
     """Reads the request's body, at most `limit_bytes`, and returns the handler's answer to it."""
     check_media_type(request.content_type or "", request.content_encoding or "")
     environ, length = request.environ, request.content_length
-    if length is None and not environ.get("wsgi.input_terminated"):  # reading could wait forever
+    # the body's length is unknown, so reading it could wait for ever
+    if length is None and not environ.get("wsgi.input_terminated"):
         return _response(handler(b"")) if "HTTP_TRANSFER_ENCODING" not in environ else abort(411)
     if (length or 0) > limit_bytes:
         abort(413, f"the body has {length} bytes, the limit is {limit_bytes}")
@@ -215,7 +216,7 @@ def _view(page: Page) -> Response:
 
 
 def _act(action: Page) -> Response:
-    if request.content_type:  # an action needs no body; this refuses an HTML form of another site, which has a body
+    if request.content_type:  # an action has no body, unlike a form that another site made the browser send
         check_media_type(request.content_type, "")
     return _view(action)
 

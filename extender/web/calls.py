@@ -226,7 +226,7 @@ class Calls:
             request = verb.decode(body)
             missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
             if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
-                # A bind must also be carried out, without a check: otherwise the scheduler would believe it was done.
+                # A bind is carried out without a check, because kube-scheduler believes that the pod is bound then.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
@@ -257,7 +257,7 @@ class Calls:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:
             observer.called(verb.name, Outcome.FAILED, decision.request, None, decision.error)
-        # If the connection stayed open, the scheduler would use it again rather than reach a replica that is ready.
+        # Closed, so that kube-scheduler opens a new connection, which may reach a replica that is ready.
         headers = (CLOSE,) if decision.outcome is Outcome.UNREADY else ()
         result = verb.failed(decision.request, decision.error)
         if result is None:

@@ -46,8 +46,8 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
         "REMOTE_PORT": client[1],
     }
     for name, value in head.fields.items():
-        # A header name with an underscore could imitate one with a hyphen. The body was read, so it is no longer
-        # chunked.
+        # WSGI cannot tell `a_b` from `a-b`, so names with an underscore are dropped. The body is no longer chunked,
+        # because it was read completely.
         if b"_" not in name and name != b"transfer-encoding":
             key = name.decode("latin-1").upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key] = value.decode("latin-1")
@@ -101,7 +101,7 @@ def take_signals(lifecycle: Lifecycle) -> None:
             stop_worker(number, frame)
             return
         lifecycle.drain()
-        # The signal is sent a second time, because the signal wakes the worker from its wait.
+        # The first signal has only begun to drain. A second one, after the drain, ends the worker.
         again = threading.Timer(lifecycle.drain_seconds, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()

@@ -195,7 +195,8 @@ def probe_pages(
         before_scrape()
         try:
             body, content_type = metrics.render(accept)
-        except (TypeError, ValueError):  # the library fails for some versions that a client may name
+        except (TypeError, ValueError):
+            # prometheus-client fails for some versions of the format that a client may ask for
             metrics.rejected(406)
             return error_answer(406, "unknown format of metrics in the Accept header")
         return Answer(200, body, content_type)

@@ -11,7 +11,7 @@ from threading import Lock
 
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 1.0  # a file that cannot be read may become readable without changing
+_RETRY_SECONDS = 1.0  # for example, permissions may be corrected, which does not change the file
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -27,7 +27,7 @@ class ReloadingContext:
         self._lock = Lock()
         self._retry_at = 0.0
         self._failed_signature: _Signature = ()
-        # The signature is read first, so that a change of the files during the build is noticed later.
+        # The signature is read before the files, so that a change in between is noticed by the next check.
         self._signature = self._current_signature()
         self._context = build()
 

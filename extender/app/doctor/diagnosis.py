@@ -35,7 +35,7 @@ from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
-_MOST_SECONDS = 0.1  # the longest acceptable time for all nodes, because kube-scheduler waits for it with every pod
+_MOST_SECONDS = 0.1  # a rule may take this long for all nodes; kube-scheduler waits for it with every pod
 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
                 rule.prepare(pod, state.table).refuse(state.table.nodes.rows)
             else:
                 rule.prepare(pod, state.table, state.table.nodes.rows)
-        except Exception as error:  # a user's code may raise anything
+        except Exception as error:  # a user's rule may raise any exception
             yield warn(
                 "rule-cost",
                 f"{name} fails for an empty pod: {described(error)}",

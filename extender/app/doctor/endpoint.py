@@ -18,7 +18,7 @@ from extender.runtime.text import counted
 
 _POD = b'{"metadata":{"name":"extender-doctor","namespace":"default","uid":"extender-doctor"},"spec":{"containers":[]}}'
 _JSON = {"Content-Type": "application/json"}
-_NOT_A_REQUEST = b"[]"  # bind answers 400 to this, and binds nothing
+_NOT_A_REQUEST = b"[]"  # a body that bind refuses with 400, so that nothing is bound
 _CALLS = 20
 _EXPIRY_WARN_DAYS = 30
 _DAY_SECONDS = 86400

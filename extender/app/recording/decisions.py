@@ -29,8 +29,9 @@ from extender.web.answers import Answer, error_answer
 
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
-_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024  # as the API server limits names and notes of events
-_DECISION_BYTES, _POD_BYTES = 80, 400  # the memory that a decision and a pod take beside their text, roughly
+# the API server's limits for NAMESPACE/NAME and for an event's note
+_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024
+_DECISION_BYTES, _POD_BYTES = 80, 400  # roughly the memory of a decision and a pod without their texts
 
 
 class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -162,7 +162,7 @@ def _without_keys(value: object) -> object:
             return {field: _NO_KEY if field == _KEY else _without_keys(inner) for field, inner in value.items()}
         case list():
             return [_without_keys(inner) for inner in value]
-        case str() if _KEY in value:  # a policy within a ConfigMap
+        case str() if _KEY in value:  # the value is a ConfigMap's entry that holds a policy with a private key
             return without_keys(value)
         case _:
             return value

@@ -41,7 +41,7 @@ from extender.cluster.election.lease import RELEASED_SECONDS, Lease, LeaseSpec, 
 from extender.runtime.unsettled import UnsettledWrites
 
 JITTER_FACTOR = 1.2
-STANDBY_SHARE = 1 / 3  # of the retry period
+STANDBY_SHARE = 1 / 3  # the share of the retry period that a standby waits between two reads of the lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Election:
         self._reconciled_term = 0
         self._resigned = False
 
-    # ---- for the process
+    # ---- called by the process
 
     @property
     def holder(self) -> str:
@@ -150,7 +150,7 @@ class Election:
         """Records that this process knows all writes of earlier leaders, so that it may lead for the rest of `term`."""
         self._reconciled_term = term
 
-    # ---- for the thread that drives it
+    # ---- called by the Elector's thread
 
     def next(self, now: float, wall: float) -> Step:
         """Returns what to do now."""
@@ -176,7 +176,7 @@ class Election:
     def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
         """Records in `writes` until when writes of the last holder may be in flight."""
         if lease.holder == self.identity:
-            return  # no other process has led since this was last recorded
+            return  # no other process has led in between
         if lease.released:
             self._writes.vouch()
         elif lease.holder:  # the last holder had to stop leading some time before its lease expired

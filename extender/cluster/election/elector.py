@@ -158,7 +158,7 @@ class LeaderElector:
                     self._election.reconciled(term)
                     logger.info("leading lease=%s", self._lease.key)
                     return
-            except Exception as error:  # the loop tries again while the term lasts
+            except Exception as error:  # the next turn of the loop tries again
                 logger.warning("not leading yet lease=%s reason=%r", self._lease.key, str(error))
             self._stopping.wait(_PROBE_SECONDS)
 
@@ -174,7 +174,7 @@ class LeaderElector:
                     logger.info("lease released lease=%s", self._lease.key)
                 return
             except Conflict:
-                continue  # an earlier renewal has arrived late
+                continue  # an earlier renewal has arrived late and changed the lease; release the new version
             except ClusterError as error:
                 logger.warning("lease not released lease=%s reason=%r", self._lease.key, str(error))
                 return

@@ -20,7 +20,7 @@ from extender.errors import ClusterError, NotFound
 from extender.runtime.threads import Ticker
 
 UPDATE_SECONDS = 1.0
-PROXIES_SECONDS = 1.5  # by default kube-proxy collects changes for a second
+PROXIES_SECONDS = 1.5  # kube-proxy collects changes for a second by default
 _GROUP_VERSION = "discovery.k8s.io/v1"
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class LeaderService:
 
     def hand_over(self) -> None:
         """Points the Service at the successor, if there is one, and waits until the proxies have had time to update."""
-        self.stop()  # otherwise an update that has begun could point it back here
+        self.stop()  # otherwise an update in progress could point the Service back to this process
         if not self._leading():
             return
         try:

@@ -16,7 +16,7 @@ from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
-_EVENTS = "/apis/events.k8s.io/"  # an event reserves nothing on a node, so the outcome of its write need not be known
+_EVENTS = "/apis/events.k8s.io/"  # events take no room on a node, so nothing depends on whether a write of one arrived
 RELEASED_SECONDS = 1
 
 
@@ -117,7 +117,8 @@ class Fence:
         Raises:
             Refused: this process does not lead.
         """
-        with self._writes.noted(write):  # first, so that a release of the lease sees every write that may yet be sent
+        # noted before the check, so that a release of the lease knows of every write that may still be sent
+        with self._writes.noted(write):
             self.check()
             yield
 

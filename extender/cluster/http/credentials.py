@@ -98,7 +98,8 @@ def _output_of(command: list[str], environment: Mapping[str, str], directory: Pa
 
 _RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour and replaced ten minutes before its end
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what a malformed file raises
+# the errors that a malformed file can cause
+_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,7 +297,7 @@ def _authorities(configuration: Any) -> str | None:
     if not configuration.ssl_ca_cert:
         return configuration.ca_cert_data or None
     authorities = Path(configuration.ssl_ca_cert).read_text("ascii")
-    if not authorities.strip():  # the ssl module would trust the system's authorities instead
+    if not authorities.strip():  # with an empty text, the ssl module would trust the system's authorities
         raise ValueError("the certificate authority is empty or not base64")
     return authorities
 

@@ -89,7 +89,8 @@ def client_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if pem:
-        with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates only from files; no other user can read it
+        # the ssl module reads certificates only from files; other users cannot read a temporary file
+        with tempfile.NamedTemporaryFile() as file:
             file.write(pem)
             file.flush()
             context.load_cert_chain(file.name)

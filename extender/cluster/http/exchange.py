@@ -59,7 +59,7 @@ class HttpConnection:
         self.used = False
         self.idle_since = 0.0
         self.deadline = inf
-        sock.setblocking(False)  # so that other fibers of the thread run while this one waits
+        sock.setblocking(False)  # non-blocking, so that other fibers of this thread run while this one waits
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
         """Sends a request. Raises BrokenExchange if the connection has ended."""
@@ -83,7 +83,7 @@ class HttpConnection:
             Hung: no bytes arrived in `silence_seconds`, or before the deadline.
         """
         try:
-            if not self._pending():  # a read that finds nothing would release the GIL a second time
+            if not self._pending():  # wait first, because a read without data would release and take the GIL once more
                 self._wait(READABLE, silence_seconds)
             return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
@@ -100,7 +100,7 @@ class HttpConnection:
 
     def shut(self) -> None:
         """Ends the connection, which wakes a thread that waits in `receive`."""
-        with suppress(OSError):  # the server may have ended it already
+        with suppress(OSError):  # the server may have closed the connection already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -204,7 +204,8 @@ class Response:
             if not self.complete:
                 raise BrokenExchange(f"the response is not HTTP: {error}") from None
         if self.complete:
-            self._parser = None  # it refers to this object, and only the garbage collector would free such a cycle
+            # the parser refers to this object, and only the garbage collector would free such a cycle
+            self._parser = None
 
     def _end(self) -> None:
         """Handles the end of the connection: it completes a body without a length, and breaks off any other.
@@ -218,10 +219,10 @@ class Response:
         self.complete = True
         self._parser = None
 
-    # ---- called by the parser
+    # ---- callbacks of the parser (httptools)
 
     def on_message_begin(self) -> None:
-        self.keep_alive = False  # a second response after the complete one belongs to no request
+        self.keep_alive = False  # a second response belongs to no request, so the connection must be closed
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.complete:
@@ -232,7 +233,8 @@ class Response:
         if self.complete or 100 <= status < 200:
             return
         self.status = status
-        self.keep_alive = self._parser.should_keep_alive()  # llhttp forgets this once the message is complete
+        # read now, because the parser forgets this once the message is complete
+        self.keep_alive = self._parser.should_keep_alive()
         self._head_complete = True
 
     def on_body(self, body: bytes) -> None:

@@ -23,15 +23,16 @@ from extender.runtime.fibers import in_thread
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
-_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials: a credential plugin may take longer, or hang
+_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials; a plugin may take longer, or hang
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-_CONCLUSIVE = (404, 409)  # they describe the present state of the object, so they hold for both of two attempts
-# A gateway sends these when it stops waiting; the request behind it may still have its effect. 499 is nginx's.
+# status codes that show the object's present state, so they also settle an earlier attempt without an answer
+_CONCLUSIVE = (404, 409)
+# Sent by a gateway that stops waiting, although the API server may still carry out the request. nginx sends 499.
 _INCONCLUSIVE = (408, 499)
 
-_NO_RESPONSE = "<error>"  # as in client-go's metrics
+_NO_RESPONSE = "<error>"  # the label that client-go's metrics use
 ObserveRequest = Callable[[str, str, str, float], object]
 """Called with the method, the host, the status code or "<error>", and the seconds until the response's head arrived."""
 
@@ -94,7 +95,7 @@ class KubeClient(Caller):
         self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": JSON}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._renewed: threading.Event | None = None  # set at the end of the present renewal
+        self._renewed: threading.Event | None = None  # set when the renewal in progress ends
         self._renewal_began_at = 0.0
         self._renew_again_at = 0.0
 
@@ -213,7 +214,7 @@ class KubeClient(Caller):
             arguments = (config, rejected, renewed)
             try:
                 threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
-            except RuntimeError as error:  # the limit of threads is reached
+            except RuntimeError as error:  # no thread can be started
                 logger.warning("credentials not read, retrying reason=%r", str(error))
                 return None
             self._renewed = renewed

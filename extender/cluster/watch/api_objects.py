@@ -36,7 +36,7 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 _TEXTS: Final = (("metadata", "namespace"), ("spec", "node_name"), ("spec", "scheduler_name"), ("status", "phase"))
 _MOST_BYTES = 32 * 1024 * 1024
 _FEWEST_BYTES = 1024 * 1024
-_BYTES_PER_PART = 300  # the memory that a part takes besides its encoded form, roughly
+_BYTES_PER_PART = 300  # roughly the memory that a stored part takes in addition to its encoded bytes
 _Key = tuple[str, bytes | str]
 _UNUSED_PART: Final[_Key] = ("", b"")
 _encode = msgpack.Encoder().encode
@@ -85,8 +85,8 @@ class SharedParts:
         return pod
 
     def _drop_unused(self) -> None:
-        # Lists and dicts cannot be weakly referenced. So this compares each part's reference count with that of a part
-        # that no pod uses.
+        # Python has no weak references to lists and dicts. So this compares each part's reference count with the count
+        # of a part that no pod uses.
         references = {key: getrefcount(part) - (part is key[1]) for key, part in self._parts.items()}
         unused = references[_UNUSED_PART]
         parts = {key: part for key, part in self._parts.items() if key == _UNUSED_PART or references[key] > unused}
@@ -181,5 +181,5 @@ def version_number(version: str) -> int:
     return int(version)
 
 
-def page_type(item: type) -> Any:  # a type that exists only at run time, which mypy cannot name
+def page_type(item: type) -> Any:  # returns Any, because mypy cannot express a type that is computed at run time
     return operator.getitem(Page, item)  # type: ignore[call-overload]  # Page is generic, not a container

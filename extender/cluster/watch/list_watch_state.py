@@ -99,17 +99,17 @@ class ListWatchState:
         self.synced = False
         self.served = True
         self._random = random
-        self._version: str | None = None  # None while the kind is being listed
+        self._version: str | None = None  # the version to watch from; None while the kind is being listed
         self._continue_token = ""
         self._limit = PAGE_SIZE
         self._resume_at = 0.0
         self._failures = Counter[_FailureCount]()
         self._last_failure_at = float("-inf")
-        self._retries = 0  # the number in a row that were made at a time that the server set
+        self._retries = 0  # the number of consecutive retries at a time that the server set by Retry-After
         self._opened_at = 0.0
-        self._progress = True  # something was delivered since the last stream broke
-        self._missing_since: float | None = None  # the time since which every answer was 404
-        self._distrusted = False  # until the list that this causes begins
+        self._progress = True  # True if something was delivered since the last watch or list broke
+        self._missing_since: float | None = None  # since this time every answer was 404
+        self._distrusted = False  # True from a call of `distrust` until the next list begins
 
     @property
     def version(self) -> str:

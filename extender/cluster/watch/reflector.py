@@ -18,7 +18,7 @@ from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-# Longer than a survey takes: it must know which objects of its list were deleted after the list was made.
+# Deletions are remembered for longer than a survey takes, because the survey compares its list with them.
 _DELETION_SECONDS = 300.0
 
 
@@ -69,8 +69,8 @@ class Reflector:
         decode_page, decode_object = decoders(kind)
         self._decode_page = decode_page
         self._decode_object = decode_object
-        self._pages: list[Object] = []  # the objects of the present list so far
-        self._asked_at = LONG_AGO  # when the first page of that list was requested
+        self._pages: list[Object] = []  # the objects of the list in progress, page by page
+        self._asked_at = LONG_AGO  # when the first page of the list in progress was requested
         self._sink_has_objects = False
         self._partial_line = b""
         self.version_seen = 0
@@ -136,7 +136,8 @@ class Reflector:
         """
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
-            failure = ListWatchFailure.OTHER  # every API server serves the core group, so this was another server
+            # every API server serves the core group, so another server must have answered
+            failure = ListWatchFailure.OTHER
         self.state.failed(failure, now, retry_after_seconds)
         if self._sink_has_objects and not self.state.served:
             self._telemetry.withdrawn(self.kind.name)

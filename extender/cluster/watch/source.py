@@ -24,12 +24,12 @@ from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
-# If nothing happens to a kind, its watch may be silent, without even a bookmark, and a connection that hangs looks the
-# same. So a watch that was silent for this long is closed, and a new one continues from the last version.
+# A watch may be silent because nothing happens, or because its connection hangs: the two look the same. So a watch
+# that was silent for this long is closed, and a new one continues from the last version.
 WATCH_SILENCE_SECONDS = 90.0
 SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
-_LONGEST_WAIT_SECONDS = 1.0  # a longer pause is divided into waits of this length, because it may end early
+_LONGEST_WAIT_SECONDS = 1.0  # a longer pause is divided into waits of this length, so that it can end early
 
 
 class ClusterSource:
@@ -133,7 +133,7 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.state.version:  # an earlier thread has ended, perhaps while it delivered an event
+        if reflector.state.version:  # an earlier thread of this kind has ended, perhaps while it delivered an event
             self._distrust(reflector, "its thread had ended")
         while not self._stopping.is_set():
             try:
@@ -169,7 +169,7 @@ class ClusterSource:
         opened_at = self._clock.monotonic()
         self._ask(reflector, query_of(reflector.kind, **query, resourceVersion=step.version))
         if self._clock.monotonic() - opened_at < step.timeout_seconds:
-            self._interrupted.add(reflector)  # until the next watch is accepted
+            self._interrupted.add(reflector)  # removed when the API server accepts the next watch
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query
@@ -213,13 +213,14 @@ class ClusterSource:
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
-        # The server may have been restored during the interruption, and may be past our version again.
+        # The API server may have been restored from a backup in between, and have reached our version again since then.
         if reflector in self._interrupted:
             self._interrupted.discard(reflector)
             self._surveyor.hurry(reflector)
         self._watches[reflector] = response
         try:
-            if not reflector.state.synced:  # it was distrusted before there was a watch to abort
+            # `_distrust` was called before this watch was registered, so it could not abort it
+            if not reflector.state.synced:
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())

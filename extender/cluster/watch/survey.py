@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # limits the cost: the interval between surveys grows with the number of objects
+_OBJECTS_PER_SECOND = 200  # a kind is surveyed less often the more objects it has, which limits the cost
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -108,7 +108,7 @@ class Survey:
             return False
         if reflector.version_listed >= self._version or reflector.listed_as_of > self.asked_at:
             return True
-        version_seen = reflector.version_seen  # before `delivered`, which the reflector updates first
+        version_seen = reflector.version_seen  # read before `delivered`: the reflector updates `delivered` first
         self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
         lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
         if lost:
@@ -126,7 +126,8 @@ class Survey:
 
     def _differing(self) -> list[str]:
         """Returns the UIDs of all objects whose listed version differs from the delivered one, or that only one has."""
-        delivered = self.reflector.delivered.copy()  # an atomic copy, because the reflector's thread keeps changing it
+        # the copy is atomic; the reflector's thread keeps changing the original
+        delivered = self.reflector.delivered.copy()
         changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
         return changed + [uid for uid in delivered if uid not in self._versions]
 
@@ -195,7 +196,7 @@ class Surveyor:
     def survey(self, reflector: Reflector) -> Survey:
         """Surveys the kind now. Raises Refused or OutcomeUnknown."""
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # the next attempt if this fails
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # used only if this attempt fails
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()
@@ -234,7 +235,7 @@ class Surveyor:
         if survey.confirmed():
             self._telemetry.synced(survey.reflector.kind.name, survey.asked_at)
             return True
-        return not state.synced  # the reflector lists the kind again, so the survey is no longer needed
+        return not state.synced  # if it is not synced, the reflector lists the kind again, so the survey is not needed
 
     def _next_at(self, reflector: Reflector) -> float:
         """Returns when the next survey of the kind is due. A list that the reflector made counts as a survey."""

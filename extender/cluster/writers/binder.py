@@ -12,7 +12,7 @@ from extender.errors import Conflict
 from extender.runtime.ports import Binding
 
 _ENCODE = msgspec.json.Encoder().encode
-_PLAIN = re.compile(r"[a-z0-9.-]*")  # the characters of all names that an API server accepts
+_PLAIN = re.compile(r"[a-z0-9.-]*")  # names that the API server accepts have only these characters
 
 
 def _quoted(name: str) -> str:
@@ -42,6 +42,6 @@ class ApiBinder:
         try:
             self._client.call("POST", path, _ENCODE(body))
         except Conflict as error:
-            # The server checks the UID first, so this message is about the same pod.
+            # The API server checks the UID before the node, so this message is about the same pod.
             if f'is already assigned to node "{node}"' not in str(error):
                 raise

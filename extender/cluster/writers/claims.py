@@ -57,7 +57,7 @@ class ApiClaims:
                 if not tries_left:
                     raise
             current = self._read(claim)
-            if _is_done(current, pod, allocation):  # the first of two attempts got no response, but had its effect
+            if _is_done(current, pod, allocation):  # an earlier attempt without a response was carried out
                 return current
             if allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)

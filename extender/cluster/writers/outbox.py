@@ -25,7 +25,8 @@ LONGEST_PAUSE_SECONDS = 10.0
 _TEMPORARY = (429, 503)  # 429: too many requests; 503: unreachable, or not the leader
 
 
-class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait; they form no reference cycles
+# not tracked by the garbage collector: thousands may wait, and none is in a reference cycle
+class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):
     value: V
     tries: int = 0
 
@@ -61,7 +62,7 @@ class Outbox(Generic[K, V]):
         self._dropped = dropped
         self._waiting: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._writing: K | None = None
-        self._withdrawn = False  # the present write must not be repeated
+        self._withdrawn = False  # True if the write in progress must not be repeated
         self._failures = 0  # in a row
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -111,10 +112,10 @@ class Outbox(Generic[K, V]):
                 self._write(entry.value)
                 self._failures = 0
             except NotFound:
-                pass  # the object is gone
+                pass  # the object was deleted, so nothing needs to be written
             except ClusterError as error:
                 self._failed(key, entry, error)
-            except Exception:  # a fault in one write must not end all others
+            except Exception:  # an error in one write must not end the thread and all later writes
                 logger.exception("write failed outbox=%s", self._name)
 
     def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
@@ -143,7 +144,7 @@ class Outbox(Generic[K, V]):
                 self._writing = None
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-            # The write stays in the queue until its turn, so that it can still be updated or withdrawn.
+            # While this waits, the write stays in the queue, so that it can still be updated or withdrawn.
             self._stopping.wait(self._bucket.reserve(self._clock.monotonic()) + self._pause_seconds())
             with self._changed:
                 if self._stopping.is_set():

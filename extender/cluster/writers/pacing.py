@@ -14,7 +14,7 @@ from extender.runtime.ports import Binder, Binding
 _YIELDED_TURNS = 9
 _TOO_MANY_REQUESTS = 429
 _MOST_TRIES = 11
-_RETRY_AFTER_SECONDS = 1.0  # the API server always answers this
+_RETRY_AFTER_SECONDS = 1.0  # the Retry-After of the API server's eviction API, always the same
 
 
 class TokenBucket:

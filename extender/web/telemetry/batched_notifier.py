@@ -72,5 +72,5 @@ class BatchedNotifier(Generic[T]):
 
     def _notify_soon(self) -> None:
         self._stopping.wait(PAUSE_SECONDS)
-        self._awake = False  # before `catch_up`: an item noted from here on wakes the thread again
+        self._awake = False  # reset before `catch_up`, so that an item noted from here on wakes the thread again
         self.catch_up()

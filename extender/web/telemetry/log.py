@@ -100,7 +100,7 @@ class BoundedStream:
     def write(self, text: str) -> None:
         if self._dropped and self._is_read(0):
             dropped = self._dropped
-            self._dropped = 0  # before the warning, because logging it calls this method again
+            self._dropped = 0  # reset before the warning is logged, because logging calls this method again
             _log.warning("log lines dropped, because standard error was not read in time lines=%d", dropped)
         piece = b""
         for line in text.splitlines(keepends=True):
@@ -112,11 +112,12 @@ class BoundedStream:
         self._put(piece)
 
     def _put(self, lines: bytes) -> None:
-        for start in range(0, len(lines), select.PIPE_BUF):  # a write of this size to a pipe that is ready never blocks
+        # a write of PIPE_BUF bytes to a pipe that is ready does not block
+        for start in range(0, len(lines), select.PIPE_BUF):
             if not self._is_read(0 if self._dropped else _PATIENCE_SECONDS):
                 self._dropped += lines.count(b"\n")
                 return
-            with suppress(OSError):  # the pipe is closed
+            with suppress(OSError):  # the reader has closed the pipe
                 os.write(self._fd, lines[start : start + select.PIPE_BUF])
 
     def flush(self) -> None:
@@ -137,7 +138,7 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
             self.stream.write("\n".join([*lines, ""]))
             self.stream.flush()
         except (OSError, ValueError):
-            pass  # the stream is closed
+            pass  # the log's stream is closed, so the line is lost
         finally:
             self.release()
 
@@ -170,12 +171,12 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
     """Sends all logging of the process to `stream`, by default to standard error."""
     try:
         bounded: Any = BoundedStream(stream or sys.stderr)
-    except (OSError, ValueError):  # a stream in memory
+    except (OSError, ValueError):  # the stream has no file descriptor, as in tests
         bounded = stream or sys.stderr
     handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(bounded)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    # The log shows neither these nor the caller's line, which costs more to find than the log line costs to write (the
-    # documentation of `logging` advises to switch them off).
+    # Finding the caller's file and line costs more than writing the log line, and the log shows neither (the
+    # documentation of `logging` advises to switch such look-ups off).
     logging._srcfile = ""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -30,7 +30,7 @@ from extender.web.telemetry.series import SERIES, Series
 _log = logging.getLogger(__name__)
 
 
-# The series whose names end with _created would be a third of all series, and have no use here.
+# Switched off, because series that end with _created are a third of all series and are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
 
 Sizes = Callable[[], Mapping[str, int]]
@@ -57,7 +57,7 @@ class Metrics(Telemetry):
             for name, row in series.items()
             if row.kind == "histogram"
         }
-        # prometheus-client takes a lock to look up the series for some labels. The cache makes each look-up once.
+        # prometheus-client takes a lock for each look-up of a series by its labels. With this cache that happens once.
         self._counter = cache(partial(_child, counters))
         self._histogram = cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
@@ -149,7 +149,8 @@ class Metrics(Telemetry):
         return {
             kind: now - synced_at
             for kind, synced_at in self._synced_at.copy().items()
-            if synced_at > withdrawn_at.get(kind, LONG_AGO)  # a report may concern a time before the kind was removed
+            # leaves out a kind that was last reported before it was removed from the API
+            if synced_at > withdrawn_at.get(kind, LONG_AGO)
         }
 
     def _gauge(self, name: str) -> Gauge:
@@ -187,7 +188,7 @@ class _AtScrape(Collector):
         yield gauge(SERIES["extender_build_info"], {self._build: 1})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # registering must not read sizes: the cache may not exist yet
+        return iter(())  # registering the collector must not read the sizes, because the cache may not exist yet
 
 
 def gauge(series: Series, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:

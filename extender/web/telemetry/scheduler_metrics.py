@@ -122,4 +122,4 @@ class _AtScrape(Collector):
         yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.writes().items()})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # registering must not read the queue, which may not exist yet
+        return iter(())  # registering the collector must not read the queue, which may not exist yet

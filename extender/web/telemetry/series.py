@@ -11,7 +11,7 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
-# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3 s, because it waits 5 s for an extender.
+# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3 s: it waits 5 s for an extender's answer.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As kube-scheduler's framework_extension_point_duration_seconds.
 _POINT_BUCKETS = exponential(0.0001, 2, 14)
@@ -22,7 +22,7 @@ _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
 _TO_BOUND_BUCKETS = exponential(0.01, 2, 20)
 _COUNT_BUCKETS = exponential(1, 2, 5)
 _VICTIMS_BUCKETS = exponential(1, 2, 7)
-# As client-go's request duration (component-base metrics/prometheus/restclient).
+# The buckets of client-go's request durations (component-base metrics/prometheus/restclient).
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 

@@ -15,7 +15,7 @@ from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
 _log = logging.getLogger(__name__)
-# A feature is off if its setting is false, 0 or empty.
+# These settings switch features; a feature is off if its setting is false, 0 or empty.
 _SWITCHES = (
     "leader_elect", "compare_seconds", "max_staleness_seconds", "assumed_ttl_seconds", "decisions_seconds", "simulate",
     "record",

@@ -112,7 +112,7 @@ def traces_of(environ: Mapping[str, str]) -> Traces:
         return Traces()
     try:
         return Spans(_provider(environ))
-    except Exception as error:  # the SDK may raise anything, and pods are placed without it
+    except Exception as error:  # the SDK may raise any exception, which must not stop the process
         _log.error("tracing switched off; it needs the packages of extender[otel] reason=%r", str(error))
         return Traces()
 
@@ -124,7 +124,8 @@ def _provider(environ: Mapping[str, str]) -> TracerProvider:
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {"service.name": "extender"})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `stop` does it, with a shorter wait
+    # `stop` shuts the provider down instead, with a shorter wait
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_exporter(environ)))
     return provider
 

@@ -33,7 +33,7 @@ class Phase(IntEnum):
 
     HALF = 0  # the client has sent only part of a request, or does not read the answer
     NEW = 1  # no request has arrived yet
-    IDLE = 2  # the last request is answered, and another may arrive
+    IDLE = 2  # the last request was answered, and another may arrive
     BUSY = 3  # a request is being handled; such a connection is not closed
 
 
@@ -99,8 +99,8 @@ class ClientConnection:
             make_way: True to end it also if the client has sent only part of its request.
         """
         self.finishing = True
-        # A complete request is still answered. This shuts the plain socket down, because SSLSocket.shutdown would
-        # remove TLS from the socket while another thread reads.
+        # A complete request is still answered. This shuts down the socket below TLS, because SSLSocket.shutdown would
+        # remove TLS while another thread reads.
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)
@@ -149,11 +149,11 @@ class ClientConnection:
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self.finishing or self._application.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
-        self._enter(Phase.IDLE)  # before the answer is sent, because the next request may arrive at once
+        self._enter(Phase.IDLE)  # set before the answer is sent, because the next request may arrive at once
         self._send(render(answer, connection, head_only=head.method == "HEAD"))
         return keep
 
-    # ---- reading, within limits
+    # ---- reading within limits of time and size
 
     def _await_request(self) -> bool:
         """Waits for the first byte of a request. Returns False if the client leaves or idles for too long."""
@@ -230,7 +230,7 @@ class ClientConnection:
         sent = 0
         if self.tls is None:
             with suppress(BlockingIOError):
-                sent = os.write(self._socket.fileno(), data)  # without waiting, unlike the socket's own method
+                sent = os.write(self._socket.fileno(), data)  # does not wait, unlike the socket's `send`
         if sent < len(data):
             self._enter(Phase.HALF)
             self._limit(self._limits.send_seconds)
@@ -283,7 +283,7 @@ class Acceptor:
         self._most_of_client = max(1, most - most // 4)
         self._budget = Budget(application.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
         self._threads = ParkedThreads(self._serve, "connection")
-        self.open: set[ClientConnection] = set()  # add, discard and copy of a set are atomic
+        self.open: set[ClientConnection] = set()  # needs no lock: `add`, `discard` and `copy` of a set are atomic
         self._selector = selectors.DefaultSelector()
         for listener in listeners:
             listener.setblocking(False)
@@ -327,11 +327,11 @@ class Acceptor:
             accepted, address = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError as error:  # usually out of file descriptors
+        except OSError as error:  # usually the process has no file descriptors left
             _log.error("connection not accepted reason=%r", str(error))
             self._application.refuse(503, "", "", "no connection can be accepted")
             _make_way(self.open.copy())
-            time.sleep(_PAUSE_SECONDS)  # so that this does not spin until a descriptor is free
+            time.sleep(_PAUSE_SECONDS)  # pauses, because the next try would fail at once, too
             return
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:

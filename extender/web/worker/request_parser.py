@@ -187,8 +187,8 @@ class _ChunkedBody:
         self._parser.feed_data(head.raw)
 
     def feed(self, data: bytes) -> bytes:
-        # llhttp would continue into the next request. A body ends with an empty line, so llhttp gets the bytes up to
-        # one empty line at a time. The last bytes are kept back, because they may be part of an empty line.
+        # llhttp would read on into the next request. A chunked body ends with an empty line, so llhttp gets the bytes
+        # up to one empty line at a time. The last bytes are kept back, because they may be part of an empty line.
         data = self._unparsed + data
         while (end := data.find(_END_OF_HEAD)) >= 0:
             self._parse(data[: end + len(_END_OF_HEAD)])
@@ -275,7 +275,7 @@ def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
     """Passes `data` to llhttp. Raises RequestRefused if it is malformed."""
     try:
         parser.feed_data(data)
-    except httptools.HttpParserUpgrade:  # the client offers to change the protocol; a server may ignore this
+    except httptools.HttpParserUpgrade:  # the client offers to change the protocol, which a server may ignore
         pass
     except httptools.HttpParserError as error:
         raise RequestRefused(400, f"malformed request: {error}") from None

@@ -39,12 +39,13 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         """Sets gunicorn's own handlers, after the fork."""
         super().init_signals()
         for number in (signal.SIGUSR2, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # until the application is loaded: the default ends the process
+            # ignored until the application is loaded, because by default they end the process
+            signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> None:
         """Accepts connections until a signal arrives, then drains and stops the application, in the main thread."""
         application = self.wsgi.lifecycle
-        super().init_signals()  # the application may have set handlers (`environ.take_signals`)
+        super().init_signals()  # replaces handlers that the application may have set (`environ.take_signals`)
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
         signal.signal(signal.SIGHUP, lambda *_: application.reload())
         files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
@@ -68,7 +69,8 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         while (remaining := until - time.monotonic()) > 0:
             self.notify()
             acceptor.turn(min(remaining, _TURN_SECONDS))
-            if time.monotonic() > quiet_at:  # newer connections stay open: their first request may be on its way
+            # newer connections stay open, because their first request may be on its way
+            if time.monotonic() > quiet_at:
                 acceptor.finish(idle_since=began)
         acceptor.close()
         while acceptor.open and time.monotonic() < ends_at:
