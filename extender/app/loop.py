@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from extender.app.housekeeping import settle
 from extender.app.policies import refuse_changes, unreserves_of
@@ -17,20 +18,19 @@ from extender.cluster.http.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
-from extender.framework.profile import Profile, Profiles
+from extender.framework.profile import PreEnqueueRules, Profile, Profiles
 from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.registry import interests_of
-from extender.plugins.scheduling_gates import SchedulingGates
 from extender.plugins.users import put_in_force
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
-from extender.queue.backoff import Backoff
+from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
-from extender.queue.queued_pod import Tier
+from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.device_reservations import DeviceClaims
@@ -117,8 +117,10 @@ def compose_loop(
 
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    pre_enqueue = (SchedulingGates(), ClaimsExist(find_claim, claims_devices), evictions)
-    queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds)
+    admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
+    pre_enqueue = (admission, ClaimsExist(find_claim, claims_devices), evictions)
+    order = order_of(cycles)
+    queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds, order)
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
@@ -142,6 +144,16 @@ def compose_loop(
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)
+
+
+def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
+    """Returns the order of the queue by the rule that the cycles' profiles share, or else by PrioritySort."""
+
+    def order(pod: QueuedPod) -> tuple[Any, ...]:
+        rule = next(iter(cycles.values())).profile.queue_sort  # read each time, because a reload may replace it
+        return priority_sort(pod) if rule is None else (rule.key(pod.info), *priority_sort(pod))
+
+    return order
 
 
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
-from extender.framework.permit import ReserveRule
 from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import Strict
 
@@ -17,6 +16,7 @@ A = TypeVar("A", bound=BaseModel)
 
 PRE_FILTER, FILTER, PRE_SCORE, SCORE = "preFilter", "filter", "preScore", "score"
 RESERVE, PERMIT = "reserve", "permit"
+PRE_ENQUEUE, QUEUE_SORT = "preEnqueue", "queueSort"
 
 
 class Arguments(Strict):
@@ -34,9 +34,9 @@ class Plugin(Generic[A]):
         arguments: the model of its arguments (pluginConfig).
         predicate, priority: build its rules from the arguments. A configuration may also name plugins with neither;
             they have no effect here.
-        reserve: builds its Reserve or Permit rule; `points` says which of the two.
+        others: builds its rule at each other extension point, such as preEnqueue or reserve.
         weight: the weight of its scores in the default profile.
-        points: its extension points besides preFilter and filter of a predicate, and score of a priority.
+        points: further extension points that a configuration may name, although nothing runs there.
         needs: pairs (point, earlier point): at `point`, the plugin reads what it computed at `earlier point`.
         scores_filtered: its score reads what its filter computed, so all its scores are 0 if filter is disabled.
         interests: the cluster events that may help pods that the plugin refused.
@@ -47,7 +47,7 @@ class Plugin(Generic[A]):
     arguments: type[A]
     predicate: Callable[[A], Predicate] | None = None
     priority: Callable[[A], Priority] | None = None
-    reserve: Callable[[A], ReserveRule] | None = None
+    others: Mapping[str, Callable[[A], Any]] = field(default_factory=dict)
     weight: int = 1
     points: frozenset[str] = frozenset()
     needs: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,7 @@ class Plugin(Generic[A]):
     def extends(self, point: str) -> bool:
         if point in (PRE_FILTER, FILTER) and self.predicate is not None:
             return True
-        return (point == SCORE and self.priority is not None) or point in self.points
+        return (point == SCORE and self.priority is not None) or point in self.others or point in self.points
 
 
 Registry = Mapping[str, Plugin[Any]]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from extender.framework.permit import ReserveRule
-from extender.framework.rules import Predicate, Priority
+from extender.framework.rules import Predicate, PreEnqueue, Priority, QueueSort
+from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -49,6 +50,8 @@ class Profile:
         check_all_predicates: every predicate sees every node, so that all reasons are reported
             (alwaysCheckAllPredicates of a Policy).
         reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
+        pre_enqueue: the rules that must admit a pod before it is tried.
+        queue_sort: the user's rule that sorts ready pods; None for PrioritySort.
         permit: users' rules of Reserve, then those of Permit, in their order.
         unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
@@ -63,6 +66,8 @@ class Profile:
     check_all_predicates: bool = False
     scheduler_names: frozenset[str] = frozenset()
     reserving: frozenset[str] = RESERVING
+    pre_enqueue: Sequence[PreEnqueue] = ()
+    queue_sort: QueueSort | None = None
     permit: Sequence[ReserveRule] = ()
     unsupported: tuple[str, ...] = ()
 
@@ -111,6 +116,21 @@ class Profiles:
         """Returns the profile for the pod's schedulerName, or the first profile."""
         current = self._current  # read once, because `replace` may run in another thread
         return current.by_name.get(pod.spec.scheduler_name, current.first)
+
+
+@dataclass(frozen=True, slots=True)
+class PreEnqueueRules:
+    """Runs the PreEnqueue rules of each pod's profile.
+
+    Attributes:
+        profile_of: returns the profile of a pod.
+    """
+
+    profile_of: Callable[[Pod], Profile]
+
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        refusals = (rule.refuse(pod) for rule in self.profile_of(pod.pod).pre_enqueue)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 class _ByName:

@@ -107,6 +107,28 @@ class Predicate(Protocol):
         ...
 
 
+class PreEnqueue(Protocol):
+    """A rule that must admit a pod before the pod is tried; called while the queue's lock is held.
+
+    Source: upstream PreEnqueuePlugin.
+    """
+
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        """Returns the rule that does not let the pod be tried yet, with its reason; None if the pod may be tried."""
+        ...
+
+
+class QueueSort(Protocol):
+    """The order in which ready pods are tried (upstream QueueSortPlugin)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def key(self, pod: PodInfo) -> tuple[float, ...]:
+        """Returns the sort key of the pod: smaller first. PrioritySort decides between pods with equal keys."""
+        ...
+
+
 class Scorer:
     """A priority, prepared for one pod.
 

@@ -117,15 +117,14 @@ class ClaimsExist:
         applies_to: returns True if the pod's profile has this plugin enabled.
     """
 
-    name = NAME
-
     _find: FindClaim
     _applies_to: Callable[[PodInfo], bool]
 
-    def admits(self, pod: PodInfo) -> bool:
+    def refuse(self, pod: PodInfo) -> Refusal | None:
         if not pod.pod.spec.resource_claims or not self._applies_to(pod):
-            return True
-        return not isinstance(existing_claims(pod.pod, self._find), Refusal)
+            return None
+        claims = existing_claims(pod.pod, self._find)
+        return claims if isinstance(claims, Refusal) else None
 
 
 UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")

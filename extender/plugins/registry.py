@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
-from extender.framework.plugin import Arguments, Plugin, Registry
+from extender.framework.plugin import PRE_ENQUEUE, Arguments, Plugin, Registry
 from extender.framework.profile import Profile, WeightedPriority
 from extender.plugins import (
     default_preemption,
@@ -105,4 +105,5 @@ def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:
         priorities=[
             WeightedPriority(plugin.priority(args), plugin.weight) for plugin, args in enabled if plugin.priority
         ],
+        pre_enqueue=[plugin.others[PRE_ENQUEUE](args) for plugin, args in enabled if PRE_ENQUEUE in plugin.others],
     )

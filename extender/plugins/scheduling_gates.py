@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
-from extender.framework.plugin import Arguments, Plugin
+from extender.framework.plugin import PRE_ENQUEUE, Arguments, Plugin
+from extender.framework.status import Refusal, unresolvable
 from extender.table import PodInfo
 
 NAME = "SchedulingGates"
 
 
+@dataclass(frozen=True, slots=True)
 class SchedulingGates:
     """Keeps pods with scheduling gates out of the active queue (PreEnqueue)."""
 
-    name = NAME
-
-    def admits(self, pod: PodInfo) -> bool:
-        return not pod.pod.spec.scheduling_gates
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        gates = ", ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())
+        return unresolvable(NAME, f"waiting for scheduling gates: {gates}") if gates else None
 
 
 PLUGIN = Plugin(
     NAME,
     Arguments,
-    points=frozenset(("preEnqueue",)),
+    others={PRE_ENQUEUE: lambda _: SchedulingGates()},
     interests=Interests((Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),)),
 )

@@ -175,10 +175,8 @@ class Library:
             return Plugin(
                 name, rule.arguments, priority=lambda given: rule.rule(name, dict(given), failures), default=False
             )
-        return Plugin(
-            name, rule.arguments, reserve=lambda given: rule.rule(name, dict(given), failures),
-            points=frozenset((rule.point,)), default=False,
-        )  # fmt: skip
+        build = {rule.point: lambda given: rule.rule(name, dict(given), failures)}
+        return Plugin(name, rule.arguments, others=build, default=False)
 
 
 def _entry_point(name: str) -> object:

@@ -10,15 +10,21 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.queue.queued_pod import QueuedPod
 
-Order = Callable[[QueuedPod], tuple[float, ...]]
+Order = Callable[[QueuedPod], tuple[Any, ...]]
+"""Returns the sort key of a pod; the keys of all pods must be comparable with each other."""
 _SLACK = 64
 WINDOW_SECONDS = 1.0
 """Backoffs that end within the same window end together; the queue is flushed once per window."""
 _ENOUGH_DOUBLINGS = 62
+
+
+def priority_sort(pod: QueuedPod) -> tuple[Any, ...]:
+    """Returns the sort key of upstream's PrioritySort: higher priority first, then earlier timestamp."""
+    return -pod.info.priority, pod.timestamp
 
 
 class _Member(NamedTuple):
@@ -36,7 +42,7 @@ class Heap:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._entries: list[tuple[tuple[float, ...], int, str]] = []
+        self._entries: list[tuple[tuple[Any, ...], int, str]] = []
         self._pods: dict[str, _Member] = {}
         self._pushes = 0
 
@@ -122,9 +128,9 @@ class BackoffQueue:
     an overloaded server.
     """
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, order: Order = priority_sort) -> None:
         self._backoff = backoff
-        self._rejected = Heap(lambda pod: (backoff.expires_at(pod), *pod.order))
+        self._rejected = Heap(lambda pod: (backoff.expires_at(pod), *order(pod)))
         self._failed = Heap(lambda pod: (backoff.expires_at(pod),))
 
     def __len__(self) -> int:

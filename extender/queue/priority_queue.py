@@ -34,10 +34,11 @@ from extender.framework.events.cluster_events import (
     pod_events,
 )
 from extender.framework.events.queueing_hints import Interests, QueueingHints
-from extender.queue.backoff import Backoff
+from extender.framework.rules import PreEnqueue
+from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import HelpedPod, PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
+from extender.queue.sub_queues import HelpedPod, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
@@ -56,6 +57,7 @@ class PriorityQueue:
         interests: rule -> the events that may help the pods that the rule rejected.
         pre_enqueue: the rules that must admit a pod before it is tried.
         max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
+        order: the sort key of the pods that are ready; after a change of the rules, all are sorted again.
 
     Attributes:
         lock: every method takes it; a caller that holds it can read queue and cache without changes in between.
@@ -69,13 +71,14 @@ class PriorityQueue:
         pre_enqueue: Sequence[PreEnqueue] = (),
         backoff: Backoff = Backoff(),  # noqa: B008  frozen
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
+        order: Order = priority_sort,
     ) -> None:
         self._clock = clock
         self._max_unschedulable_seconds = max_unschedulable_seconds
         self.lock = threading.Condition()
         self._closed = threading.Event()
         self._hints = QueueingHints(interests, telemetry.rule_failed)
-        self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify)
+        self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify, order)
         self._in_flight = InFlight()
 
     # ---- waiting pods, as the watch shows them
@@ -200,6 +203,7 @@ class PriorityQueue:
         """Replaces the events that may help each rule's pods, and requeues all pods the old rules rejected."""
         with self.lock:
             self._hints.replace(interests)
+            self._tiers.sort_again()
         self._retry_all(POLICY_RELOAD)
 
     def events_missed(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from extender.framework.status import Refusal
 from extender.table import PodInfo
 
 _NONE: frozenset[str] = frozenset()
@@ -59,7 +60,7 @@ class QueuedPod:
         attempts: how often the pod was popped.
         unschedulable_count: the number of attempts in which rules rejected the pod.
         consecutive_errors: the number of attempts that ended in an error since the last rejection.
-        gated_by: the PreEnqueue rule that does not admit the pod; "" if all rules admit it.
+        gate: the PreEnqueue rule that does not admit the pod, with its reason; None if all rules admit it.
         flushed_at: when the pod was last requeued because it had waited too long for an event.
     """
 
@@ -70,7 +71,7 @@ class QueuedPod:
     unschedulable_count: int = 0
     consecutive_errors: int = 0
     rejection: Rejection = field(default=NO_REJECTION)
-    gated_by: str = ""
+    gate: Refusal | None = None
     flushed_at: float | None = None
 
     def __repr__(self) -> str:
@@ -96,8 +97,3 @@ class QueuedPod:
     def waits_since(self) -> float:
         """When the pod's wait for an event began; a requeue because of a long wait starts it again."""
         return max(self.timestamp, self.flushed_at or 0.0)
-
-    @property
-    def order(self) -> tuple[float, ...]:
-        """The sort key: higher priority first, then earlier timestamp (upstream PrioritySort)."""
-        return (-self.info.priority, self.timestamp)

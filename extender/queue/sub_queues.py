@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol
 
 from extender.framework.events.cluster_events import BACKOFF_COMPLETE, POP_FROM_BACKOFF_Q, UNSCHEDULABLE_TIMEOUT, Change
 from extender.framework.events.queueing_hints import QueueingHints
-from extender.queue.backoff import Backoff, BackoffQueue, Heap
+from extender.framework.rules import PreEnqueue
+from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
-from extender.table import PodInfo
 
 
 class QueueTelemetry(Protocol):
@@ -26,20 +26,6 @@ class QueueTelemetry(Protocol):
 
     def rule_failed(self, rule: str) -> None:
         """Counts a hint of `rule` that raised an error."""
-
-
-class PreEnqueue(Protocol):
-    """A rule that must admit a pod before the pod is tried; called while the queue's lock is held.
-
-    Source: upstream PreEnqueuePlugin.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def admits(self, pod: PodInfo) -> bool:
-        """Returns True if the pod may be tried."""
-        ...
 
 
 class Strategy(IntEnum):
@@ -71,6 +57,7 @@ class SubQueues:
 
     Args:
         on_ready: called when a pod may have become ready to pop.
+        order: the sort key of the pods that are ready.
 
     Attributes:
         rejections: (rule, schedulerName) -> the number of waiting pods that the rule rejected.
@@ -83,16 +70,17 @@ class SubQueues:
         backoff: Backoff,
         telemetry: QueueTelemetry,
         on_ready: Callable[[], object],
+        order: Order = priority_sort,
     ) -> None:
-        self._pre_enqueue = {rule.name: rule for rule in pre_enqueue}
+        self._pre_enqueue = pre_enqueue
         self._hints = hints
         self._backoff = backoff
         self._telemetry = telemetry
         self._on_ready = on_ready
         self.rejections: Counter[tuple[str, ...]] = Counter()
         self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
-        self.active = Heap(lambda pod: pod.order)
-        self.backoff = BackoffQueue(backoff)
+        self.active = Heap(order)
+        self.backoff = BackoffQueue(backoff, order)
         self.unschedulable = UnschedulablePods(hints)
         self.gated = UnschedulablePods(hints)
         self._by_tier: Mapping[Tier, Heap | BackoffQueue] = {
@@ -140,7 +128,7 @@ class SubQueues:
             for pods in (self.unschedulable, self.gated)
             for pod, rules in pods.helped_by(change)
             if (up_to_priority is None or pod.info.priority <= up_to_priority)
-            and (not pod.gated_by or self._hints.interests(pod.gated_by, change.event))
+            and (pod.gate is None or self._hints.interests(pod.gate.plugin, change.event))
         ]
 
     def rejected(self, rule: str | None = None) -> list[HelpedPod]:
@@ -196,12 +184,18 @@ class SubQueues:
         return self._put(pod, Tier.ACTIVE, event)
 
     def _admits(self, pod: QueuedPod) -> bool:
-        """Returns True if every PreEnqueue rule admits the pod; calls the rule that gated it before first."""
-        names = sorted(self._pre_enqueue, key=lambda name: name != pod.gated_by)
-        pod.gated_by = next((name for name in names if not self._pre_enqueue[name].admits(pod.info)), "")
-        if pod.gated_by:
-            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {pod.gated_by})
-        return not pod.gated_by
+        """Returns True if every PreEnqueue rule admits the pod."""
+        refusals = (rule.refuse(pod.info) for rule in self._pre_enqueue)
+        pod.gate = next((refusal for refusal in refusals if refusal is not None), None)
+        if pod.gate is not None:
+            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {pod.gate.plugin})
+        return pod.gate is None
+
+    def sort_again(self) -> None:
+        """Sorts the ready pods and those that back off again, after the order has changed."""
+        for pods in (self.active, self.backoff):
+            for pod in list(pods):
+                pods.add(pod)
 
     def _put(self, pod: QueuedPod, tier: Tier, event: str) -> Tier:
         origin = self.remove(pod.uid)

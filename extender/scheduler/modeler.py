@@ -20,6 +20,7 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes:
         refused_by: the plugins that rejected it in the last attempt, or that keep it from being tried.
+        waits_for: why the pod is not tried; "" if it is not gated.
         since_seconds: the time since the pod entered the queue or was put back; None if it is not in the queue.
         node: the node where the pod is assumed; "" if it is not assumed.
     """
@@ -31,6 +32,7 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     priority: int
     attempts: int = 0
     refused_by: list[str] = []
+    waits_for: str = ""
     since_seconds: float | None = None
     node: str = ""
     nominated_node: str = ""
@@ -92,6 +94,7 @@ def _queued(pod: QueuedPod, now: float, nominations: Mapping[str, str]) -> PodVi
         _view(pod.info, nominations),
         attempts=pod.attempts,
         refused_by=sorted(pod.rejection.rules),
+        waits_for=", ".join(pod.gate.reasons) if pod.gate else "",
         since_seconds=round(max(now - pod.timestamp, 0.0), 3),
     )
 

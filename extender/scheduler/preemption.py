@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
+from extender.framework.status import Refusal, unresolvable
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
@@ -19,6 +20,8 @@ from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
+
+_EVICTING = unresolvable("DefaultPreemption", "waiting until its victims are evicted")
 
 
 @dataclass(slots=True)
@@ -42,22 +45,20 @@ class EvictionsInProgress:
     the deletion of the first victim, the preemptor is among the pods that `end` returns for a retry.
     """
 
-    name = "DefaultPreemption"
-
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._by_preemptor: dict[str, _Evictions] = {}
 
-    def admits(self, pod: PodInfo) -> bool:
+    def refuse(self, pod: PodInfo) -> Refusal | None:
         with self._lock:
             evictions = self._by_preemptor.get(pod.uid)
             victim = evictions.last_victim if evictions else None
         if evictions is None or (victim is not None and self._leaves(victim)):
-            return True
+            return None
         with self._lock:
             evictions.held_back.add(pod.uid)
-            return pod.uid not in self._by_preemptor  # the evictions may have ended at this moment
+            return _EVICTING if pod.uid in self._by_preemptor else None  # they may have ended at this moment
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor waiting until `end`."""

@@ -25,8 +25,8 @@ from tests.verbs.cluster import cache_of
 
 
 def test_what_cannot_be_switched_off_is_refused_by_name() -> None:
-    policy = read(profile(plugins={"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}}))
-    with pytest.raises(ConfigurationError, match="SchedulingGates cannot be disabled at preEnqueue"):
+    policy = read(profile(plugins={"queueSort": {"disabled": [{"name": "PrioritySort"}]}}))
+    with pytest.raises(ConfigurationError, match="PrioritySort cannot be disabled at queueSort without a rule"):
         cycles_of(policy, None, Random(1), Extenders())
     assert cycles_of(read(profile()), None, Random(1), Extenders()).keys() == {"default-scheduler"}
 

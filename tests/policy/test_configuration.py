@@ -246,10 +246,17 @@ BOTH = {"DynamicResources", "VolumeBinding"}
             id="off at one point",
         ),
         pytest.param(
-            {"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}},
+            {"queueSort": {"disabled": [{"name": "PrioritySort"}]}},
             BOTH,
-            ["SchedulingGates cannot be disabled at preEnqueue"],
-            id="gates",
+            ["PrioritySort cannot be disabled at queueSort without a rule that replaces it"],
+            id="the order of the queue",
+        ),
+        pytest.param({"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}}, BOTH, [], id="gates"),
+        pytest.param(
+            {"bind": {"disabled": [{"name": "DefaultBinder"}]}},
+            BOTH,
+            ["DefaultBinder cannot be disabled at bind"],
+            id="the binder",
         ),
         pytest.param(
             {"bind": {"disabled": [{"name": "*"}]}}, BOTH, ["DefaultBinder cannot be disabled at bind"], id="bind"

@@ -9,12 +9,13 @@ import pytest
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
 from extender.framework.events.queueing_hints import Interests
+from extender.framework.rules import PreEnqueue
+from extender.framework.status import Refusal, unresolvable
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import BACKLOG, PriorityQueue
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import PreEnqueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
@@ -22,6 +23,7 @@ from tests.queue.queueing import Told, info, node, refused
 
 A_POD_LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("left").node("n1").host_port(80)))
 A_NODE_CAME = Change(NODE_ADD, None, node("n9"))
+EVICTING = unresolvable("DefaultPreemption", "evicting")
 FIT, PORTS = "NodeResourcesFit", "NodePorts"
 
 
@@ -298,13 +300,11 @@ def test_a_gated_pod_waits_until_its_last_gate_is_removed() -> None:
 class Preempting:
     """A PreEnqueue rule like that of preemption, which admits no preemptor before its victims are evicted."""
 
-    name = "DefaultPreemption"
-
     def __init__(self) -> None:
         self.under_way = True
 
-    def admits(self, pod: PodInfo) -> bool:
-        return not self.under_way
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        return EVICTING if self.under_way else None
 
 
 @pytest.mark.parametrize("backing_off", [pytest.param(True, id="into backoff"), pytest.param(False, id="active")])
@@ -321,7 +321,7 @@ def test_a_pre_enqueue_rule_gates_pods_that_are_requeued(backing_off: bool) -> N
     assert rig.tiers() == {"gated": ["p"]}
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff" if backing_off else "active": ["p"]}
-    assert pod.gated_by == ""
+    assert pod.gate is None
 
 
 # ---- activate

@@ -73,13 +73,13 @@ def test_a_preemptor_is_admitted_once_its_last_victim_leaves() -> None:
     evictions = EvictionsInProgress(world.cache)
     evictions.begin(preemptor, "n1")
     evictions.begin_last(preemptor, evicted_last)
-    assert not evictions.admits(preemptor)
+    assert evictions.refuse(preemptor) is not None
     world.put(victim.deleted())
     world.watch()
-    assert evictions.admits(preemptor)
+    assert evictions.refuse(preemptor) is None
     world.delete("Pod", "default/victim")
     world.watch()
-    assert evictions.admits(preemptor)
+    assert evictions.refuse(preemptor) is None
 
 
 def test_pods_that_wait_for_evictions_are_tried_though_the_preemptor_begins_again_meanwhile() -> None:
@@ -276,7 +276,7 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     world.scheduler.failures.handle(popped, unfit, 0.0)
     world.settle()
     assert evicted(world) == []
-    assert world.scheduler.failures.preemption.in_progress.admits(popped.info)
+    assert world.scheduler.failures.preemption.in_progress.refuse(popped.info) is None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from extender.engine import quantities_of, rule_errors
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
+from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
 from extender.offline.claims.creation import missing_templates, with_claims
@@ -18,7 +19,6 @@ from extender.offline.claims.usage import release, reserve
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS
-from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
@@ -98,7 +98,8 @@ class Simulation:
         self._progress = progress
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
-        self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0))
+        admission = PreEnqueueRules(state.profiles.of)
+        self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0))
         self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
         self._recreated = 0

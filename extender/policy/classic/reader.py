@@ -13,6 +13,7 @@ from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAn
 from extender.plugins.node_resources import weights
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
+from extender.plugins.scheduling_gates import SchedulingGates
 from extender.policy.classic.names import (
     DEFAULT_PREDICATES,
     DEFAULT_PRIORITIES,
@@ -53,6 +54,7 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
                 predicates,
                 weighted,
                 check_all_predicates=spec.always_check_all_predicates,
+                pre_enqueue=[SchedulingGates()],
             ),
         ),
         extenders=read_extenders(spec.extenders, faults),

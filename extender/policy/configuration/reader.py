@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from pydantic import BaseModel
 
-from extender.framework.permit import ReserveRule
-from extender.framework.plugin import PERMIT, RESERVE, Plugin
+from extender.framework.plugin import PERMIT, PRE_ENQUEUE, QUEUE_SORT, RESERVE, Plugin
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
-from extender.framework.rules import Predicate
+from extender.framework.rules import Predicate, QueueSort
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.schema import (
@@ -32,8 +32,9 @@ from extender.policy.policy import Policy, with_gates
 MULTI_POINT = "multiPoint"
 PREEMPTION = "DefaultPreemption"
 POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))
-# The loop always sorts its queue, keeps gated pods out of it, and binds; a profile cannot switch that off.
-ALWAYS_RUNNING = frozenset(("DefaultBinder", "PrioritySort", "SchedulingGates"))
+# The loop always binds; a profile cannot switch that off.
+ALWAYS_RUNNING = frozenset(("DefaultBinder",))
+PRIORITY_SORT = "PrioritySort"
 # Plugins of earlier versions; a configuration may still disable them.
 REMOVED = frozenset(
     (
@@ -66,6 +67,8 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
         _ProfileReader(profile, f"profiles[{index}]", library, faults).read(name, spec.percentage_of_nodes_to_score)
         for index, (profile, name) in enumerate(zip(profiles, names, strict=True))
     ]
+    if len({_sort_of(profile) for profile in read_profiles}) > 1:
+        faults.add("profiles: plugins.queueSort", "all profiles share one queue, so they must name the same plugin")
     extenders = read_extenders(spec.extenders, faults)
     if len(read_profiles) > 1:
         read_profiles = [replace(profile, scheduler_names=frozenset(names)) for profile in read_profiles]
@@ -73,6 +76,10 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
     return Policy(
         tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features
     )
+
+
+def _sort_of(profile: Profile) -> str:
+    return PRIORITY_SORT if profile.queue_sort is None else profile.queue_sort.name
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:
@@ -115,7 +122,9 @@ class _ProfileReader:
             percentage if own_percentage is None else own_percentage,
             self._preemption(),
             reserving=RESERVING.intersection(self._running(RESERVE)),
-            permit=(*self._reserve_rules(RESERVE), *self._reserve_rules(PERMIT)),
+            pre_enqueue=self._rules_at(PRE_ENQUEUE),
+            queue_sort=self._queue_sort(),
+            permit=(*self._rules_at(RESERVE), *self._rules_at(PERMIT)),
             unsupported=tuple(self._unsupported()),
         )
 
@@ -191,11 +200,20 @@ class _ProfileReader:
             if plugin.priority and arguments is not None and not idle:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
 
-    def _reserve_rules(self, point: str) -> Iterator[ReserveRule]:
-        for name in self._running(point):
-            plugin, arguments = self._plugins[name], self._arguments_of(name)
-            if plugin.reserve and arguments is not None:
-                yield plugin.reserve(arguments)
+    def _rules_at(self, point: str) -> list[Any]:
+        """Returns the rules that run at the extension point, in their order."""
+        plugins = [self._plugins[name] for name in self._running(point)]
+        given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins if point in plugin.others]
+        return [plugin.others[point](arguments) for plugin, arguments in given if arguments is not None]
+
+    def _queue_sort(self) -> QueueSort | None:
+        """Returns the user's rule that sorts the queue; adds a fault unless exactly one plugin sorts it."""
+        names = self._running(QUEUE_SORT)
+        if len(names) > 1:
+            what = f"only one plugin can sort the queue, got {', '.join(names)}; disable the others"
+            self._faults.add(f"{self._path}.plugins.{QUEUE_SORT}", what)
+        rules: list[QueueSort] = self._rules_at(QUEUE_SORT)
+        return rules[0] if rules else None
 
     def _refuse_unprepared(self) -> None:
         """Adds a fault for each plugin that upstream would fail on every pod, because an earlier point is disabled."""
@@ -211,7 +229,9 @@ class _ProfileReader:
         for name, plugin in self._plugins.items():
             points = sorted(plugin.points & POINTS_OF_THE_LOOP)
             running = [point for point in points if name in self._running(point)]
-            if plugin.default and (running or name in ALWAYS_RUNNING):
+            if name == PRIORITY_SORT and not self._running(QUEUE_SORT):
+                yield f"{self._path}.plugins: {name} cannot be disabled at {QUEUE_SORT} without a rule that replaces it"
+            elif plugin.default and (running or name in ALWAYS_RUNNING):
                 for point in points:
                     # Disabling DefaultPreemption at postFilter is supported: there is no preemption then.
                     if point not in running and (name, point) != (PREEMPTION, "postFilter"):
