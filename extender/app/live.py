@@ -21,14 +21,14 @@ from extender.cluster.http.credentials import Kubeconfig, credentials_of
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
-from extender.config.settings import Settings
+from extender.config.settings import Command, Settings
 from extender.errors import ClusterError, NotFound, Refused
 from extender.framework.profile import Profile
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
 from extender.runtime.threads import LastingThread
 from extender.table.features import FeatureGates
-from extender.web.telemetry.start_log import Command, log_start
+from extender.web.telemetry.start_log import log_start
 
 # The kinds without which there is no answer. If another kind is missing, a note says what the answer leaves out.
 _NEEDED = ("Node", "Pod")

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
 import msgspec
@@ -31,7 +30,6 @@ from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
-from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.threads import TaskFailures, Ticker
@@ -60,28 +58,7 @@ NOTE_CHARACTERS = 1000  # the API server limits an event's note to 1,024 bytes
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of `extender schedule` in addition to the settings; rates are in calls per second.
-
-    Attributes:
-        scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
-            means all profiles, with their own names.
-        seed: the seed of the random choice between nodes with the same score; None means a different one each time.
-        max_unschedulable_seconds: after this long a refused pod is tried again even if no event may have helped it.
-        one_cpu: True to run all threads on one CPU.
-    """
-
-    scheduler_name: str | None = None
-    seed: int | None = None
-    bind_rate: float = 5000.0
-    status_rate: float = 100.0
-    event_rate: float = 200.0
-    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS
-    one_cpu: bool = True
-
-
-def schedule(settings: Settings, options: Options) -> None:
+def schedule(settings: Settings) -> None:
     """Runs the scheduler until SIGTERM or SIGINT.
 
     Raises:
@@ -91,7 +68,7 @@ def schedule(settings: Settings, options: Options) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     stopping = threading.Event()
-    process = SchedulerProcess(settings, options, stopping)
+    process = SchedulerProcess(settings, stopping)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     signal.signal(signal.SIGUSR2, lambda *_: process.upkeep.compare())
@@ -106,14 +83,14 @@ class SchedulerProcess:
         ConfigurationError, OSError: the process cannot start.
     """
 
-    def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
+    def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         clock = SystemClock()
         self._scheduling = False
         self._failures = TaskFailures()
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
-        self._rules = _rules_of(setup, options, self._extenders, ProfileTimer(clock, metrics))
+        self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics))
         cache = Cache(clock, metrics, time_to_live(settings), setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders))
         feed = factory(cache, metrics, clock, UnsettledWrites(settings.settle_seconds), CacheEvidence(cache))
@@ -122,28 +99,36 @@ class SchedulerProcess:
         profiles = self._rules.profiles
         self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt)
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-        self._writers = self._create_writers(options)
-        self._loop = self._create_loop(options)
+        self._writers = self._create_writers()
+        self._loop = self._create_loop()
         queue = self._loop.queue
         put_in_force(profiles.all, queue.wake)
         metrics.observe_queue(Waiting(queue.pending, queue.rejections, self._writers.waiting))
         self._modeler = Modeler(cache, queue, clock, self._rules.cycles)
         self._one_cpu = OneCpu(LinuxCpus(), clock)
-        self._use_one_cpu = options.one_cpu
+        self._use_one_cpu = settings.cpus == "one"
         self._tickers = self._create_tickers()
-        self._pages = self._page_server(asdict(options))
+        self._pages = self._page_server()
 
-    def _create_writers(self, options: Options) -> Writers:
+    def _create_writers(self) -> Writers:
+        settings = self._setup.settings
         client = LeaderClient(self._client, self._feed.fence)
-        rates = options.status_rate, options.event_rate
-        return Writers(client, *rates, self._setup.clock, self._metrics.write_dropped, self._failures.report)
+        return Writers(
+            client,
+            settings.status_rate,
+            settings.event_rate,
+            self._setup.clock,
+            self._metrics.write_dropped,
+            self._failures.report,
+        )
 
-    def _create_loop(self, options: Options) -> Loop:
+    def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
+        settings = setup.settings
         # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
         # binds the pod, if there is one.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        paced = PacedBinder(binder, TokenBucket(options.bind_rate), setup.clock)
+        paced = PacedBinder(binder, TokenBucket(settings.bind_rate), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,
@@ -151,14 +136,14 @@ class SchedulerProcess:
             self._metrics,
             setup.clock,
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
-            options.max_unschedulable_seconds,
+            settings.pod_max_in_unschedulable_pods_seconds,
             setup.limit,
         )
 
-    def _page_server(self, options: Mapping[str, object]) -> PageServer:
+    def _page_server(self) -> PageServer:
         settings = self._setup.settings
         host, port = host_and_port(settings.bind)
-        private = self.upkeep.private_pages(**options)
+        private = self.upkeep.private_pages()
         queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
         probes = probe_pages(self._metrics, self.revive, self.upkeep.own_obstacles)
         pages = {**probes, **private.pages, **queue_status}
@@ -275,13 +260,13 @@ class SchedulerProcess:
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
 
 
-def _rules_of(setup: Setup, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
-    random = setup.observation.random(options.seed)
+def _rules_of(setup: Setup, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
+    random = setup.observation.random(setup.settings.seed)
     observers = setup.observation.observers
     return LoopRules(
         setup.policy,
         setup.features,
-        lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
+        lambda policy: cycles_of(policy, setup.settings.scheduler_name, random, extenders, observers, timer),
     )
 
 

@@ -18,7 +18,7 @@ from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
-from extender.config.settings import Settings
+from extender.config.settings import Command, Settings
 from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process_memory
@@ -28,7 +28,6 @@ from extender.table.features import FeatureGates
 from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.start_log import Command
 
 
 class Readiness:
@@ -151,15 +150,11 @@ class Upkeep:
         """Restarts threads that have ended; returns their names."""
         return [*self.feed.revive(), *self.setup.observation.revive(), *revive_tickers(self.tickers)]
 
-    def private_pages(self, **options: object) -> PrivatePages:
-        """Returns the pages and actions that only this machine and clients with a certificate may use.
-
-        Args:
-            options: what the page /configz shows in addition to the settings.
-        """
+    def private_pages(self) -> PrivatePages:
+        """Returns the pages and actions that only this machine and clients with a certificate may use."""
         setup, waiting_for = self.setup, self.readiness.waiting_for
         pages = {
-            CONFIGZ: configz(setup.settings, **options),
+            CONFIGZ: configz(setup.settings, setup.command),
             DUMP: when_ready(lambda: dump(self.cache), waiting_for),
             **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
             **setup.observation.pages,

@@ -9,6 +9,7 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.config.settings import Option
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
@@ -61,7 +62,7 @@ def reference(topic: str, output: str) -> None:
 
 
 def settings() -> Sequence[Row]:
-    """Returns a row for each setting, with its name in the file, the environment and the command line."""
+    """Returns a row for each setting of `serve` and `schedule`, with its name in the three sources."""
     from extender.config.settings import OPTIONS
 
     return [
@@ -69,11 +70,20 @@ def settings() -> Sequence[Row]:
             "KEY": option.key,
             "VARIABLE": option.variable,
             "FLAG": option.flag,
-            "DEFAULT": _default(option.default),
+            "COMMANDS": ", ".join(option.defaults),
+            "DEFAULT": _defaults(option),
             "MEANING": option.description,
         }
         for option in OPTIONS.values()
     ]
+
+
+def _defaults(option: Option) -> str:
+    """Returns the default of the setting, or that of each command if the commands differ."""
+    by_command = {command: _default(default) for command, default in option.defaults.items()}
+    if len(set(by_command.values())) == 1:
+        return next(iter(by_command.values()))
+    return ", ".join(f"{command}: {default}" for command, default in by_command.items())
 
 
 def policy() -> Sequence[Row]:

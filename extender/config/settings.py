@@ -1,13 +1,13 @@
-"""Defines all settings, and the name of each setting in its three sources.
+"""Defines all settings of `serve` and `schedule`, and the name of each setting in its three sources.
 
 A field of `Settings` defines the key in the file (bodyLimit), the environment variable (EXTENDER_BODY_LIMIT), the flag
-(--body-limit) and the documentation of all three. `sources.load` reads them.
+(--body-limit), the commands that have the setting, and the documentation. `sources.load` reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,15 @@ from threading import TIMEOUT_MAX
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import units
 
 API_VERSION, KIND = "extender/v1", "ExtenderConfiguration"
 PREFIX = "EXTENDER_"
+Command = Literal["serve", "schedule"]
+COMMANDS: tuple[Command, ...] = get_args(Command)
 
 
 def _bytes(value: object) -> object:
@@ -67,37 +70,64 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]  # the longest time that a thread can wait
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 UrlPath = Annotated[str, AfterValidator(_path)]
 Pair = Annotated[str, AfterValidator(_pair)]
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
-    """Returns a field of `Settings` with its default and its description."""
-    return Field(default, description=description, **limits)
+def setting(
+    default: Any, description: str, *, only: Command | None = None, in_schedule: Any = None, **limits: Any
+) -> Any:
+    """Returns a field of `Settings` with its default and its description.
+
+    Args:
+        only: the command that has this setting; None means that both have it.
+        in_schedule: the default in `schedule`, if it is another one there.
+    """
+    commands = COMMANDS if only is None else (only,)
+    scope = {"commands": commands, "in_schedule": default if in_schedule is None else in_schedule}
+    return Field(default, description=description, json_schema_extra=scope, **limits)
 
 
 class Settings(BaseModel):
-    """The values of all settings; each field defines a default and a description."""
+    """The values of all settings; each field defines a default and a description.
+
+    Without arguments, it has the defaults of `serve`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bind: Address = setting("127.0.0.1:8888", "HOST:PORT to listen on; beyond loopback, set a client CA")
+    bind: Address = setting(
+        "127.0.0.1:8888",
+        "HOST:PORT to listen on: serve for all paths, and beyond loopback only with clientCa; schedule for probes,"
+        " metrics and debug pages",
+        in_schedule="127.0.0.1:8889",
+    )
     insecure_bind: bool = setting(
         False,
         "listen beyond loopback without a certificate, and accept any Host on loopback; anyone who can connect may"
         " then bind pods",
     )
     metrics_bind: OptionalAddress = setting(
-        "", "HOST:PORT for /livez, /readyz and /metrics without certificates; the verbs are not served there"
+        "",
+        "HOST:PORT for /livez, /readyz and /metrics without certificates; the verbs are not served there",
+        only="serve",
     )
     kubeconfig: Path | None = setting(
-        None, "kubeconfig of the cluster; default without --cluster: the in-cluster service account"
+        None, "kubeconfig of the cluster; without it, the service account of the pod is used"
     )
     cluster: Path | None = setting(
-        None, "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory"
+        None, "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory", only="serve"
     )
     policy: Path | None = setting(
         None, "a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME"
+    )
+    scheduler_name: str | None = setting(
+        None,
+        "schedulerName of the pods to place; with several profiles in the policy, the one to use;"
+        " default: those of the policy's profiles",
+        only="schedule",
+        min_length=1,
     )
     policy_reload_seconds: Seconds = setting(
         5.0,
@@ -111,32 +141,42 @@ class Settings(BaseModel):
     feature_gates: str = setting(
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
-    prefix: UrlPath = setting("/scheduler", "path under which the verbs are served; part of the extender's urlPrefix")
-    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may contain slashes")
-    prioritize_verb: UrlPath = setting("prioritize", "path of prioritize under the prefix")
-    preempt_verb: UrlPath = setting("preempt", "path of preempt under the prefix")
-    bind_verb: UrlPath = setting("bind", "path of bind under the prefix")
+    prefix: UrlPath = setting(
+        "/scheduler", "path under which the verbs are served; part of the extender's urlPrefix", only="serve"
+    )
+    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may contain slashes", only="serve")
+    prioritize_verb: UrlPath = setting("prioritize", "path of prioritize under the prefix", only="serve")
+    preempt_verb: UrlPath = setting("preempt", "path of preempt under the prefix", only="serve")
+    bind_verb: UrlPath = setting("bind", "path of bind under the prefix", only="serve")
     score_scale: Literal["relative", "absolute"] = setting(
-        "relative", "prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances"
+        "relative",
+        "prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances",
+        only="serve",
     )
     filter_answer: Literal["feasible", "best"] = setting(
         "feasible",
         "filter: answer every node that fits, or only one of the best by the policy's priorities;"
         " kube-scheduler then neither scores nor calls prioritize",
+        only="serve",
     )
     scheduler_filters: bool = setting(
         True,
         "kube-scheduler runs its own filters before it calls filter; if no node has room for a member of a pod group,"
         " filter then judges it without the pods of lower priority, as the dry run of group preemption does",
+        only="serve",
     )
     before_sync: Literal["fail", "pass"] = setting(
-        "fail", "the verbs' answer while the extender is not ready: an error, or every node without a check"
+        "fail",
+        "the verbs' answer while the extender is not ready: an error, or every node without a check",
+        only="serve",
     )
-    exempt_namespaces: tuple[str, ...] = setting((), "namespaces whose pods fit every node without a check")
+    exempt_namespaces: tuple[str, ...] = setting(
+        (), "namespaces whose pods fit every node without a check", only="serve"
+    )
     own_namespace: str = setting("", "namespace of the extender's own pods, which fit every node without a check")
     own_name: str = setting("", "pod name of the extender itself")
     own_labels: tuple[Pair, ...] = setting(
-        (), "KEY=VALUE labels that together identify the extender's own pods in its namespace"
+        (), "KEY=VALUE labels that together identify the extender's own pods in its namespace", only="serve"
     )
     assumed_ttl_seconds: Seconds = setting(
         30.0,
@@ -149,18 +189,20 @@ class Settings(BaseModel):
     )
     activate_after_seconds: Seconds = setting(
         15.0,
-        "serve: time after which a pod that fit no node is checked once more, unless kube-scheduler has tried it"
+        "time after which a pod that fit no node is checked once more, unless kube-scheduler has tried it"
         " again; if it fits now, kube-scheduler is made to retry it; 0: never",
+        only="serve",
     )
     preempt_for_rules: bool = setting(
         False,
-        "serve: evict pods of lower priority for pods that only users' rules with sees_pods reject, because"
+        "evict pods of lower priority for pods that only users' rules with sees_pods reject, because"
         " kube-scheduler does not preempt for them; the account needs the right to delete pods",
+        only="serve",
     )
     permit_seconds: Seconds = setting(
         3.0,
-        "serve: how long a bind may wait for a Permit rule before it is refused; 0: no wait; keep it below"
-        " httpTimeout (5 s)",
+        "how long a bind may wait for a Permit rule before it is refused; 0: no wait; keep it below httpTimeout (5 s)",
+        only="serve",
     )
     compare_seconds: Seconds = setting(
         300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
@@ -169,10 +211,13 @@ class Settings(BaseModel):
         110.0, "not ready if some kind has not been known to be up to date for this long; 0: no limit"
     )
     leader_elect: bool = setting(
-        False, "run several replicas of which the holder of a Lease answers; not needed for a sidecar of kube-scheduler"
+        False,
+        "run several replicas of which the holder of a Lease decides; serve does not need it as a sidecar of"
+        " kube-scheduler",
+        in_schedule=True,
     )
-    lease_namespace: str = setting("", "namespace of the lease; default: ownNamespace")
-    lease_name: str = setting("extender", "name of the lease")
+    lease_namespace: str = setting("", "namespace of the lease; if empty: ownNamespace", in_schedule="kube-system")
+    lease_name: str = setting("extender", "name of the lease", in_schedule="extender-scheduler")
     lease_duration_seconds: int = setting(
         15, "how long standbys wait after the last renewal they saw before they take the lease", gt=0, le=2**31 - 1
     )
@@ -183,34 +228,42 @@ class Settings(BaseModel):
         2.0, "time between two checks of the lease; less than renewDeadlineSeconds by at least a sixth", gt=0
     )
     leader_service: str = setting(
-        "", "Service without selector, in the lease's namespace, that is pointed at the leader; standbys are then ready"
+        "",
+        "Service without selector, in the lease's namespace, that is pointed at the leader; standbys are then ready",
+        only="serve",
     )
-    own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP")
+    own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP", only="serve")
     identity: str = setting("", "holder in the lease, different for every process; default: HOSTNAME_UUID")
     watch_kinds: tuple[str, ...] = setting((), "kinds to watch; default: all kinds that a rule reads")
-    body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body in bytes, or like 64Mi")
-    connections: int = setting(256, "most open connections; beyond that the one idle for longest is closed", ge=1)
-    keepalive_seconds: Seconds = setting(
-        120.0, "how long an idle connection stays open; kube-scheduler closes its side after 90 s"
+    body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body in bytes, or like 64Mi", only="serve")
+    connections: int = setting(
+        256, "most open connections; beyond that the one idle for longest is closed", ge=1, only="serve"
     )
-    head_seconds: Seconds = setting(10.0, "how long a client may take to send a request's head")
-    body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body")
+    keepalive_seconds: Seconds = setting(
+        120.0, "how long an idle connection stays open; kube-scheduler closes its side after 90 s", only="serve"
+    )
+    head_seconds: Seconds = setting(10.0, "how long a client may take to send a request's head", only="serve")
+    body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body", only="serve")
     decision_seconds: Seconds = setting(
         4.0,
         "time limit of a decision, after which its call ends in an error; 0: none; keep it below httpTimeout (5 s); "
         "schedule: time limit of an attempt to find a node, and of users' Reserve and Permit rules",
     )
     drain_seconds: Seconds = setting(
-        5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice"
+        5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice", only="serve"
     )
-    graceful_seconds: Seconds = setting(20.0, "after drainSeconds: how long calls in flight may take to end")
-    tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS")
-    tls_key: Path | None = setting(None, "private key of the certificate (PEM)")
+    graceful_seconds: Seconds = setting(
+        20.0, "after drainSeconds: how long calls in flight may take to end", only="serve"
+    )
+    tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS", only="serve")
+    tls_key: Path | None = setting(None, "private key of the certificate (PEM)", only="serve")
     client_ca: Path | None = setting(
-        None, "CA (PEM) of client certificates; with it everything but /livez and /readyz requires one"
+        None, "CA (PEM) of client certificates; with it everything but /livez and /readyz requires one", only="serve"
     )
     client_names: tuple[str, ...] = setting(
-        (), "common or DNS names of client certificates that may call; default: every certificate of the CA"
+        (),
+        "common or DNS names of client certificates that may call; default: every certificate of the CA",
+        only="serve",
     )
     simulate: bool = setting(
         False,
@@ -227,10 +280,34 @@ class Settings(BaseModel):
     metrics_client_ca: Path | None = setting(
         None,
         "CA (PEM) of the metrics scrapers; with it --metrics-bind speaks HTTPS, and /metrics requires a certificate",
+        only="serve",
     )
     log_format: Literal["json", "text"] = setting("json", "json, or text for a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "lowest level to log; POST /debug/log-level?level=debug changes it"
+    )
+    bind_rate: Rate = setting(5000.0, "most bindings a second", only="schedule")
+    status_rate: Rate = setting(100.0, "most writes of a pod's status a second", only="schedule")
+    event_rate: Rate = setting(
+        200.0, "most events a second; a tenth of it while pods wait in the active queue", only="schedule"
+    )
+    pod_max_in_unschedulable_pods_seconds: Seconds = setting(
+        300.0,
+        "time after which a refused pod is tried again even if no event may have helped it (kube-scheduler's"
+        " podMaxInUnschedulablePodsDuration)",
+        only="schedule",
+        gt=0,
+    )
+    seed: int | None = setting(
+        None,
+        "seed of the random choice between nodes of the same score; default: another one each time",
+        only="schedule",
+    )
+    cpus: Literal["one", "any"] = setting(
+        "one",
+        "one: all threads share the least used CPU; any: they run on all CPUs, for users' rules with threads of their"
+        " own",
+        only="schedule",
     )
 
     def verb_path(self, verb: str) -> str:
@@ -240,11 +317,15 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting, with its names in the three sources."""
+    """One setting, with its names in the three sources.
+
+    Attributes:
+        defaults: the default of each command that has the setting, of the type given by `annotation`.
+    """
 
     name: str
     description: str
-    default: Any  # of the type given by `annotation`
+    defaults: Mapping[Command, Any]
     annotation: Any
 
     @property
@@ -264,6 +345,11 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
     @property
+    def negative_flag(self) -> str:
+        """The flag that sets false, like --no-leader-elect. A command has it if its default is true."""
+        return "--no-" + self.flag.removeprefix("--")
+
+    @property
     def many(self) -> bool:
         """True for a list: comma-separated in the environment, a repeated flag on the command line."""
         return get_origin(self.annotation) is tuple
@@ -274,7 +360,16 @@ class Option:
         return get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
 
 
-OPTIONS: Mapping[str, Option] = {
-    name: Option(name, field.description or "", field.default, field.annotation)
-    for name, field in Settings.model_fields.items()
-}
+def _option(name: str, field: FieldInfo) -> Option:
+    scope: Any = field.json_schema_extra
+    defaults = {"serve": field.default, "schedule": scope["in_schedule"]}
+    defaults_by_command = {command: defaults[command] for command in scope["commands"]}
+    return Option(name, field.description or "", defaults_by_command, field.annotation)
+
+
+OPTIONS: Mapping[str, Option] = {name: _option(name, field) for name, field in Settings.model_fields.items()}
+
+
+def options_of(command: Command) -> Sequence[Option]:
+    """Returns the settings that the command has."""
+    return [option for option in OPTIONS.values() if command in option.defaults]

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from extender.config.settings import API_VERSION, KIND, OPTIONS, PREFIX, Option, Settings
+from extender.config.settings import (
+    API_VERSION,
+    COMMANDS,
+    KIND,
+    OPTIONS,
+    PREFIX,
+    Command,
+    Option,
+    Settings,
+    options_of,
+)
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime import strict_yaml
 from extender.runtime.near_names import did_you_mean, nearest, plainly
@@ -24,20 +34,33 @@ _OWN_FOLDERS = ("debug/", "ui/")
 _Values = dict[str, tuple[str, object]]  # setting -> (its location in the source, its value)
 
 
-def load(config: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """Returns the settings. `flags` maps the name of each setting given by a flag to its value.
+def load(
+    config: Path | None, environment: Mapping[str, str], flags: Mapping[str, object], command: Command = "serve"
+) -> Settings:
+    """Returns the settings of the command. `flags` maps the name of each setting given by a flag to its value.
 
     Raises:
         ConfigurationError: lists every fault with its location and, for an unknown name, the most similar known name.
+            A setting that only the other command has is a fault, because it would have no effect.
     """
     faults: list[str] = []
-    values = _from_file(config, faults)
+    values: _Values = {option.name: (option.key, option.defaults[command]) for option in options_of(command)}
+    values |= _from_file(config, faults)
     values |= _from_environment(environment, faults)
     values |= {name: (OPTIONS[name].flag, value) for name, value in flags.items()}
+    faults += [
+        f"{place}: `extender {command}` does not have this setting, only `extender {_other(command)}` has it"
+        for name, (place, _) in values.items()
+        if command not in OPTIONS[name].defaults
+    ]
     settings = _validated(values, faults)
     if settings is None or faults:
         raise ConfigurationError(faults)
     return settings
+
+
+def _other(command: Command) -> Command:
+    return next(each for each in COMMANDS if each != command)
 
 
 def _validated(values: _Values, faults: list[str]) -> Settings | None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from extender.config.settings import API_VERSION, OPTIONS, Settings
+from extender.config.settings import API_VERSION, OPTIONS, Command, Settings, options_of
 from extender.web.access import DEBUG, AccessRules, SocketConnection
 from extender.web.answers import JSON, Answer, Page, error_answer, health_answer
 from extender.web.calls import check_media_type
@@ -70,13 +70,14 @@ def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
     return Answer(200, msgspec.json.encode({"level": level}) + b"\n", JSON)
 
 
-def configz(settings: Settings, **others: object) -> Page:
-    """Returns the page that shows the settings in use, by their keys in the file of --config, and `others`.
+def configz(settings: Settings, command: Command) -> Page:
+    """Returns the page that shows the settings of the command in use, by their keys in the file of --config.
 
     It shows no secrets, because the settings hold only the paths of files with secrets.
     """
-    shown = {OPTIONS[name].key: value for name, value in settings.model_dump(mode="json").items()}
-    body = msgspec.json.encode({API_VERSION: {**shown, **others}}) + b"\n"
+    values = settings.model_dump(mode="json")
+    shown = {option.key: values[option.name] for option in options_of(command)}
+    body = msgspec.json.encode({API_VERSION: shown}) + b"\n"
     return lambda *_: Answer(200, body, JSON)
 
 

@@ -15,7 +15,7 @@ import trustme
 
 from extender.cli.main import cli
 from extender.cli.processes import settings_options
-from extender.config.settings import OPTIONS
+from extender.config.settings import COMMANDS, Command, options_of
 from tests.stock.process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
@@ -41,9 +41,10 @@ def test_help_teaches_by_example() -> None:
     assert "extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888" in told.stdout
 
 
-def test_every_setting_has_an_option_with_its_help() -> None:
-    told = " ".join(extender("serve", "--help").stdout.split())
-    for option in OPTIONS.values():
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_setting_has_an_option_with_its_help(command: Command) -> None:
+    told = " ".join(extender(command, "--help").stdout.split())
+    for option in options_of(command):
         assert f"{option.flag} " in told
         assert option.description in told.replace("- ", "-") or option.description in told
 
@@ -151,7 +152,7 @@ def test_options_given_and_not_given(tmp_path: Path) -> None:
     seen: dict[str, object] = {}
 
     @click.command()
-    @settings_options
+    @settings_options("serve")
     def probe(**flags: object) -> None:
         seen.update({name: value for name, value in flags.items() if value not in (None, ())})
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.cli.main import cli
-from extender.config.settings import OPTIONS, Settings
+from extender.config.settings import COMMANDS, OPTIONS, Command, Settings
 from extender.config.sources import load
 from extender.errors import ConfigurationError
 
@@ -30,11 +29,27 @@ def test_nothing_given_is_the_defaults() -> None:
     assert load(None, {}, {}) == Settings()
 
 
-@pytest.mark.parametrize("command", ["serve", "schedule"])
-def test_nobody_else_can_call_unless_it_is_said(command: str) -> None:
-    bind = next(option for option in cli.commands[command].params if "--bind" in option.opts)
-    address = bind.default or OPTIONS["bind"].default
-    assert str(address).rpartition(":")[0] == "127.0.0.1"
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nobody_else_can_call_unless_it_is_said(command: Command) -> None:
+    assert load(None, {}, {"leader_elect": False}, command).bind.rpartition(":")[0] == "127.0.0.1"
+
+
+def test_a_scheduler_has_its_own_address_and_lease() -> None:
+    settings = load(None, {}, {}, "schedule")
+    assert (settings.bind, settings.leader_elect) == ("127.0.0.1:8889", True)
+    assert (settings.lease_namespace, settings.lease_name) == ("kube-system", "extender-scheduler")
+
+
+def test_a_setting_of_the_other_command_is_a_fault(tmp_path: Path) -> None:
+    """It would have no effect, and that could go unnoticed."""
+    config = write(tmp_path, "tlsCert: /etc/tls/tls.crt\n")
+    with pytest.raises(ConfigurationError) as raised:
+        load(config, {"EXTENDER_CLIENT_CA": "ca.pem"}, {}, "schedule")
+    only = "`extender schedule` does not have this setting, only `extender serve` has it"
+    assert list(raised.value.faults)[:2] == [f"{config}: tlsCert: {only}", f"EXTENDER_CLIENT_CA: {only}"]
+    assert faults(None, {"EXTENDER_SEED": "7"}) == [
+        "EXTENDER_SEED: `extender serve` does not have this setting, only `extender schedule` has it"
+    ]
 
 
 def test_the_later_source_wins(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ Everything that can be set and read, as `extender reference` lists it, with `-o 
 """
 _SECTIONS = {
     "settings": "A flag overrides the environment, and the environment overrides the file of `--config`. "
-    "`extender serve --help` and `extender schedule --help` list the flags of each.",
+    "A setting that `COMMANDS` does not name for a command is refused there, because it would have no effect.",
     "policy": "The fields of a file for `--policy`, in both of its forms. `POINT` is any extension point.",
     "plugins": "The in-tree plugins, their weights, and what `pluginConfig` takes.",
     "policy-names": "Predicates and priorities of the classic `kind: Policy`.",
@@ -27,7 +27,7 @@ _SECTIONS = {
     "metrics": "Series of `scheduler_` are those of `extender schedule`.",
     "log": "One JSON object a line; with `--log-format text` the message, then `field=value`.",
 }
-_PROSE = {"MEANING", "RULES", "WEIGHT", "TYPE", "KIND", "FORM", "SERVED BY", "METHOD"}
+_PROSE = {"MEANING", "COMMANDS", "RULES", "WEIGHT", "TYPE", "KIND", "FORM", "SERVED BY", "METHOD"}
 
 
 def page() -> str:

@@ -42,9 +42,9 @@ class OwnScheduler:
         self._missing: set[str] = set()
         self._checked_at = 0.0
         self.ready = False
-        self._settings = settings(process.name, simulation.random, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
         process.facts["elects"] = elects
-        self._seed = simulation.random.randrange(1 << 30)
+        chosen = settings(process.name, simulation.random, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
+        self._settings = chosen.model_copy(update={"seed": simulation.random.randrange(1 << 30)})
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
 
@@ -59,9 +59,8 @@ class OwnScheduler:
 
     def _main(self) -> None:
         self._stopping = vars(schedule)["threading"].Event()  # the simulated one
-        options = schedule.Options(seed=self._seed)
         try:
-            self._whole = schedule.SchedulerProcess(self._settings, options, self._stopping)
+            self._whole = schedule.SchedulerProcess(self._settings, self._stopping)
             self._whole.run()
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {error}")

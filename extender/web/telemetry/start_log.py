@@ -6,9 +6,8 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Literal
 
-from extender.config.settings import OPTIONS, Settings
+from extender.config.settings import OPTIONS, Command, Settings
 from extender.framework.profile import Profile
 from extender.plugins.registry import default_profile, users_rules
 from extender.table.features import BY_NAME, FeatureGates
@@ -21,7 +20,6 @@ _SWITCHES = (
     "record",
 )  # fmt: skip
 _SWITCHES_OF_SERVE = ("tls_cert", "client_ca", "metrics_bind", "activate_after_seconds")
-Command = Literal["serve", "schedule"]
 
 
 def log_start(
