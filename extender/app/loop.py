@@ -26,7 +26,6 @@ from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
-from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
@@ -224,8 +223,7 @@ def cycles_of(
     Raises:
         ConfigurationError: there is no such profile, or a profile disables something that the loop always does.
     """
-    ignored_resources = frozenset().union(*(config.ignored_resources for config in policy.extenders))
-    profiles = [ignoring(profile, ignored_resources) for profile in _chosen(policy, scheduler_name)]
+    profiles = policy.scheduler_profiles(_chosen(policy, scheduler_name)).all
     if unsupported := [text for profile in profiles for text in profile.unsupported]:
         raise ConfigurationError(unsupported)
     return {profile.name: SchedulingCycle(profile, random, extenders, timer, observers) for profile in profiles}

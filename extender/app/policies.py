@@ -34,9 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 def profiles_of(policy: Path | None, provider_name: str, kubeconfig: Path | None = None) -> Profiles:
-    """Returns the policy's profiles by schedulerName; the arguments and errors are those of `policy_of`."""
-    loaded = policy_of(policy, provider_name, kubeconfig=kubeconfig)
-    return Profiles(loaded.profiles, loaded.features)
+    """Returns the profiles as a scheduler with this policy uses them; arguments and errors are those of `policy_of`."""
+    return policy_of(policy, provider_name, kubeconfig=kubeconfig).scheduler_profiles()
 
 
 def policy_of(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from extender.framework.permit import ReserveRule
 from extender.framework.rules import Predicate, PreEnqueue, Priority, QueueSort
 from extender.framework.status import Refusal
+from extender.model.extender_config import ExtenderConfig
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -88,10 +89,20 @@ class Profiles:
     """Profiles by schedulerName; a pod with any other schedulerName gets the first profile.
 
     An extender receives the pods of all of a scheduler's profiles, also of profiles that it does not know.
+
+    Attributes:
+        features: the feature gates, which all profiles share.
+        extenders: the extenders of the scheduler. The profiles do not call them.
     """
 
-    def __init__(self, profiles: Sequence[Profile], features: FeatureGates = DEFAULT_FEATURES) -> None:
+    def __init__(
+        self,
+        profiles: Sequence[Profile],
+        features: FeatureGates = DEFAULT_FEATURES,
+        extenders: Sequence[ExtenderConfig] = (),
+    ) -> None:
         self.features = features
+        self.extenders = extenders
         self._current = _ByName(profiles)
 
     def replace(self, profiles: Sequence[Profile]) -> None:
@@ -110,7 +121,7 @@ class Profiles:
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns a copy in which each profile is replaced by `change(profile)`."""
-        return Profiles([change(profile) for profile in self.all], self.features)
+        return Profiles([change(profile) for profile in self.all], self.features, self.extenders)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile for the pod's schedulerName, or the first profile."""

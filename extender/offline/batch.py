@@ -49,8 +49,7 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) 
         name = decoded.get("name", name) if isinstance(decoded, dict) else name
         case = msgspec.convert(decoded, Case)
         if case.config:
-            policy = read_policy(case.config)
-            profiles = Profiles(policy.profiles, policy.features)
+            profiles = read_policy(case.config).scheduler_profiles()
         state = ClusterState(to_objects(case.cluster.items or ()), profiles)
         admitted = state.admit(case.pod)
         explanation = Explanation(state, admitted.pod, admitted.notes)

@@ -167,8 +167,7 @@ class Cluster:
         elif isinstance(other, Profiles):
             second = other
         else:
-            policy = read_policy(other)
-            second = Profiles(policy.profiles, policy.features)
+            second = read_policy(other).scheduler_profiles()
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:

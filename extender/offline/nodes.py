@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from extender.framework.topology import ZONE
+from extender.model.node import LOST_NODE_TAINTS, Node
 from extender.offline.state import ClusterState
 
 
@@ -20,13 +21,20 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
         {
             "name": node.name,
             "zone": node.labels.get(ZONE, ""),
-            "ready": not node.spec.unschedulable,
+            "ready": _takes_pods(node),
             "allocatable": [int(allocatable[position]) for allocatable, _ in offered.values()],
             "requested": [int(requested[position]) for _, requested in offered.values()],
         }
         for position, node in enumerate(state.nodes())
     ]
     return {"resources": list(offered), "nodes": sorted(documents, key=lambda document: document["name"])}
+
+
+def _takes_pods(node: Node) -> bool:
+    """Returns True unless the node is cordoned, or its kubelet is reported as not ready or not reachable."""
+    ready = next((each.status for each in node.status.conditions or () if each.type == "Ready"), "True")
+    is_lost = any(taint.key in LOST_NODE_TAINTS for taint in node.taints)
+    return ready == "True" and not node.spec.unschedulable and not is_lost
 
 
 def one_node(state: ClusterState, name: str) -> dict[str, Any]:

@@ -5,13 +5,14 @@ Source of the providers: upstream pkg/scheduler/algorithmprovider, until v1.22.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.framework.profile import Profile, WeightedPriority
+from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
+from extender.policy.extenders import ignoring
 from extender.policy.faults import Faults
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates
 
@@ -61,6 +62,15 @@ class Policy:
     pod_max_backoff_seconds: int = 10
     extenders: tuple[ExtenderConfig, ...] = ()
     features: FeatureGates = DEFAULT_FEATURES
+
+    def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
+        """Returns the profiles, or `profiles` instead, as a scheduler with these extenders uses them.
+
+        NodeResourcesFit ignores the resources that an extender manages alone (ignoredByScheduler).
+        """
+        ignored = frozenset().union(*(config.ignored_resources for config in self.extenders))
+        chosen = self.profiles if profiles is None else profiles
+        return Profiles([ignoring(profile, ignored) for profile in chosen], self.features, self.extenders)
 
 
 DEFAULT_PROVIDER = "DefaultProvider"

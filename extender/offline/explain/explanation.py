@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from extender.engine import Decision
+from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
+from extender.model.volumes.pod_volumes import claims_of
+from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline.claims.creation import admit_new
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
@@ -16,6 +19,7 @@ from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
+from extender.offline.remarks import other_scheduler, unasked_extenders
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
 
@@ -168,15 +172,25 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         notes.append(f"it is gated by {gates}: no scheduler tries it until its scheduling gates are removed")
     is_excluded = bool(notes)
-    name, profiles = pod.spec.scheduler_name, state.profiles.names
-    if name and name not in profiles:
-        judged = "" if state.nodes_unread else f"; it is judged here by the rules of {profiles[0]}"
-        notes.append(f"its schedulerName is {name}{judged}")
+    if scheduler := other_scheduler(pod, state):
+        judged = "" if state.nodes_unread else f"; it is judged here by the rules of {state.profiles.names[0]}"
+        notes.append(f"its schedulerName is {scheduler}{judged}")
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {pod.node_name}, and judged as if it were not")
     if pod.status.nominated_node_name:
         notes.append(f"it is nominated to {pod.status.nominated_node_name}, where it waits for its victims to leave")
+    if not state.nodes_unread:
+        notes += [*unasked_extenders(state, [pod]), *_kinds_that_are_missing(pod, state)]
     return notes, is_excluded
+
+
+def _kinds_that_are_missing(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yields a note if the pod uses claims and the cluster has none: a file may have been written without them."""
+    if claims_of(pod) and not state.objects.all(PersistentVolumeClaim):
+        yield "there are no PersistentVolumeClaims in this cluster; if it is a file, write pv,pvc,sc into it too"
+    if pod.spec.resource_claims and not state.objects.all(ResourceClaim):
+        kinds = "resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses"
+        yield f"there are no ResourceClaims in this cluster; if it is a file, write {kinds} into it too"
 
 
 def own_message(pod: Pod) -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from extender.offline.explain.explanation import Explanation
+from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
 from extender.runtime.text import age, aligned, counted, printable
 
@@ -63,7 +64,7 @@ def pending_pods(
     pending = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
     summaries = []
     for number, pod in enumerate(pending, 1):
-        summaries.append(_summary(Explanation(state, pod)))
+        summaries.append(_summary(Explanation(state, pod), state))
         if progress:
             progress(number, len(pending))
     frequency = Counter(each.cause for each in summaries)
@@ -72,7 +73,7 @@ def pending_pods(
     )
 
 
-def _summary(explanation: Explanation) -> PendingPod:
+def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     pod, decision = explanation.pod, explanation.decision
     if explanation.is_excluded:
         cause = blocker = explanation.notes[0].partition(":")[0]
@@ -84,6 +85,8 @@ def _summary(explanation: Explanation) -> PendingPod:
         blocker = f"{first.reason} ({first.detail})" if first.detail else first.reason
     else:
         cause = blocker = explanation.message
+    if scheduler := other_scheduler(pod, state):
+        blocker = f"{blocker}; its schedulerName is {scheduler}"
     preempts = decision.preemption.nominated_node if decision.preemption else None
     since = pod.metadata.creation_timestamp
     return PendingPod(

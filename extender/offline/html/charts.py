@@ -89,10 +89,11 @@ def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "
             shade = f"free{round(free / allocatable * _SHADES)}" if node["ready"] else CORDONED
             amounts = f"{rounded(resource, free)} of {rounded(resource, allocatable)}"
             text = f"{amounts} {resource} free, {free / allocatable:.0%}"
-        cells.append(Cell(node["name"], shade, text + ("" if node["ready"] else ", cordoned")))
+        cells.append(Cell(node["name"], shade, text + ("" if node["ready"] else ", takes no pods")))
     counts = Counter(cell.shade for cell in cells)
     legend = [Key(f"free{shade}", _range_text(shade), counts[f"free{shade}"]) for shade in range(_SHADES + 1)]
-    legend += [Key(shade, text, counts[shade]) for shade, text in ((CORDONED, "cordoned"), (NONE, f"no {resource}"))]
+    others = {CORDONED: "takes no pods", NONE: f"no {resource}"}
+    legend += [Key(shade, text, counts[shade]) for shade, text in others.items()]
     title = f"free {resource}, {moment}" if moment else f"free {resource}"
     return NodeMap(title, _grouped(document, cells), [key for key in legend if key.nodes])
 

@@ -22,7 +22,6 @@ from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
 from extender.plugins.users import CountedFailures
-from extender.policy.extenders import ignoring
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import Policy, parsed, provider
@@ -84,8 +83,7 @@ class Rules:
         policy = Policy((provider(settings.provider),)) if text is None else load(text, library)
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
         if settings.mode == "schedule":
-            ignored = frozenset[str]().union(*(extender.ignored_resources for extender in policy.extenders))
-            profiles = profiles.with_each(lambda profile: ignoring(profile, ignored))
+            profiles = Profiles(policy.scheduler_profiles().all, profiles.features, policy.extenders)
         asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
         return cls(profiles, Scale(settings.score_scale), asks_extenders, library)
 

@@ -18,6 +18,7 @@ from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
+from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Progress, Simulation
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
@@ -101,6 +102,9 @@ def capacity(
         if name not in with_room
     }
     for each in admitted.values():
+        each.notes += remarks_on(copied, [each.pod])
+        if each.pod.spec.scheduling_gates:
+            each.notes.append("its scheduling gates are ignored")
         each.notes += missing_templates(each.pod, copied.objects)
     return Capacity(
         pods={name: sum(nodes.values()) for name, nodes in by_node.items()},

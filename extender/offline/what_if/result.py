@@ -15,6 +15,7 @@ from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
+from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
@@ -183,6 +184,7 @@ def simulate(
     simulation.add(in_order(simulation.state.pending))
     notes = apply(scenario, simulation)
     simulation.run()
+    notes += remarks_on(simulation.state, list(simulation.tried.values()))
     return result_of(simulation, before, notes)
 
 

@@ -89,11 +89,15 @@ class Simulation:
         state: the cluster. The simulation changes it, so pass a copy.
         seed: the seed of the random choice between nodes with the same score.
         progress: called with the number of placed pods and the number to place.
+
+    Attributes:
+        tried: the pods that were put into the queue, gated ones too, by `namespace/name`.
     """
 
     def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
         self.state = state
         self.log = Log()
+        self.tried: dict[str, Pod] = {}
         self._random = Random(seed)  # noqa: S311  breaks ties between nodes
         self._progress = progress
         self._cycles: dict[str, SchedulingCycle] = {}
@@ -116,6 +120,7 @@ class Simulation:
                 continue
             if info.pod.spec.scheduling_gates:
                 self.log.reasons[info.pod.key] = GATED
+            self.tried[info.pod.key] = info.pod
             self._clock.advance(_ARRIVAL_SECONDS)
             self._queue.add(info)
 

@@ -51,7 +51,7 @@ def test_a_node_is_where_the_script_looks_for_it() -> None:
         pytest.param(8000, 8000, True, "free0", "0 of 8 cpu free, 0%", id="full"),
         pytest.param(8000, 9000, True, "free0", "0 of 8 cpu free, 0%", id="more than full"),
         pytest.param(0, 0, True, "none", "no cpu", id="none of it"),
-        pytest.param(8000, 4000, False, "cordoned", "4 of 8 cpu free, 50%, cordoned", id="cordoned"),
+        pytest.param(8000, 4000, False, "cordoned", "4 of 8 cpu free, 50%, takes no pods", id="cordoned"),
     ],
 )
 def test_colours_by_what_is_free(offered: int, asked: int, ready: bool, shade: str, text: str) -> None:

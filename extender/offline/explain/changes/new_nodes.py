@@ -114,8 +114,12 @@ def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
 
 
 def copy_of(node: Node, name: str) -> Node:
-    """Returns a copy of the node under another name, uncordoned and without taints that mark a bad condition."""
-    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
+    """Returns a copy of the node under another name, uncordoned and without taints that mark a bad condition.
+
+    Labels that hold the old name, or the old hostname, hold the new name.
+    """
+    old_names = (node.name, node.labels.get(HOSTNAME))
+    labels = {key: name if value in old_names else value for key, value in node.labels.items()}
     copied = replace(node, metadata=replace(node.metadata, name=name, uid=name, labels=labels))
     taints = [taint for taint in copied.taints if not taint.key.startswith("node.kubernetes.io/")]
     return replace(copied, spec=replace(copied.spec, unschedulable=None, taints=taints or None))
@@ -128,7 +132,7 @@ def shapes(state: ClusterState) -> list[Node]:
     for resource_slice in state.objects.all(ResourceSlice).values():
         devices[resource_slice.spec.node_name] += len(resource_slice.spec.devices or ())
     for node in state.nodes():
-        labels = frozenset(item for item in node.labels.items() if item[0] != HOSTNAME and item[1] != node.name)
+        labels = frozenset(copy_of(node, "").labels.items())
         allocatable = frozenset((node.allocatable or {}).items())
         by_shape.setdefault((labels, allocatable, devices[node.name], tuple(node.taints)), node)
         if len(by_shape) == _MOST_SHAPES:

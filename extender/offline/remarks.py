@@ -1,0 +1,34 @@
+"""Remarks for people on pods that an answer judges otherwise than their scheduler would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from extender.model.pod import Pod
+from extender.offline.state import ClusterState
+from extender.runtime.text import counted
+
+
+def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
+    """Returns remarks on pods of other schedulers, and on the policy's extenders, which are not asked."""
+    schedulers = Counter(name for pod in pods if (name := other_scheduler(pod, state)))
+    first = state.profiles.names[0]
+    judged = [
+        f"{counted(count, 'pod')} with schedulerName {name}: judged here by the rules of {first}"
+        for name, count in sorted(schedulers.items())
+    ]
+    return [*judged, *unasked_extenders(state, pods)]
+
+
+def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
+    """Returns the pod's schedulerName if none of the profiles has it, else None."""
+    name = pod.spec.scheduler_name
+    return name if name and name not in state.profiles.names else None
+
+
+def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yields a remark on each extender of the policy that a scheduler would ask about any of the pods."""
+    for extender in state.profiles.extenders:
+        if any(map(extender.is_interested, pods)):
+            yield f"the extender {extender.url_prefix} is not asked here: it may refuse or prefer nodes"

@@ -1,0 +1,101 @@
+"""What an answer says of pods that it judges otherwise than their scheduler would."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender import Cluster
+from extender.model.node import Node
+from extender.offline.explain.changes.new_nodes import copy_of
+from extender.offline.manifests.objects import to_object, with_defaults
+from extender.offline.nodes import all_nodes
+from extender.offline.state import ClusterState
+from extender.policy.loading import read
+from tests.builders import HOSTNAME, NodeBuilder, Object, make_node, make_pod
+
+NODE = make_node("n").capacity(cpu="4").obj()
+GPU = "example.com/gpu"
+URL = "http://127.0.0.1:1/scheduler"
+POLICY = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "extenders": [
+        {
+            "urlPrefix": URL,
+            "filterVerb": "filter",
+            "managedResources": [{"name": GPU, "ignoredByScheduler": True}],
+        }
+    ],
+}
+NOT_ASKED = f"the extender {URL} is not asked here: it may refuse or prefer nodes"
+
+
+def with_policy(*objects: Object) -> Cluster:
+    return Cluster.from_objects(objects, read(POLICY).scheduler_profiles())
+
+
+def test_a_resource_that_the_scheduler_ignores_is_ignored_and_its_extender_is_named() -> None:
+    pod = make_pod("p").req({GPU: "1"}).limit({GPU: "1"}).obj()
+    explanation = with_policy(NODE, pod).explain(pod)
+    assert explanation.decision.feasible == ["n"]
+    assert NOT_ASKED in explanation.notes
+
+
+def test_an_extender_that_would_not_be_asked_about_the_pod_is_not_named() -> None:
+    assert with_policy(NODE).explain(make_pod("p").req(cpu="1").obj()).notes == []
+
+
+def test_simulate_capacity_and_compare_say_that_extenders_are_not_asked() -> None:
+    pod = make_pod("p").req({GPU: "1"}).limit({GPU: "1"}).obj()
+    cluster = with_policy(NODE, pod)
+    assert NOT_ASKED in cluster.simulate().notes
+    assert f"Pod default/p: {NOT_ASKED}" in cluster.capacity([pod]).notes
+    comparison = Cluster.from_objects([NODE, pod]).compare(POLICY)
+    assert (comparison.first.notes, comparison.second.notes) == ([], [NOT_ASKED])
+
+
+def test_pods_of_other_schedulers_are_named_wherever_they_are_judged() -> None:
+    pod = make_pod("p").scheduler("other").obj()
+    cluster = Cluster.from_objects([NODE, pod])
+    assert cluster.explain_pending()[0].blocker == "nothing, it fits now; its schedulerName is other"
+    judged = "1 pod with schedulerName other: judged here by the rules of default-scheduler"
+    assert cluster.simulate().notes == [judged]
+    assert any(judged in note for note in cluster.capacity([pod]).notes)
+
+
+def test_capacity_says_that_it_ignores_scheduling_gates() -> None:
+    assert any(
+        "its scheduling gates are ignored" in note
+        for note in Cluster.from_objects([NODE]).capacity([make_pod("p").gate("example.com/wait").obj()]).notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind"),
+    [
+        (make_pod("p").pvc("data").obj(), "PersistentVolumeClaims"),
+        (make_pod("p").resource_claim("gpu").obj(), "ResourceClaims"),
+    ],
+)
+def test_a_file_without_any_claims_is_said_to_have_none(pod: Object, kind: str) -> None:
+    notes = Cluster.from_objects([NODE, pod]).explain(pod).notes
+    assert [note for note in notes if note.startswith(f"there are no {kind} in this cluster; if it is a file")]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        make_node("n").unschedulable(),
+        make_node("n").taint("node.kubernetes.io/unreachable", effect="NoExecute"),
+        make_node("n").condition("Ready", "Unknown"),
+    ],
+)
+def test_a_node_that_takes_no_pods_is_not_ready(node: NodeBuilder) -> None:
+    objects = with_defaults([obj for obj in [to_object(node.obj(), "node")] if obj])
+    assert not all_nodes(ClusterState(objects))["nodes"][0]["ready"]
+
+
+def test_a_copied_node_keeps_no_label_with_the_old_name() -> None:
+    node = to_object(make_node("n").label({HOSTNAME: "n.example.com", "pool": "n", "host": "n.example.com"}).obj(), "")
+    assert isinstance(node, Node)
+    assert copy_of(node, "new").labels == {HOSTNAME: "new", "pool": "new", "host": "new"}
