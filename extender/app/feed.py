@@ -32,6 +32,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.near_names import did_you_mean
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
+from extender.table.features import FeatureGates
 from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS = 5.0
@@ -75,18 +76,25 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
         ConfigurationError: the settings name no cluster, or an unknown kind.
         MalformedCluster, OSError: the file cannot be read.
     """
-    kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
+    named = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
     if settings.cluster is not None:
         objects = load(settings.cluster)
-        return lambda sink, _metrics, clock, writes, evidence: FileFeed(objects, sink, clock, writes, evidence)
+        return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
     # The identity is chosen before the fork, so that a worker that replaces a crashed worker still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
-        sink: Sink[Object], metrics: Metrics, clock: Clock, writes: UnsettledWrites, evidence: Evidence
+        sink: Sink[Object],
+        metrics: Metrics,
+        clock: Clock,
+        writes: UnsettledWrites,
+        evidence: Evidence,
+        features: FeatureGates,
     ) -> ClusterFeed:
+        # An account may lack the right to read pod groups, so they are watched only if they are used.
+        kinds = [kind for kind in named if features.generic_workload or not kind.optional]
         client = KubeClient(credentials, metrics.requested)
         feed = LiveFeed(client, kinds, sink, metrics, clock, writes, evidence)
         if not settings.leader_elect:
@@ -308,8 +316,11 @@ Attributes:
     fence: records each write, and refuses it if there is an election and this process does not lead.
     settlement: finds out what became of writes of unknown outcome.
 """
-FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence], ClusterFeed]
-"""Creates the feed of a cache. The factory itself is created before the fork, so that an error ends the command."""
+FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence, FeatureGates], ClusterFeed]
+"""Creates the feed of a cache. The factory itself is created before the fork, so that an error ends the command.
+
+The feed follows pod groups only if the feature gates ask for them.
+"""
 
 
 def _leader_service(

@@ -23,7 +23,9 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
+from extender.plugins.gang_scheduling import GroupKnown
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy
@@ -44,7 +46,7 @@ from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer
 from extender.table import PodInfo
-from extender.table.features import FeatureGates
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def compose_loop(
     backoff: Backoff = Backoff(),  # noqa: B008  frozen
     max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     limit: TimeLimit = NO_LIMIT,
+    features: FeatureGates = DEFAULT_FEATURES,
 ) -> Loop:
     """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
 
@@ -98,6 +101,7 @@ def compose_loop(
         cycles: the scheduling cycles by schedulerName.
         backoff, max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
+        features: the feature gates; without GenericWorkload pod groups are ignored.
     """
     statuses = ports.statuses
     events = ports.events
@@ -114,10 +118,15 @@ def compose_loop(
         claim = cache.effective(ResourceClaim.__name__, key)
         return claim if isinstance(claim, ResourceClaim) else None
 
+    def find_group(key: str) -> PodGroup | None:
+        group = cache.effective(PodGroup.__name__, key)
+        return group if isinstance(group, PodGroup) else None
+
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
+    groups = (GroupKnown(find_group),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
-    pre_enqueue = (admission, ClaimsExist(find_claim, claims_devices), evictions)
+    pre_enqueue = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
     order = order_of(cycles)
     queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds, order)
     cache.listen(EventRouter(cache, queue, cycles))

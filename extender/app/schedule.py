@@ -93,7 +93,8 @@ class SchedulerProcess:
         self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics))
         cache = Cache(clock, metrics, time_to_live(settings), setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders))
-        feed = factory(cache, metrics, clock, UnsettledWrites(settings.settle_seconds), CacheEvidence(cache))
+        writes = UnsettledWrites(settings.settle_seconds)
+        feed = factory(cache, metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._cache = cache
         self._feed = feed
         profiles = self._rules.profiles
@@ -138,6 +139,7 @@ class SchedulerProcess:
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
             settings.pod_max_in_unschedulable_pods_seconds,
             setup.limit,
+            setup.features,
         )
 
     def _page_server(self) -> PageServer:

@@ -123,7 +123,7 @@ class WebhookProcess:
         self.metrics = Metrics(clock, version("extender"))
         setup = set_up("serve", settings, self.metrics, clock, threading.Event())
         cache = Cache(clock, self.metrics, time_to_live(settings), setup.features, setup.observation.changes)
-        feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache))
+        feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._setup = setup
         self._policy = setup.policy
         self._cache = cache

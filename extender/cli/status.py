@@ -19,7 +19,7 @@ SECTIONS = {
     "active": "will be tried next",
     "backoff": "was refused, and is tried again after its backoff",
     "unschedulable": "was refused, and waits for an event that may help",
-    "gated": "is not tried yet: it has a scheduling gate, or its victims are leaving",
+    "gated": "is not tried yet: it has a scheduling gate, its victims are leaving, or its PodGroup is unknown",
     "inFlight": "is being scheduled",
     "assumed": "was placed on its node, but the API server has not confirmed it yet",
     "arriving": "was just received",

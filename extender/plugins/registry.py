@@ -6,7 +6,6 @@ Source: upstream plugins/registry.go, apis/config/v1/default_plugins.go, with th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
@@ -15,6 +14,7 @@ from extender.framework.profile import Profile, WeightedPriority
 from extender.plugins import (
     default_preemption,
     dynamic_resources,
+    gang_scheduling,
     image_locality,
     inter_pod_affinity,
     node_affinity,
@@ -65,9 +65,7 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     _without_rules("DefaultBinder", "bind"),
     node_declared_features.PLUGIN,
     _without_rules("DeferredPodScheduling", "preFilter", "filter", "permit", default=False),
-    # The scheduling loop refuses pods of a group, because it places no groups. No event helps such a pod, because its
-    # group never changes.
-    replace(_without_rules("GangScheduling", "preEnqueue", "permit", default=False), interests=Interests()),
+    gang_scheduling.PLUGIN,
     _without_rules("TopologyPlacementGenerator", "placementGenerate", default=False),
     _without_rules("PodGroupPodsCount", "placementScore", default=False),
 )

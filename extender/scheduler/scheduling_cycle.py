@@ -24,7 +24,10 @@ from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
+from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
+from extender.plugins.gang_scheduling import unsupported
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
@@ -49,8 +52,6 @@ from extender.table.labels import Rows
 
 POD_UNSCHEDULABLE = "Unschedulable"
 POD_SCHEDULER_ERROR = "SchedulerError"
-GANG_SCHEDULING = "GangScheduling"
-NO_POD_GROUPS = "pod groups are not supported: a pod with a schedulingGroup is not placed without the others"
 VOLUME_BINDING = "VolumeBinding"
 DEVICES = "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()
@@ -180,8 +181,8 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
-        if pod.pod.spec.scheduling_group is not None:
-            return Failure(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
+        if (refusal := _refused_with_group(pod, table)) is not None:
+            return Failure(refusal, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         rows = table.nodes.rows
         if not len(rows):
             return Failure(NO_NODES, rejection_by_all(self.profile))
@@ -321,6 +322,15 @@ def rejection_by_all(profile: Profile) -> Rejection:
     Upstream names no plugin here, and therefore retries such pods again and again.
     """
     return Rejection(unschedulable=frozenset(_names(profile)))
+
+
+def _refused_with_group(pod: PodInfo, table: Table) -> str | None:
+    """Returns why no member of the pod's group is placed; None if the pod can be placed alone."""
+    key = pod.pod.group_key
+    if key is None or not table.features.generic_workload:
+        return None
+    group = table.objects.get(PodGroup, key)
+    return f"PodGroup {key} was deleted" if group is None else unsupported(group)
 
 
 def _names(profile: Profile) -> list[str]:

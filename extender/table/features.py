@@ -13,6 +13,7 @@ class FeatureGates:
     """
 
     dra_fractional_capacity_range: bool = False
+    generic_workload: bool = False
     node_declared_features: bool = True
     storage_capacity_scoring: bool = True
     volume_limit_scaling: bool = True
@@ -20,6 +21,7 @@ class FeatureGates:
 
 BY_NAME = {
     "DRAFractionalCapacityRange": "dra_fractional_capacity_range",
+    "GenericWorkload": "generic_workload",
     "NodeDeclaredFeatures": "node_declared_features",
     "StorageCapacityScoring": "storage_capacity_scoring",
     "VolumeLimitScaling": "volume_limit_scaling",

@@ -26,14 +26,12 @@ _SEE_OTHER_NODES = frozenset((INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, VOLUME_RE
 
 def is_member(pod: Pod) -> bool:
     """Returns True if the pod belongs to a pod group."""
-    return pod.spec.scheduling_group is not None
+    return pod.group_key is not None
 
 
 def is_sibling(pod: Pod, other: Pod) -> bool:
     """Returns True if both pods belong to the same pod group."""
-    return (
-        is_member(pod) and pod.namespace == other.namespace and pod.spec.scheduling_group == other.spec.scheduling_group
-    )
+    return is_member(pod) and pod.group_key == other.group_key
 
 
 def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:

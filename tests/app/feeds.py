@@ -8,6 +8,7 @@ from extender.cache.cache import Cache
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
+from extender.table.features import DEFAULT_FEATURES
 from extender.web.telemetry.metrics import Metrics
 from tests.cluster.writers.recorder import Recorder
 
@@ -15,6 +16,5 @@ from tests.cluster.writers.recorder import Recorder
 def recording_feed(factory: FeedFactory) -> ClusterFeed:
     """Returns a feed of a process that has no predecessors to wait for."""
     clock = SystemClock()
-    return factory(
-        Recorder(), Metrics(clock, "1"), clock, UnsettledWrites(0.0), CacheEvidence(Cache(clock, Telemetry()))
-    )
+    evidence = CacheEvidence(Cache(clock, Telemetry()))
+    return factory(Recorder(), Metrics(clock, "1"), clock, UnsettledWrites(0.0), evidence, DEFAULT_FEATURES)

@@ -39,7 +39,7 @@ REGISTERED = {
         "DeviceClass": "ADD UPDATE",
         "DeviceTaintRule": ANY,
     },
-    "GangScheduling": {},
+    "GangScheduling": {"PodGroup": "ADD UPDATE"},
     "InterPodAffinity": {
         "AssignedPod": "ADD DELETE UPDATE_POD_LABEL",
         "TargetPod": "UPDATE_POD_LABEL",

@@ -117,18 +117,6 @@ def test_an_event_that_cannot_help_costs_no_attempt() -> None:
     assert world.telemetry.results == ["unschedulable"]
 
 
-def test_a_pod_of_a_group_is_not_placed_alone() -> None:
-    member = pod("p").obj()
-    member["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
-    world = World(node("n1"), member)
-    world.settle()
-    world.put(node("n2"))
-    world.pass_time(20)
-    assert world.node_of("p") == ""
-    message = "pod groups are not supported: a pod with a schedulingGroup is not placed without the others"
-    assert world.conditions == [("p", "Unschedulable", message, "")]
-
-
 def test_a_pod_with_gates_waits_until_they_are_gone() -> None:
     world = World(node("n1"), pod("p").gate("quota"))
     world.settle()

@@ -27,6 +27,7 @@ from extender.runtime.ports import Binding, NominatedNode, Nominating
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
@@ -101,12 +102,13 @@ class World:
         record: Path | None = None,
         telemetry: SchedulerTelemetry | None = None,
         limit: TimeLimit = NO_LIMIT,
+        features: FeatureGates = DEFAULT_FEATURES,
     ) -> None:
         """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
         told = telemetry or self.telemetry
-        self.cache = Cache(self.clock, told, changes=self.observed.changes)
+        self.cache = Cache(self.clock, told, features=features, changes=self.observed.changes)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[partial[None]] = []
         self.faults: list[Exception] = []
@@ -123,7 +125,7 @@ class World:
         rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
-        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
+        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
         self.sweep = loop.sweep

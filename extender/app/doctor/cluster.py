@@ -16,13 +16,13 @@ from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.errors import ClusterError, NotFound
 from extender.model.kinds import KINDS
+from extender.model.scheduling.pod_groups import PodGroup
 
 SUPPORTED_MINORS = range(35, 38)
 """The minor versions of Kubernetes 1 that the end-to-end tests run against."""
 WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
 SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
-_GROUP = "scheduling.k8s.io"
 _CONCURRENT_REVIEWS = 8
 
 
@@ -40,7 +40,7 @@ def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
     yield _version(str(version.get("gitVersion", "")), str(version.get("minor", "")))
     yield _clock(date, before, time.time())
     yield from _served(client)
-    yield from _groups_of_pods(client)
+    yield _pod_groups(client)
     if lease:
         yield _lease(client, *lease.partition("/")[::2])
 
@@ -102,20 +102,37 @@ def _served(client: KubeClient) -> Iterator[Finding]:
         yield ok("served-apis", f"the API server serves all {len(kinds)} kinds that scheduling reads")
 
 
-def _groups_of_pods(client: KubeClient) -> Iterator[Finding]:
+def _pod_groups(client: KubeClient) -> Finding:
+    """Checks if the API server serves the version of PodGroups that kube-scheduler and the extender read."""
+    group_version = KINDS[PodGroup.__name__].api_version
+    group = group_version.partition("/")[0]
     try:
-        document, _ = _get(client, f"/apis/{_GROUP}")
+        document, _ = _get(client, f"/apis/{group}")
     except NotFound:
-        return
-    for version in document.get("versions", ()):
-        resources, _ = _get(client, f"/apis/{version['groupVersion']}")
-        names = {str(resource.get("name")) for resource in resources.get("resources", ())}
-        if groups := names & {"workloads", "podgroups"}:
-            yield warn(
-                "pod-groups",
-                f"{', '.join(sorted(groups))} ({version['groupVersion']}) are served, but pod groups are not supported",
-                "leave pods with a spec.schedulingGroup to kube-scheduler, because the extender refuses them",
-            )
+        document = {}
+    served = [str(version["groupVersion"]) for version in document.get("versions", ())]
+    served = [version for version in served if _serves_pod_groups(client, version)]
+    if not served:
+        return ok(
+            "pod-groups",
+            "PodGroups are not served; a kube-scheduler with the feature gate GenericWorkload would schedule no pod",
+        )
+    if group_version not in served:
+        return warn(
+            "pod-groups",
+            f"PodGroups are served as {', '.join(served)}, but the extender reads {group_version}",
+            "leave pods with a spec.schedulingGroup to kube-scheduler",
+        )
+    return ok(
+        "pod-groups",
+        f"PodGroups are served ({group_version}); set --feature-gates GenericWorkload as kube-scheduler has it",
+    )
+
+
+def _serves_pod_groups(client: KubeClient, group_version: str) -> bool:
+    resources, _ = _get(client, f"/apis/{group_version}")
+    plural = KINDS[PodGroup.__name__].plural
+    return any(resource.get("name") == plural for resource in resources.get("resources", ()))
 
 
 def _lease(client: KubeClient, namespace: str, name: str) -> Finding:

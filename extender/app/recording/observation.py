@@ -26,6 +26,7 @@ from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
+from extender.policy.policy import parsed
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.unsettled import UnsettledWrites
@@ -201,7 +202,8 @@ def record(
     observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
     never_written = UnsettledWrites(0.0)
-    feed = feed_factory_of(settings)(cache, metrics, clock, never_written, CacheEvidence(cache))
+    features = parsed(settings.feature_gates)
+    feed = feed_factory_of(settings)(cache, metrics, clock, never_written, CacheEvidence(cache), features)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     observed.start()

@@ -270,12 +270,22 @@ def test_a_lease(installation: Installation, document: Callable[[], Any], messag
     assert re.search(message, found["message"])
 
 
-def test_groups_of_pods(installation: Installation) -> None:
-    group = "scheduling.k8s.io/v1alpha2"
-    installation.cluster["GET /apis/scheduling.k8s.io"] = {"versions": [{"groupVersion": group}]}
-    installation.cluster[f"GET /apis/{group}"] = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+@pytest.mark.parametrize(
+    ("served", "level", "message"),
+    [
+        pytest.param(None, "ok", "PodGroups are not served", id="no API"),
+        pytest.param("v1alpha2", "warn", "but the extender reads scheduling.k8s.io/v1beta1", id="an older version"),
+        pytest.param("v1beta1", "ok", "set --feature-gates GenericWorkload as kube-scheduler has it", id="served"),
+    ],
+)
+def test_pod_groups(installation: Installation, served: str | None, level: str, message: str) -> None:
+    if served is not None:
+        group = f"scheduling.k8s.io/{served}"
+        installation.cluster["GET /apis/scheduling.k8s.io"] = {"versions": [{"groupVersion": group}]}
+        installation.cluster[f"GET /apis/{group}"] = {"resources": [{"name": "podgroups"}]}
     (found,) = [each for each in installation.examined() if each["check"] == "pod-groups"]
-    assert found["level"] == "warn"
+    assert found["level"] == level
+    assert message in found["message"]
 
 
 def test_two_schedulers_of_one_name(installation: Installation) -> None:
