@@ -262,7 +262,8 @@ class Engine:
         """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if the plugin has none."""
         info = self._waiting(pod)
         with self._deciding(info):
-            return details.detail(plugin, reason, info, self.table, self._rows(nodes))
+            awaited = awaited_pods(self.profiles.of(info.pod), info, self.table)
+            return details.detail(plugin, reason, info, self.table, self._rows(nodes), awaited)
 
     def free_for(self, pod: Pod | PodInfo, resource: str, nodes: Iterable[str]) -> IntArray:
         """Returns how much of a resource each node has free, minus what nominated pods will take: int64[len(nodes)]."""

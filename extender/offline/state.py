@@ -191,10 +191,12 @@ class ClusterState:
         self.table.withdraw(info.uid)
         self.table.take_away(info.uid)
 
-    def request(self, name: str, info: PodInfo, pods: int) -> None:
-        """Adds the requests of `pods` identical pods to the node `name`, without placing them one by one."""
+    def request(self, info: PodInfo, counts: Mapping[str, int]) -> None:
+        """Adds the requests of `counts[node]` identical pods to each node, without placing the pods one by one."""
         nodes = self.table.nodes
-        nodes.request(nodes.row_of[name], nodes.vector(info.footprint) * pods)
+        vector = nodes.vector(info.footprint)
+        for name, count in counts.items():
+            nodes.request(nodes.row_of[name], vector * count)
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admitted:
         """Returns the pod as the API server would store it. A mapping is checked as a manifest first.

@@ -17,6 +17,7 @@ from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.selector_text import requirement_text, term_text
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
+from extender.plugins.node_resources.fit import NAME as FIT
 from extender.plugins.pod_topology_spread.spread import (
     DO_NOT_SCHEDULE,
     SYSTEM_DEFAULTS,
@@ -26,7 +27,8 @@ from extender.plugins.pod_topology_spread.spread import (
 )
 from extender.runtime.text import counted, listed, rounded
 from extender.table import PodInfo, Table
-from extender.table.labels import ABSENT, IntColumn, Rows
+from extender.table.labels import ABSENT, Rows
+from extender.table.pods.nominated import AwaitedPods
 
 Detail = Callable[[PodInfo, Table, Rows, str], str]
 
@@ -34,15 +36,15 @@ _INSUFFICIENT = "Insufficient "
 _MOST_LISTED = 4
 
 
-def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Returns one line with the numbers behind a plugin's `reason` on these rows; empty if there are none."""
+def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows, awaited: AwaitedPods) -> str:
+    """Returns one line with the numbers behind a plugin's `reason` on these rows; empty if there are none.
+
+    `awaited`: the nominated pods for which `pod` must leave resources free.
+    """
+    if plugin == FIT and len(rows):
+        return _resources(pod, table, rows, reason, awaited)
     describe = _DETAILS.get(plugin)
     return describe(pod, table, rows, reason) if describe and len(rows) else ""
-
-
-def _free(table: Table, resource: int, rows: Rows) -> IntColumn:
-    free: IntColumn = table.nodes.allocatable[resource][rows] - table.nodes.requested[resource][rows]
-    return free
 
 
 def _on(nodes: int) -> str:
@@ -53,7 +55,7 @@ def _on(nodes: int) -> str:
 # ---- by plugin
 
 
-def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
+def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str, awaited: AwaitedPods) -> str:
     if not reason.startswith(_INSUFFICIENT):
         most = int(table.nodes.allocatable[table.nodes.resources["pods"]][rows].max())
         return f"the largest of these nodes takes {counted(most, 'pod')}"
@@ -63,10 +65,12 @@ def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     offering = rows[:0] if index is None else rows[table.nodes.allocatable[index][rows] > 0]
     if index is None or not len(offering):
         return f"requests {rounded(resource, request)}; none of these nodes has any"
-    free = _free(table, index, offering)
+    kept = awaited.taken(index, table.nodes.capacity)[offering]
+    free = table.nodes.allocatable[index][offering] - table.nodes.requested[index][offering] - kept
     name = table.nodes.names[offering[free.argmax()]]
     most_free = rounded(resource, max(int(free.max()), 0))
-    parts = [f"requests {rounded(resource, request)}; the most free is {most_free} on {name}"]
+    without = " (without what is kept for nominated pods)" if kept.any() else ""
+    parts = [f"requests {rounded(resource, request)}; the most free is {most_free} on {name}{without}"]
     if len(offering) < len(rows):
         parts.append(f"{len(rows) - len(offering)} of these nodes have none")
     largest = int(table.nodes.allocatable[index][offering].max())
@@ -217,7 +221,6 @@ def _devices(pod: PodInfo, _table: Table, _rows: Rows, _reason: str) -> str:
 
 
 _DETAILS: Mapping[str, Detail] = {
-    "NodeResourcesFit": _resources,
     "TaintToleration": _taints,
     "NodeAffinity": _node_affinity,
     "NodeUnschedulable": _names,

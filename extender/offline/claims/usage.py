@@ -19,8 +19,10 @@ from extender.model.devices.claims import (
     ResourceClaimStatus,
 )
 from extender.model.pod import Pod
+from extender.model.quantity import units
+from extender.model.selectors import compile_selector
 from extender.model.volumes.pod_volumes import claims_of
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.device_reservations import pending_claim
 from extender.scheduler.binding.volume_reservations import bound, selected
@@ -30,6 +32,10 @@ from extender.table.objects import Objects
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
 _VOLUME_CLAIM_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.DELETE)
+_CAPACITY_UPDATE = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE)
+# Annotations that exist only in a simulated cluster:
+_POOL = "simulation/pool"  # of a claim: the key of the pool that its volume is provisioned from
+_ALLOWED = "simulation/maximum-volume-size"  # of a pool: the largest volume, as the driver reported it
 
 
 def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
@@ -38,7 +44,7 @@ def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
         state.add(bound(volume, claim))
         state.add(replace(claim, spec=replace(claim.spec, volume_name=volume.name)))
     for claim in chosen.volumes.provision:
-        state.add(selected(claim, chosen.node_name))
+        state.add(_from_pool(state, selected(claim, chosen.node_name), chosen.node_name))
     consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
     for device_claim, allocation in chosen.devices.allocate:
         if device_claim.name == CLAIM_NAME:
@@ -74,7 +80,54 @@ def release(state: ClusterState, pod: Pod) -> list[Change]:
         if use.owner and volume_claim and _is_owned_by(pod, volume_claim):
             state.remove(type(volume_claim).__name__, use.key)
             changes.append(Change(_VOLUME_CLAIM_DELETE, volume_claim))
+            changes += _back_to_pool(state, volume_claim)
     return changes
+
+
+def _from_pool(state: ClusterState, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """Takes the claim's storage from a pool that the node can reach, and returns the claim with the pool's key.
+
+    The scheduler only reads the pools (CSIStorageCapacity): the driver's provisioner lowers them after each volume. The
+    claim is returned unchanged if its driver does not report capacity.
+    """
+    storage_class = state.objects.get(StorageClass, claim.class_name)
+    driver = state.objects.get(CSIDriver, storage_class.provisioner) if storage_class else None
+    if driver is None or not driver.spec.storage_capacity:
+        return claim
+    labels = state.node(node_name).labels
+    pools = [
+        pool
+        for pool in state.objects.all(CSIStorageCapacity).values()
+        if pool.storage_class_name == claim.class_name and compile_selector(pool.node_topology).matches(labels)
+    ]
+    if not pools:
+        return claim
+    pool = max(pools, key=lambda pool: units(pool.volume_limit))
+    state.add(_with_more(pool, -units(claim.requested_storage)))
+    metadata = replace(claim.metadata, annotations={**claim.annotations, _POOL: pool.key})
+    return replace(claim, metadata=metadata)
+
+
+def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Change]:
+    """Gives the storage that `_from_pool` took for the claim back to its pool."""
+    pool = state.objects.get(CSIStorageCapacity, claim.annotations.get(_POOL, ""))
+    if pool is None:
+        return []
+    freed = _with_more(pool, units(claim.requested_storage))
+    state.add(freed)
+    return [Change(_CAPACITY_UPDATE, pool, freed)]
+
+
+def _with_more(pool: CSIStorageCapacity, change: int) -> CSIStorageCapacity:
+    """Returns the pool with `change` bytes more. A volume can be as large as what is left and the driver allow."""
+    if pool.capacity is None:
+        return pool
+    left = units(pool.capacity) + change
+    if pool.maximum_volume_size is None:
+        return replace(pool, capacity=left)
+    allowed = pool.annotations.get(_ALLOWED, str(pool.maximum_volume_size))
+    metadata = replace(pool.metadata, annotations={**pool.annotations, _ALLOWED: allowed})
+    return replace(pool, metadata=metadata, capacity=left, maximum_volume_size=min(left, units(allowed)))
 
 
 def _device_claims(pod: Pod, objects: Objects) -> Iterator[ResourceClaim]:

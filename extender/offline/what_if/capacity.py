@@ -12,7 +12,6 @@ from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
-from extender.model.requests import is_counted
 from extender.offline.claims.creation import missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
@@ -89,13 +88,14 @@ def capacity(
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
     first = next(iter(pods.values()))
-    counts = _by_arithmetic(copied, first, most) if len(pods) == 1 and _is_independent(first, copied) else None
-    if counts is None:
-        turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-        by_node, with_room = _in_turns(copied, pods, turns, most, progress)
-    else:
+    by_node: Mapping[str, Mapping[str, int]]
+    if len(pods) == 1 and _is_independent(first, copied):
+        counts = _at_once(copied, first, most)
         by_node = dict.fromkeys(pods, counts)
         with_room = list(pods) if sum(counts.values()) == most else []
+    else:
+        turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
+        by_node, with_room = _in_turns(copied, pods, turns, most, progress)
     exhausted = {
         name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons
         for name, pod in pods.items()
@@ -139,25 +139,37 @@ def _is_independent(pod: Pod, state: ClusterState) -> bool:
     return not (info.volumes or devices or state.has_nominations) and state.engine.depends_on_resources_only(info)
 
 
-def _by_arithmetic(state: ClusterState, pod: Pod, most: int) -> dict[str, int] | None:
-    """Returns node -> how many pods fit there, by division, and adds their requests to the nodes in `state`.
+def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
+    """Returns node -> how many pods fit there, and adds their requests to the nodes in `state`.
 
-    Simulating them one by one gives the same numbers, but takes minutes for a large cluster. Returns None if
-    the profile does not check some resource, because division would then give a wrong answer.
+    Adding them one by one gives the same numbers, but takes minutes for a large cluster. On each node, the number of
+    pods that the filters accept is doubled as long as they accept it, and then approached in steps of half the size.
     """
     info = PodInfo(pod)
-    nodes = state.engine.feasible(info)
-    room = dict.fromkeys(nodes, most)
-    requests = [(resource, amount) for resource, amount in info.footprint.requests if is_counted(resource)]
-    for resource, amount in (*requests, ("pods", 1)):
-        for name, free in zip(nodes, state.engine.free_for(info, resource, nodes).tolist(), strict=True):
-            room[name] = min(room[name], free // amount)
-    if any(count < 1 for count in room.values()):
-        return None
-    counts = _cut(room, most)
-    for name, count in counts.items():
-        state.request(name, info, count)
+    accepted = dict.fromkeys(state.engine.feasible(info), 1)
+    step, growing = 1, list(accepted)
+    while growing and step < most:
+        step *= 2
+        growing = _accepting(state, info, dict.fromkeys(growing, step))
+        accepted.update(dict.fromkeys(growing, step))
+    while step > 1:
+        step //= 2
+        # A node that accepts n pods has refused 2 * n, so fewer than n can be added.
+        for name in _accepting(state, info, {name: n + step for name, n in accepted.items() if step < n}):
+            accepted[name] += step
+    counts = _cut(accepted, most)
+    state.request(info, counts)
     return counts
+
+
+def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) -> list[str]:
+    """Returns the nodes in `counts` that can take as many pods as it says."""
+    others = {name: count - 1 for name, count in counts.items()}
+    state.request(info, others)
+    try:
+        return state.engine.feasible(info, counts)
+    finally:
+        state.request(info, {name: -count for name, count in others.items()})
 
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
@@ -173,7 +185,7 @@ def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
 
 def _in_turns(
     state: ClusterState, pods: Mapping[str, Pod], weights: Mapping[str, int], most: int, progress: Progress | None
-) -> tuple[Mapping[str, Mapping[str, int]], Sequence[str]]:
+) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
     """Adds pods in turns; returns template -> node -> pods, and the templates not exhausted when `most` was reached."""
     simulation = Simulation(state, progress=progress)
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}

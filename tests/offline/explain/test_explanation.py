@@ -49,6 +49,15 @@ def test_the_verdict_is_worded_as_kubectl_words_it() -> None:
     assert not explanation.fits
 
 
+def test_the_most_free_leaves_out_what_is_kept_for_nominated_pods() -> None:
+    nominated = make_pod("n").req(cpu="3").priority(10).nominated("a").obj()
+    nodes = [make_node("a").capacity(cpu="4").obj(), make_node("b").capacity(cpu="1500m").obj()]
+    explanation = explained(make_pod("p").req(cpu="2").priority(0).obj(), *nodes, nominated)
+    assert detail("Insufficient cpu", explanation) == (
+        "requests 2; the most free is 1.5 on b (without what is kept for nominated pods)"
+    )
+
+
 def test_a_pod_that_fits_is_told_where_it_would_go_and_why() -> None:
     shown = lines(make_pod("p").req(cpu="1").obj(), *NODES)
     assert shown[0] == "pod default/p: 2/3 nodes are available"

@@ -1,4 +1,4 @@
-"""Counting what fits: by arithmetic where nodes are independent, else by trying; both say the same."""
+"""Counting what fits: all pods at once if nodes are independent, else one by one; both give the same numbers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ from hypothesis import strategies as st
 
 from extender import Cluster
 from extender.errors import ConfigurationError
+from extender.framework.profile import Profiles
+from extender.model.volumes.storage import CSIStorageCapacity
+from extender.offline.manifests.objects import to_objects, to_pod
+from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text
-from tests.builders import Object, make_node, make_pod
+from extender.offline.what_if.simulation import Simulation
+from extender.policy.loading import read
+from extender.table import PodInfo
+from tests.builders import (
+    Object,
+    make_csi_driver,
+    make_node,
+    make_pod,
+    make_storage_capacity,
+    make_storage_class,
+)
 
 
 def template(cpu: str = "1") -> Any:
@@ -33,17 +47,119 @@ def clusters(draw: Any) -> list[Object]:
     return objects
 
 
+def profiles(**profile: Any) -> Profiles:
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return Profiles(read({**kind, "profiles": [{"schedulerName": "default-scheduler", **profile}]}).profiles)
+
+
+def fit_arguments(**arguments: Any) -> Profiles:
+    return profiles(pluginConfig=[{"name": "NodeResourcesFit", "args": arguments}])
+
+
+WITHOUT_FIT = profiles(plugins={"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}})
+POLICIES = [
+    None,
+    WITHOUT_FIT,
+    fit_arguments(ignoredResources=["example.com/licence"]),
+    fit_arguments(ignoredResourceGroups=["example.com"]),
+]
+
+
 @settings(max_examples=150, deadline=None)
-@given(clusters(), st.sampled_from(("0", "300m", "1")), st.sampled_from(("0", "600Mi", "1Gi")))
-def test_arithmetic_says_what_trying_says(objects: list[Object], cpu: str, memory: str) -> None:
-    plain = make_pod("t").req(cpu=cpu, memory=memory).obj()
+@given(
+    clusters(),
+    st.sampled_from(("0", "300m", "1")),
+    st.sampled_from(("0", "600Mi", "1Gi")),
+    st.sampled_from(("0", "1")),
+    st.sampled_from(POLICIES),
+)
+def test_counting_at_once_gives_what_trying_gives(
+    objects: list[Object], cpu: str, memory: str, licences: str, policy: Profiles | None
+) -> None:
+    pod = make_pod("t").req({"example.com/licence": licences}, cpu=cpu, memory=memory)
+    plain = pod.obj()
     # A preference for pods that do not exist changes no score, but makes pods depend on each other.
-    tried = (
-        make_pod("t").req(cpu=cpu, memory=memory).anti_affinity("kubernetes.io/hostname", labels={"no": "pod"}).obj()
+    tried = pod.anti_affinity("kubernetes.io/hostname", labels={"no": "pod"}).obj()
+    cluster = Cluster.from_objects(objects, policy)
+    at_once, one_by_one = cluster.capacity([plain], most=30), cluster.capacity([tried], most=30)
+    assert (at_once.total, at_once.limited) == (one_by_one.total, one_by_one.limited)
+    if not at_once.limited:
+        assert at_once.by_node == one_by_one.by_node
+        assert [each.reason for reasons in at_once.exhausted.values() for each in reasons] == [
+            each.reason for reasons in one_by_one.exhausted.values() for each in reasons
+        ]
+
+
+@pytest.mark.parametrize("offered", ["0", "2"])
+def test_a_resource_that_the_policy_ignores_limits_nothing(offered: str) -> None:
+    node = make_node("n").capacity({"example.com/licence": offered}, cpu="4").obj()
+    pod = make_pod("t").req({"example.com/licence": "1"}, cpu="1").obj()
+    cluster = Cluster.from_objects([node], fit_arguments(ignoredResources=["example.com/licence"]))
+    assert cluster.capacity([pod]).total == 4
+
+
+def test_without_the_filter_for_resources_only_the_limit_ends_the_search() -> None:
+    capacity = Cluster.from_objects([make_node("n").capacity(cpu="1").obj()], WITHOUT_FIT).capacity(
+        [template().obj()], most=40_000
     )
-    cluster = Cluster.from_objects(objects)
-    worked_out, one_by_one = cluster.capacity([plain]), cluster.capacity([tried])
-    assert worked_out.by_node == one_by_one.by_node
+    assert (capacity.total, capacity.limited) == (40_000, True)
+
+
+def storage(driver_reports: bool = True) -> list[Object]:
+    hosts = [
+        make_node(name).label({"kubernetes.io/hostname": name}).capacity(cpu="8").obj() for name in ("large", "small")
+    ]
+    return [
+        *hosts,
+        make_storage_class("local", provisioner="local.csi.example.com"),
+        make_csi_driver("local.csi.example.com", storageCapacity=driver_reports),
+        make_storage_capacity("one", "local", labels={"kubernetes.io/hostname": "large"}, capacity="10Gi"),
+        make_storage_capacity("other", "local", labels={"kubernetes.io/hostname": "small"}, capacity="3Gi"),
+    ]
+
+
+def with_storage(size: str) -> Object:
+    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    spec |= {"resources": {"requests": {"storage": size}}}
+    return make_pod("t").volume("v", {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}).obj()
+
+
+def test_replicas_use_up_the_storage_that_a_driver_reports() -> None:
+    capacity = Cluster.from_objects(storage()).capacity([with_storage("3Gi")])
+    assert capacity.by_node == {"Pod default/t": {"large": 3, "small": 1}}
+    (reasons,) = capacity.exhausted.values()
+    assert [each.reason for each in reasons] == ["node(s) did not have enough free storage"]
+
+
+def test_the_largest_volume_that_a_driver_allows_is_allowed_again_after_a_pod_left() -> None:
+    objects = [each | {"maximumVolumeSize": "2Gi"} if "storageClassName" in each else each for each in storage()]
+    state = ClusterState(to_objects(objects[1:]))
+    simulation = Simulation(state)
+    pod = PodInfo(to_pod(with_storage("2Gi")))
+    simulation.add([pod])
+    simulation.run()
+    (pool,) = [each for each in state.objects.all(CSIStorageCapacity).values() if each.name == "other"]
+    assert (pool.capacity, pool.maximum_volume_size) == (2**30, 2**30)
+    simulation.remove(pod)
+    (pool,) = [each for each in state.objects.all(CSIStorageCapacity).values() if each.name == "other"]
+    assert (pool.capacity, pool.maximum_volume_size) == (3 * 2**30, 2 * 2**30)
+
+
+def test_storage_is_unlimited_if_the_driver_does_not_report_it() -> None:
+    capacity = Cluster.from_objects(storage(driver_reports=False)).capacity([with_storage("3Gi")], most=20)
+    assert (capacity.total, capacity.limited) == (20, True)
+
+
+def test_a_deleted_pod_gives_its_storage_back() -> None:
+    objects = [each for each in storage() if each["metadata"]["name"] not in ("large", "one")]
+    simulation = Simulation(ClusterState(to_objects(objects)))
+    first, second = (PodInfo(to_pod(with_storage("2Gi") | {"metadata": {"name": name}})) for name in ("a", "b"))
+    simulation.add([first, second])
+    simulation.run()
+    assert simulation.log.placements.keys() == {"default/a"}
+    simulation.remove(first)
+    simulation.run()
+    assert simulation.log.placements.keys() == {"default/a", "default/b"}
 
 
 def test_what_runs_out_first_is_told() -> None:
