@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
     from extender.plugins.users import PredicateFunction, permit, predicate, priority, reserve
-    from extender.table import PodInfo, Table
+    from extender.table import NodeInfo, NodePods, PodInfo, Table
     from extender.table.labels import Rows
     from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
@@ -50,6 +50,8 @@ __all__ = [
     "ExtenderError",
     "Handle",
     "Node",
+    "NodeInfo",
+    "NodePods",
     "Pod",
     "PodInfo",
     "PredicateFunction",
@@ -76,6 +78,8 @@ _HOMES = {
     "Decision": "extender.engine",
     "ExtenderError": "extender.errors",
     "Node": "extender.model.node",
+    "NodeInfo": "extender.table",
+    "NodePods": "extender.table",
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
     "PredicateFunction": "extender.plugins.users",

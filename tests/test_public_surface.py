@@ -17,11 +17,22 @@ from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "rules.md"
-OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "metadata", "spec", "status")
+OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "controller", "metadata", "spec", "status")
 BLOCK = re.compile(r"```\n(CPU\n.*?)```", re.DOTALL)
 MEMBERS = {
     "Pod": (*OBJECT, "node_name", "priority", "containers", "init_containers", "terminating", "finished"),
     "Node": (*OBJECT, "taints", "allocatable"),
+    "NodeInfo": (
+        "node",
+        "name",
+        "labels",
+        "annotations",
+        "taints",
+        "pods",
+        "requested",
+        "allocatable",
+        "images",
+    ),
     "PodInfo": ("pod", "priority", "requests", "images", "host_ports"),
     "PredicateFunction": ("in_force", "wake"),
     "Table": (
@@ -39,7 +50,7 @@ MEMBERS = {
     ),
 }
 """Of these classes only some members are for users."""
-ANSWERS = {"Decision", "Handle", "Recording", "WaitingPod"}
+ANSWERS = {"Decision", "Handle", "NodeInfo", "NodePods", "Recording", "WaitingPod"}
 """Classes that users get and never make."""
 
 
@@ -48,7 +59,8 @@ def examples() -> dict[str, object]:
     table: Table = table_of(node)
     info: PodInfo = pod_info(pod)
     rule = extender.predicate(lambda pod, node: True)
-    others = {"PodInfo": info, "PredicateFunction": rule, "Table": table}
+    (node_info,) = table.infos(table.nodes.rows)
+    others = {"NodeInfo": node_info, "PodInfo": info, "PredicateFunction": rule, "Table": table}
     return {"Pod": info.pod, "Node": to_object(node, "a node"), **others}
 
 

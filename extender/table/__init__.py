@@ -7,8 +7,9 @@ then `nodes.columns`.
 """
 
 from extender.table.hypothetical_removals import HypotheticalRemovals
+from extender.table.node_info import NodeInfo, NodePods
 from extender.table.podinfo import PodInfo
 from extender.table.pods.matches import PodCountQuery
 from extender.table.table import Table
 
-__all__ = ["HypotheticalRemovals", "PodCountQuery", "PodInfo", "Table"]
+__all__ = ["HypotheticalRemovals", "NodeInfo", "NodePods", "PodCountQuery", "PodInfo", "Table"]

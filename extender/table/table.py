@@ -18,6 +18,8 @@ from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
+from extender.table.labels import Rows
+from extender.table.node_info import NodeInfo, NodeInfos
 from extender.table.nodes.columns import NodeColumns
 from extender.table.nodes.distinct_resources import DistinctResources
 from extender.table.objects import Budgets, Namespaces, Objects, Services
@@ -158,6 +160,10 @@ class Table:
             reader = self._readers[of] = of(self)
         return reader
 
+    def infos(self, rows: Rows) -> list[NodeInfo]:
+        """Returns the node on each row with its pods and totals."""
+        return self.reader(_node_infos).at(rows)
+
     def leave_readers(self) -> None:
         """Drops the objects that `reader` has created; called when the table is not needed again.
 
@@ -224,3 +230,7 @@ class Table:
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)
         self.terms.grow(self.nodes.capacity)
+
+
+def _node_infos(table: Table) -> NodeInfos:
+    return NodeInfos(table.nodes, table.pods, table.matches, table.journal)

@@ -1,15 +1,15 @@
 """Reads the signature of a user's function, which says how to call it and which arguments the policy may set.
 
-Two positional parameters are (pod, node), structs of the model: the function is called for each node. Three are
-(pod, table, rows): it is called once for all rows. Reserve and Permit rules decide on one node and take (pod, node) or
-(pod, node, handle). Keyword-only parameters are the rule's arguments. The policy sets them, and pydantic validates them
-by their annotations.
+Two positional parameters are (pod, node), structs of the model: the function is called for each node. A node annotated
+as `NodeInfo` comes with its pods and totals. Three are (pod, table, rows): it is called once for all rows. Reserve and
+Permit rules decide on one node and take (pod, node) or (pod, node, handle). Keyword-only parameters are the rule's
+arguments. The policy sets them, and pydantic validates them by their annotations.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
+from extender.model.node import Node
 from extender.runtime.near_names import did_you_mean
+from extender.table import NodeInfo, Table
+from extender.table.labels import Rows
 
 T = TypeVar("T")
 
@@ -66,6 +69,7 @@ class RuleFunction(Generic[P, R]):
 
     Attributes:
         columns: True if the function takes three positional parameters instead of (pod, node).
+        wants_pods: True if its second parameter is annotated as a NodeInfo, a node with its pods and totals.
         arguments: the pydantic model of the function's keyword-only parameters.
     """
 
@@ -80,6 +84,7 @@ class RuleFunction(Generic[P, R]):
         self.__module__ = plain.__module__
         self.__doc__ = plain.__doc__
         self.columns = _takes_three(plain.__qualname__, parameters, self.forms)
+        self.wants_pods = _is_node_info(parameters[1].annotation)
         _refuse_lazy(plain.__qualname__, function)
         self.arguments = _model(plain, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
 
@@ -99,6 +104,11 @@ class BoundFunction:
 
     def __call__(self, *inputs: object) -> object:
         return self.function(*inputs, **self.arguments)
+
+
+def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:
+    """Returns the nodes for a function that is called for each: with their pods and totals, or without."""
+    return table.infos(rows) if with_pods else map(table.nodes.node, rows.tolist())
 
 
 def _plain(function: Callable[..., object]) -> Any:
@@ -125,6 +135,11 @@ def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> 
             f"{name} must take {forms}, and its own arguments by keyword: def rule(pod, node, *, watts: int = 500)"
         )
     return positional == _THREE
+
+
+def _is_node_info(annotation: object) -> bool:
+    """Returns True for NodeInfo and for its name, because an annotation may be imported only for type checkers."""
+    return annotation is NodeInfo or str(annotation).rpartition(".")[2] == NodeInfo.__name__
 
 
 def _refuse_lazy(name: str, function: Callable[..., object]) -> None:

@@ -14,9 +14,10 @@ from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
+from extender.model.node import Node
 from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c, sendable
-from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
-from extender.table import PodInfo, Table
+from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of, nodes_at
+from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
 P = ParamSpec("P")
@@ -59,7 +60,7 @@ class PredicateFunction(RuleFunction[P, R]):
         """Returns the predicate for the engine; `arguments` must be valid."""
         code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         function = BoundFunction(self.function, arguments)
-        return CustomPredicate(name, function, self.columns, code, failures, self.interests, self)
+        return CustomPredicate(name, function, self.columns, self.wants_pods, code, failures, self.interests, self)
 
 
 @overload
@@ -99,6 +100,7 @@ class CustomPredicate:
     name: str
     function: BoundFunction
     columns: bool
+    wants_pods: bool
     code: Code
     failures: RuleFailures
     interests: Interests = EVERYTHING
@@ -157,10 +159,10 @@ class _NodeByNodeCheck(_CustomCheck):
         failed: list[int] = []
         first_error: BaseException | None = None
         deadline = self._table.deadline
-        for position, row in enumerate(rows.tolist()):
+        for position, node in enumerate(nodes_at(rows, self._table, self._rule.wants_pods)):
             deadline.check(f"the rest of {self._rule.name}")
             try:
-                reason = self._reason(row)
+                reason = self._reason(node)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
@@ -179,9 +181,9 @@ class _NodeByNodeCheck(_CustomCheck):
             verdict.append((_mask(failed, len(rows)), self._rule.failed(first_error)))
         return verdict
 
-    def _reason(self, row: int) -> str | None:
+    def _reason(self, node: Node | NodeInfo) -> str | None:
         """Returns the reason why the rule refuses the node, empty if it gave none; None if the pod fits."""
-        answer = self._rule.function(self._pod.pod, self._table.nodes.node(row))
+        answer = self._rule.function(self._pod.pod, node)
         if answer is None:
             return None
         if isinstance(answer, bool | np.bool_):

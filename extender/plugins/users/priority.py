@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c
-from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.function import BoundFunction, RuleFunction, nodes_at
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -32,7 +32,8 @@ class PriorityFunction(RuleFunction[P, R]):
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Priority:
         """Returns the priority for the engine; `arguments` must be valid."""
-        return CustomPriority(name, BoundFunction(self.function, arguments), self.columns, self.normalise, failures)
+        function = BoundFunction(self.function, arguments)
+        return CustomPriority(name, function, self.columns, self.wants_pods, self.normalise, failures)
 
 
 @overload
@@ -65,6 +66,7 @@ class CustomPriority:
     name: str
     function: BoundFunction
     columns: bool
+    wants_pods: bool
     normalise: bool
     failures: RuleFailures
 
@@ -88,9 +90,9 @@ class CustomPriority:
         if self.columns:
             return self.function(pod, table, rows)
         answers = []
-        for row in rows.tolist():
+        for node in nodes_at(rows, table, self.wants_pods):
             table.deadline.check(f"the rest of {self.name}")
-            answers.append(self.function(pod.pod, table.nodes.node(row)))
+            answers.append(self.function(pod.pod, node))
         return answers
 
 

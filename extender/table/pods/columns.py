@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.table.journal import RESOURCES, Journal
 from extender.table.labels import Rows
 from extender.table.nodes.columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import HostPort, PodInfo
@@ -32,10 +33,12 @@ class PodColumns:
         terminating: bool[slot]: the pod is being deleted.
         requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
         infos: the PodInfo of each slot, None if the slot is free.
+        changes: the rows whose pods have changed, under the topic RESOURCES; also if their requests are the same.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
+        self.changes = Journal()
         self.slot_of: dict[str, int] = {}
         self.infos: list[PodInfo | None] = []
         self.row = np.full(_FIRST_CAPACITY, -1, np.intp)
@@ -103,6 +106,7 @@ class PodColumns:
     def describe(self, slot: int, info: PodInfo) -> None:
         """Replaces the pod in the slot by another version that takes the same resources."""
         self.infos[slot] = info
+        self.changes.note(RESOURCES, int(self.row[slot]))
         self.priority[slot] = info.priority
         self.started[slot] = info.started_seconds
 
@@ -111,6 +115,7 @@ class PodColumns:
         slot = self.slot_of.pop(uid)
         info, row = self.info(slot), int(self.row[slot])
         self.infos[slot] = None
+        self.changes.note(RESOURCES, row)
         self.row[slot] = -1
         self._partly_counted.discard(slot)
         self._free.append(slot)
