@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,13 +24,13 @@ from extender.framework.profile import Profiles
 from extender.framework.score import Scoring, score
 from extender.framework.status import Refusal
 from extender.model.meta import Object
-from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins import details
 from extender.preemption import NO_NODES, Preemption, fit_message, preempt, preemption_message
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.table.trial import Trial
 
 IntArray = NDArray[np.int64]
 
@@ -302,14 +302,17 @@ class Engine:
             remove: pods to remove from their nodes, and whose nominations to remove.
             objects: nodes and objects of other kinds to add or replace. A Pod among them is placed on its node.
         """
-        with ExitStack() as undo:
+        trial = Trial(self.table)
+        try:
             for obj in objects:
-                self._suppose_object(obj, undo)
+                trial.set_object(obj)
             for info in remove:
-                self._suppose_removed(info.uid, undo)
+                trial.take_away(info.uid)
             for info, node_name in place:
-                self._suppose_placed(info, node_name, undo)
+                trial.place(info, node_name)
             yield
+        finally:
+            trial.revert()
 
     @contextmanager
     def _deciding(self, info: PodInfo) -> Iterator[None]:
@@ -341,38 +344,6 @@ class Engine:
         if preemption is None:
             return fit_message(fit)
         return f"{fit_message(fit)} {preemption_message(fit, preemption, pod, self.table)}".strip()
-
-    def _suppose_object(self, obj: Object, undo: ExitStack) -> None:
-        table, kind = self.table, type(obj).__name__
-        if isinstance(obj, Pod):
-            self._suppose_placed(PodInfo(obj), obj.node_name, undo)
-        elif isinstance(obj, Node):
-            if table.nodes.has(obj.name):
-                undo.callback(table.set_node, table.nodes.node(table.nodes.row_of[obj.name]))
-            else:
-                undo.callback(table.remove_node, obj.name)
-            table.set_node(obj)
-        else:
-            before = table.objects.get(type(obj), obj.key)
-            if before is None:
-                undo.callback(table.remove_object, kind, obj.key)
-            else:
-                undo.callback(table.set_object, kind, before)
-            table.set_object(kind, obj)
-
-    def _suppose_removed(self, uid: str, undo: ExitStack) -> None:
-        table = self.table
-        if (nomination := table.nominated.of(uid)) is not None:
-            undo.callback(table.nominate, *nomination)
-            table.withdraw(uid)
-        if (slot := table.pods.slot_of.get(uid)) is not None:
-            undo.callback(table.place, table.pods.info(slot), table.nodes.names[table.pods.row[slot]])
-            table.take_away(uid)
-
-    def _suppose_placed(self, info: PodInfo, node_name: str, undo: ExitStack) -> None:
-        self._suppose_removed(info.uid, undo)
-        undo.callback(self.table.take_away, info.uid)
-        self.table.place(info, node_name)
 
 
 def _feasible(fit: Fit) -> Rows:

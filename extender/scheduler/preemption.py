@@ -58,8 +58,7 @@ class EvictionsInProgress:
             return None
         with self._lock:
             evictions.held_back.add(pod.uid)
-            # None if the evictions have ended in between, because then nothing would wake the pod
-            return _EVICTING if pod.uid in self._by_preemptor else None
+            return _EVICTING if pod.uid in self._by_preemptor else None  # they may have ended at this moment
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor waiting until `end`."""
@@ -79,7 +78,7 @@ class EvictionsInProgress:
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as the watch shows `victim`, the last one, terminating."""
         with self._lock:
-            if preemptor.uid in self._by_preemptor:  # absent if the preemptor was already admitted again
+            if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted and retried earlier
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
@@ -133,8 +132,7 @@ class VictimEvictor:
         """Evicts the victim. Raises ClusterError if it may still exist."""
         scheduler = preemptor.pod.spec.scheduler_name
         existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod")
-        # marks the victim as leaving, so that a retry before the watch event evicts no other pods
-        self.cache.evicted(victim.uid)
+        self.cache.evicted(victim.uid)  # so that a retry before the watch event evicts no other pods
         if existed:
             self.record(preemptor, victim, f"on node {node_name}")
 

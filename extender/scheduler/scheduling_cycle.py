@@ -183,14 +183,28 @@ class SchedulingCycle:
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         if (refusal := _refused_with_group(pod, table)) is not None:
             return Failure(refusal, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
-        rows = table.nodes.rows
+        decided = self._choose(pod, table, table.nodes.rows)
+        return self._failure(pod, table, decided) if isinstance(decided, Fit) else decided
+
+    def decide_member(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> Chosen | Failure:
+        """Decides about a member of a group on the group's trial table, on `rows` or by default on all nodes.
+
+        It evicts nothing for the member: its group preempts as a whole. Raises as `schedule_pod` does.
+        """
+        decided = self._choose(pod, table, table.nodes.rows if rows is None else rows)
+        if isinstance(decided, Fit):
+            return Failure(fit_message(decided), rejection_of(decided, self.profile), nominated_node=Nominating.KEEP)
+        return decided
+
+    def _choose(self, pod: PodInfo, table: Table, rows: Rows) -> Chosen | Failure | Fit:
+        """Returns the node for the pod among `rows`; a Fit if none of them can take the pod."""
         if not len(rows):
             return Failure(NO_NODES, rejection_by_all(self.profile))
         row = self._nominated_row(pod, table)
-        if row is not None:
+        if row is not None and row in rows:
             return self._chosen(pod, table, row)
         try:
-            if (row := self._ranked_row(pod, table)) is not None:
+            if len(rows) == len(table.nodes.rows) and (row := self._ranked_row(pod, table)) is not None:
                 return self._chosen(pod, table, row)
             fit = self._find_fit(pod, table, rows)
         except DeadlineExceeded:
@@ -201,7 +215,7 @@ class SchedulingCycle:
             return Failure(fit_message(fit))
         if len(feasible := fit.feasible):
             return self._scored(pod, table, feasible)
-        return self._failure(pod, table, fit)
+        return fit
 
     def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
         """Returns the row of the pod's nominated node if it can take the pod (upstream evaluateNominatedNode)."""
@@ -232,7 +246,7 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows)
         if fit.error is None:
-            with table.deadline.paused():  # the calls do not count, because extenders have their own timeouts
+            with table.deadline.paused():  # extenders have their own timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
 

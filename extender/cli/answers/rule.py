@@ -54,8 +54,7 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-# names that the new file uses, so that no rule may have them
-_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}
+_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}  # the skeleton uses these names itself
 
 
 @click.group()
@@ -85,8 +84,7 @@ def new(name: str, folder: Path) -> None:
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; nothing was written"])
-    # `import NAME` would find that module instead of the new file
-    if name in _TAKEN or name in sys.modules or find_spec(name):
+    if name in _TAKEN or name in sys.modules or find_spec(name):  # importing the rules would find that module instead
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

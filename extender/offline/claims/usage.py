@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from extender.devices.extended_resources import CLAIM_NAME, claim_for
+from extender.devices.extended_resources import claim_for
 from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.devices.claims import (
     AllocationResult,
-    ConsumerReference,
     PendingClaim,
     ResourceClaim,
     ResourceClaimStatus,
@@ -25,7 +24,7 @@ from extender.model.volumes.pod_volumes import claims_of
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.device_reservations import pending_claim
-from extender.scheduler.binding.volume_reservations import bound, selected
+from extender.scheduler.group_members import reserved
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table.objects import Objects
 
@@ -40,22 +39,11 @@ _ALLOWED = "simulation/maximum-volume-size"  # of a pool: the largest volume, as
 
 def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
     """Binds volumes and allocates devices in `state` for a placed pod, as scheduler and controllers would."""
-    for claim, volume in chosen.volumes.bind:
-        state.add(bound(volume, claim))
-        state.add(replace(claim, spec=replace(claim.spec, volume_name=volume.name)))
-    for claim in chosen.volumes.provision:
-        state.add(_from_pool(state, selected(claim, chosen.node_name), chosen.node_name))
-    consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-    for device_claim, allocation in chosen.devices.allocate:
-        if device_claim.name == CLAIM_NAME:
-            state.add(pending_claim(device_claim, allocation))
-            continue
-        status = replace(device_claim.status, allocation=allocation, reserved_for=[consumer])
-        state.add(replace(device_claim, status=status))
-    for device_claim in chosen.devices.reserve:
-        if not device_claim.is_reserved_for(pod.uid):
-            users = [*(device_claim.status.reserved_for or ()), consumer]
-            state.add(replace(device_claim, status=replace(device_claim.status, reserved_for=users)))
+    for obj in reserved(pod, chosen):
+        if isinstance(obj, PersistentVolumeClaim) and not obj.spec.volume_name:
+            state.add(_from_pool(state, obj, chosen.node_name))
+        else:
+            state.add(obj)
 
 
 def release(state: ClusterState, pod: Pod) -> list[Change]:

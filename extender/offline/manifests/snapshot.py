@@ -15,8 +15,8 @@ from extender.model.meta import Object
 from extender.model.volumes.storage import CSIDriver
 from extender.offline.manifests.objects import READ_KINDS
 
-_NAMED_KINDS = frozenset({CSIDriver.__name__})  # kinds whose names are product names, which are not confidential
-_DRIVERS = "drivers"  # a CSINode's list of drivers, whose names are product names
+_NAMED_KINDS = frozenset({CSIDriver.__name__})  # their names are names of products, so they are not confidential
+_DRIVERS = "drivers"  # a CSINode's list of drivers; their names are kept, because they are names of products
 _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
@@ -28,7 +28,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Values of these fields are kept: words of the API, product names and numbers. All other text may be confidential.
+# Values of these fields are words of the API, product names, or numbers; all other text may be confidential.
 _KEPT_FIELDS = _words("""
     apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
     nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
@@ -37,7 +37,7 @@ _KEPT_FIELDS = _words("""
     bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
     distinctAttribute extendedResourceName unhealthyPodEvictionPolicy
 """)
-# Everything below these fields is kept: quantities, and values that device selectors compare.
+# Nothing below these fields is changed: they hold quantities, and values that device selectors compare.
 _KEPT_PARTS = _words("""
     requests limits allocatable capacity allocatedResources overhead podFixed default defaultRequest attributes cel
     sharedCounters consumesCounters counters consumedCapacity
@@ -127,7 +127,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Returns a hash of the text, or the text itself if it is empty, a number or a word of Kubernetes."""
-        # A volume's zone label joins several zones by two underscores.
+        # The label of a volume in several zones joins them by two underscores.
         parts = text.split("__")
         return "__".join(part if _KEPT_VALUES.fullmatch(part) else self._hash(part) for part in parts)
 

@@ -1,0 +1,215 @@
+"""Decides about a tree of groups: tries the members in their order, each with the ones before it on their nodes.
+
+Source: upstream schedule_one_podgroup.go (podGroupSchedulingDefaultAlgorithm, podGroupSchedulingPlacementAlgorithm,
+compositePodGroupSchedulingDefaultAlgorithm), and PlacementFeasible of GangScheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from extender.groups.decision import UNSCHEDULABLE_GROUP, GroupDecision, GroupStatus, MemberDecision
+from extender.groups.placements import (
+    DEFAULT_SCORING,
+    NO_PLACEMENTS,
+    PlacementScoring,
+    TopologyPlacement,
+    domains,
+    total_scores,
+)
+from extender.groups.tree import Composite, Leaf, Tree, waiting_members
+from extender.table import PodInfo
+from extender.table.labels import Rows
+from extender.table.trial import Trial
+
+
+class DecideOne(Protocol):
+    """Decides about one member, and changes nothing. `rows`: the only possible nodes; None means all."""
+
+    def __call__(self, info: PodInfo, rows: Rows | None) -> MemberDecision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """The rules for groups in the profile of their members.
+
+    Attributes:
+        enforces_gangs: the profile has GangScheduling; without it, groups need no minimum of members.
+        by_placements: every group is tried on each topology domain (the gate TopologyAwareWorkloadScheduling).
+        scoring: the placement scores of the profile.
+    """
+
+    enforces_gangs: bool = True
+    by_placements: bool = False
+    scoring: PlacementScoring = DEFAULT_SCORING
+
+
+DEFAULT_RULES = GroupRules()
+
+
+def _first(_count: int) -> int:
+    return 0
+
+
+def decide_group(
+    root: Tree,
+    trial: Trial,
+    decide_one: DecideOne,
+    rules: GroupRules = DEFAULT_RULES,
+    pick: Callable[[int], int] = _first,
+) -> GroupDecision:
+    """Returns the decision about the whole tree; the trial is at its mark again when this returns.
+
+    Args:
+        decide_one: decides about one member on the trial's table.
+        pick: chooses one of `count` placements with equal scores, as Random.randrange does.
+
+    Raises what `decide_one` raises.
+    """
+    mark = trial.mark()
+    try:
+        decision = _Attempt(trial, decide_one, rules, pick).decide(root, None)
+    finally:
+        trial.revert(mark)
+    if decision.is_success and not decision.placed:  # all members run already, or there are none
+        return replace(decision, status=GroupStatus.UNSCHEDULABLE, reasons=(UNSCHEDULABLE_GROUP,))
+    return decision
+
+
+class _Feasibility:
+    """Counts members, or child groups, against the minimum of their group."""
+
+    def __init__(self, minimum: int, remaining: int, scheduled: int) -> None:
+        self._minimum = minimum
+        self._remaining = remaining
+        self._scheduled = scheduled
+
+    def count(self, *, scheduled: bool) -> None:
+        """Records that one of the remaining was tried."""
+        self._remaining -= 1
+        self._scheduled += scheduled
+
+    def is_lost(self) -> bool:
+        """Returns True if the minimum cannot be reached, even if all that remain are scheduled."""
+        return self._remaining + self._scheduled < self._minimum
+
+    def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
+        """Returns the status if nothing more is tried, with the reasons if the minimum is not reached."""
+        if self._scheduled >= self._minimum:
+            return GroupStatus.SCHEDULED, ()
+        counts = f"{self._scheduled} scheduled, {self._remaining} remaining"
+        if self.is_lost():
+            return GroupStatus.UNSCHEDULABLE, (f"minCount ({self._minimum}) cannot be satisfied: {counts}",)
+        text = f"minCount ({self._minimum}) is not yet satisfied: {counts}"
+        return GroupStatus.UNSCHEDULABLE, (UNSCHEDULABLE_GROUP, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One attempt to schedule a tree; what it places stays on the trial's table."""
+
+    trial: Trial
+    decide_one: DecideOne
+    rules: GroupRules
+    pick: Callable[[int], int]
+
+    def decide(self, tree: Tree, rows: Rows | None) -> GroupDecision:
+        """Decides about the group on these nodes, and leaves its placed members on the table if it succeeds."""
+        return self._by_placements(tree, rows) if self.rules.by_placements else self._on(tree, rows)
+
+    def _on(self, tree: Tree, rows: Rows | None) -> GroupDecision:
+        mark = self.trial.mark()
+        decision = self._leaf(tree, rows) if isinstance(tree, Leaf) else self._composite(tree, rows)
+        if not decision.is_success:
+            self.trial.revert(mark)
+        return decision
+
+    def _leaf(self, leaf: Leaf, rows: Rows | None) -> GroupDecision:
+        feasibility = self._feasibility(leaf.group.min_count, len(leaf.waiting), len(leaf.scheduled))
+        if feasibility.is_lost():
+            status, reasons = feasibility.verdict()
+            return GroupDecision(leaf, status, (UNSCHEDULABLE_GROUP, *reasons))
+        members: dict[str, MemberDecision] = {}
+        for info in leaf.waiting:
+            member = members[info.uid] = self.decide_one(info, rows)
+            if member.is_error:
+                reason = f"failed to schedule other pod from a pod group: {member.message}"
+                return GroupDecision(leaf, GroupStatus.ERROR, (reason,), members)
+            if member.node_name is not None:
+                self._place(info, member, member.node_name)
+            feasibility.count(scheduled=member.node_name is not None)
+            if feasibility.is_lost():
+                break
+        return GroupDecision(leaf, *feasibility.verdict(), members)
+
+    def _composite(self, composite: Composite, rows: Rows | None) -> GroupDecision:
+        feasibility = self._feasibility(composite.group.min_count, len(composite.children), 0)
+        children: dict[str, GroupDecision] = {}
+        for child in composite.children:
+            if feasibility.is_lost():
+                break
+            decision = children[child.group.key] = self.decide(child, rows)
+            if decision.status is GroupStatus.ERROR:
+                reason = f"composite pod group evaluation failed due to child error: {decision.cause}"
+                return GroupDecision(composite, GroupStatus.ERROR, (reason,), children=children)
+            feasibility.count(scheduled=decision.is_success)
+        return GroupDecision(composite, *feasibility.verdict(), children=children)
+
+    def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
+        """Tries the group on each placement, and decides for the best of those that can take it."""
+        placements = domains(tree, self.trial.table, rows)
+        if isinstance(placements, str):
+            return GroupDecision(tree, GroupStatus.ERROR, (placements,))
+        if not placements:
+            return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
+        tried: list[tuple[TopologyPlacement, GroupDecision]] = []
+        for placement in placements:
+            mark = self.trial.mark()
+            decision = replace(self._on(tree, placement.rows), placement=placement.name)
+            self.trial.revert(mark)
+            if decision.status is GroupStatus.ERROR:
+                return decision
+            tried.append((placement, decision))
+        feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
+        if not feasible:
+            return _none_of(tried)
+        best = self._best(tree, feasible)
+        self._place_all(best)
+        return best
+
+    def _best(self, tree: Tree, feasible: Sequence[tuple[TopologyPlacement, GroupDecision]]) -> GroupDecision:
+        if len(feasible) == 1:
+            return feasible[0][1]
+        infos = {info.uid: info for info in waiting_members(tree)}
+        proposed = [(placement, [infos[uid] for uid in decision.placed]) for placement, decision in feasible]
+        totals = total_scores(tree, proposed, self.trial.table, self.rules.scoring)
+        ties = [decision for (_, decision), total in zip(feasible, totals, strict=True) if total == max(totals)]
+        return ties[self.pick(len(ties))]
+
+    def _place(self, info: PodInfo, member: MemberDecision, node_name: str) -> None:
+        for obj in member.reserved:
+            self.trial.set_object(obj)
+        self.trial.place(info, node_name)
+
+    def _place_all(self, decision: GroupDecision) -> None:
+        """Places the members that the decision places, so that groups decided later see them."""
+        if not decision.is_success:
+            return
+        for child in decision.children.values():
+            self._place_all(child)
+        for info in decision.tree.waiting if isinstance(decision.tree, Leaf) else ():
+            member = decision.members.get(info.uid)
+            if member is not None and member.node_name is not None:
+                self._place(info, member, member.node_name)
+
+    def _feasibility(self, minimum: int, remaining: int, scheduled: int) -> _Feasibility:
+        return _Feasibility(minimum if self.rules.enforces_gangs else 0, remaining, scheduled)
+
+
+def _none_of(tried: Sequence[tuple[TopologyPlacement, GroupDecision]]) -> GroupDecision:
+    """Returns the decision if no placement can take the group: that of the first, with its reason as a part."""
+    first = tried[0][1]
+    reason = f"0/{len(tried)} placements are available, first placement status: {first.cause}"
+    return replace(first, reasons=(UNSCHEDULABLE_GROUP, reason))

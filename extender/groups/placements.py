@@ -1,0 +1,117 @@
+"""Restricts a group to the nodes of one topology domain, and scores the domains that can take it.
+
+Sources: upstream plugins TopologyPlacementGenerator, PodGroupPodsCount, and NodeResourcesFit.ScorePlacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.groups.tree import Tree, scheduled_members
+from extender.model.requests import is_scalar
+from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
+from extender.table import PodInfo, Table
+from extender.table.labels import ABSENT, Rows
+from extender.table.nodes.resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
+
+NO_PLACEMENTS = "no feasible placements found"
+_MOST_POINTS = 100
+_COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # pods without requests count with default ones
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyPlacement:
+    """The nodes that a group may use: those of one domain; None means all nodes."""
+
+    name: str
+    rows: Rows | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementScoring:
+    """The placement scores of a profile; a weight of 0 leaves a score out.
+
+    Attributes:
+        resources: the resources that NodeResourcesFit counts, with their weights.
+    """
+
+    pods_count_weight: int = 1
+    resources_weight: int = 1
+    resources: ResourceWeights = CPU_AND_MEMORY
+
+
+DEFAULT_SCORING = PlacementScoring()
+
+
+def domains(tree: Tree, table: Table, rows: Rows | None) -> list[TopologyPlacement] | str:
+    """Returns the placements of the group among `rows`, ordered by name; or why there can be none.
+
+    A group without a topology constraint has one placement, `rows` itself. Upstream's order is random. If members are
+    on nodes already, only their domain is possible.
+    """
+    key = tree.group.topology_key
+    if key is None:
+        return [TopologyPlacement("", rows)]
+    column = table.nodes.labels[key]
+    required = _domain_of_scheduled(tree, table, key)
+    if isinstance(required, str):
+        return f"cannot determine domain for already scheduled pods: {required}"
+    possible = table.nodes.rows if rows is None else rows
+    ids = column.ids[possible]
+    wanted = np.unique(ids[ids != ABSENT]) if required is None else np.intersect1d(ids, [required])
+    found = [TopologyPlacement(column.values[domain], possible[ids == domain]) for domain in wanted.tolist()]
+    return sorted(found, key=lambda placement: placement.name)
+
+
+def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None:
+    """Returns the id of the only domain that has members already; None if there are no members; or what is wrong."""
+    column, pods = table.nodes.labels[key], table.pods
+    domain: int | None = None
+    for uid in scheduled_members(tree):
+        slot = pods.slot_of[uid]
+        row, pod = int(pods.row[slot]), pods.info(slot).pod.key
+        if not table.nodes.present[row]:
+            return f'getting node for pod {pod}: nodeinfo not found for node name "{table.nodes.names[row]}"'
+        if (found := int(column.ids[row])) == ABSENT:
+            return f"no topology domain found for pod {pod}"
+        if domain is not None and found != domain:
+            return f"more than 1 domain found for pod group: {column.values[domain]}, {column.values[found]}"
+        domain = found
+    return domain
+
+
+def total_scores(
+    tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
+) -> list[int]:
+    """Returns the total of each placement; `proposed` has the members that each would take, which are on no node."""
+    counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
+    return [
+        scoring.pods_count_weight * (count * _MOST_POINTS // max(counts))
+        + scoring.resources_weight * _use_of_resources(table, placement, infos, scoring.resources)
+        for count, (placement, infos) in zip(counts, proposed, strict=True)
+    ]
+
+
+def _use_of_resources(
+    table: Table, placement: TopologyPlacement, infos: Sequence[PodInfo], weights: ResourceWeights
+) -> int:
+    """Returns how much of the domain's resources would be in use, 0..100 (MostAllocated over all its nodes)."""
+    nodes = table.nodes
+    rows = nodes.rows if placement.rows is None else placement.rows
+    members = sum((nodes.vector(info.footprint) for info in infos), np.zeros(len(nodes.requested), np.int64))
+    points, weight_sum = 0, 0
+    for resource, weight in weights:
+        offered = nodes.resources.get(resource)
+        if offered is None:
+            continue
+        counted = _COUNTED_AS.get(offered, offered)
+        allocatable = int(nodes.allocatable[offered, rows].sum())
+        if allocatable == 0 or (is_scalar(resource) and not members[counted]):
+            continue
+        requested = int(nodes.requested[counted, rows].sum() + members[counted])
+        points += min(requested, allocatable) * _MOST_POINTS // allocatable * weight
+        weight_sum += weight
+    return points // weight_sum if weight_sum else 0

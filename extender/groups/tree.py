@@ -1,0 +1,53 @@
+"""Describes a group and its members as one cycle sees them: the leaves have pods, the nodes above them have groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.table import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A PodGroup with its members.
+
+    Attributes:
+        waiting: the members without a node, in the order in which they are tried.
+        scheduled: the UIDs of the members that are on a node, assumed or bound.
+    """
+
+    group: PodGroup
+    waiting: Sequence[PodInfo]
+    scheduled: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A CompositePodGroup with its child groups, in the order in which they are tried."""
+
+    group: CompositePodGroup
+    children: Sequence[Tree]
+
+
+Tree = Leaf | Composite
+
+
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    """Yields the PodGroups of the tree from left to right."""
+    if isinstance(tree, Leaf):
+        yield tree
+    else:
+        for child in tree.children:
+            yield from leaves(child)
+
+
+def waiting_members(tree: Tree) -> list[PodInfo]:
+    """Returns the members of the tree that are on no node, in the order in which they are tried."""
+    return [info for leaf in leaves(tree) for info in leaf.waiting]
+
+
+def scheduled_members(tree: Tree) -> list[str]:
+    """Returns the UIDs of all members of the tree that are on a node."""
+    return [uid for leaf in leaves(tree) for uid in leaf.scheduled]

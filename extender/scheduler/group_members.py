@@ -1,0 +1,53 @@
+"""Lets a scheduling cycle decide about the members of a group, for `groups.decide_group`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from extender.devices.extended_resources import CLAIM_NAME
+from extender.groups import DecideOne, MemberDecision
+from extender.model.devices.claims import ConsumerReference
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.scheduler.binding.device_reservations import pending_claim
+from extender.scheduler.binding.volume_reservations import bound, selected
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
+    """Returns the function that decides about one member with `cycle` on `table`.
+
+    The detail of a member's decision is the cycle's own: a Chosen or a Failure.
+    """
+
+    def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        decided = cycle.decide_member(info, table, rows)
+        if isinstance(decided, Chosen):
+            return MemberDecision(decided.node_name, reserved=list(reserved(info.pod, decided)), detail=decided)
+        return MemberDecision(None, decided.message, is_error=not decided.rejection.rules, detail=decided)
+
+    return decide_one
+
+
+def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:
+    """Yields the pod's volumes and claims as scheduler and controllers would leave them once the pod is placed."""
+    for claim, volume in chosen.volumes.bind:
+        yield bound(volume, claim)
+        yield replace(claim, spec=replace(claim.spec, volume_name=volume.name))
+    for claim in chosen.volumes.provision:
+        yield selected(claim, chosen.node_name)
+    consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+    for device_claim, allocation in chosen.devices.allocate:
+        if device_claim.name == CLAIM_NAME:
+            yield pending_claim(device_claim, allocation)
+            continue
+        status = replace(device_claim.status, allocation=allocation, reserved_for=[consumer])
+        yield replace(device_claim, status=status)
+    for device_claim in chosen.devices.reserve:
+        if not device_claim.is_reserved_for(pod.uid):
+            users = [*(device_claim.status.reserved_for or ()), consumer]
+            yield replace(device_claim, status=replace(device_claim.status, reserved_for=users))
