@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-injection mutate test-upstream test-versions test-faults soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
+.PHONY: help setup run test explore backlogs test-injection mutate test-upstream test-versions test-faults test-jobs soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 
 test-faults: $(READY) ## hold every kind of write back while its sender ends in every way, on a real API server; takes an hour
 	FAULTS=1 $(VENV)/bin/pytest tests/faults/test_unsettled_writes.py
+
+test-jobs: $(READY) ## bind 200 Jobs of 10 pods, each in its own PodGroup, with the loop and with the webhook
+	JOBS=200 $(VENV)/bin/pytest tests/end_to_end/test_pod_groups.py -k jobs
 
 fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay level; takes half an hour on two cores
 	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated

@@ -48,6 +48,7 @@ RESOURCES = {
     "ReplicaSet": Resource("apps/v1", "replicasets", True),
     "StatefulSet": Resource("apps/v1", "statefulsets", True),
     "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets", True),
+    "Job": Resource("batch/v1", "jobs", True),
     "RuntimeClass": Resource("node.k8s.io/v1", "runtimeclasses", False),
     "PodGroup": Resource("scheduling.k8s.io/v1beta1", "podgroups", True),
     "CompositePodGroup": Resource("scheduling.k8s.io/v1alpha3", "compositepodgroups", True),

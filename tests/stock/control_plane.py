@@ -111,12 +111,17 @@ class ControlPlane:
 
     @contextmanager
     def scheduler(
-        self, configuration: Mapping[str, Any] | None = None, verbosity: int = 2, kubeconfig: Path | None = None
+        self,
+        configuration: Mapping[str, Any] | None = None,
+        verbosity: int = 2,
+        kubeconfig: Path | None = None,
+        gates: Sequence[str] = (),
     ) -> Iterator[Process]:
         """The stock kube-scheduler, ready, until the block ends; as the administrator, or another's kubeconfig.
 
         `configuration` holds fields of KubeSchedulerConfiguration (profiles, extenders, ...); how it reaches the API
-        server is put in here, and leader election is off unless given.
+        server is put in here, and leader election is off unless given. `gates` are feature gates, such as
+        "GenericWorkload=true".
         """
         port, number = free_port(), len(self.processes)
         path = self.directory / f"scheduler-{number}.yaml"
@@ -133,6 +138,7 @@ class ControlPlane:
             f"--authorization-kubeconfig={account}",
             "--authorization-always-allow-paths=/readyz,/metrics",
             f"-v={verbosity}",
+            *([f"--feature-gates={','.join(gates)}"] if gates else []),
         ]
         process = self.spawn("kube-scheduler", command, f"scheduler-{number}.log")
         try:

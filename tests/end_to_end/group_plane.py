@@ -1,0 +1,50 @@
+"""A control plane that serves pod groups, with the gates that kube-scheduler needs for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.builders import Builder, Object, PodBuilder
+from tests.stock.api_client import RESOURCES, ApiError
+from tests.stock.control_plane import ControlPlane
+
+GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
+FLAGS = ("--feature-gates", "GenericWorkload=true")
+"""The flags of `extender serve` and `extender schedule`."""
+
+
+class GroupControlPlane(ControlPlane):
+    """Serves PodGroups. A group can be deleted at once, although no controller removes its finalizer."""
+
+    apiserver_flags = (
+        f"{ControlPlane.apiserver_flags[0]},PodGroupProtection",
+        f"--feature-gates={','.join(GATES)}",
+        "--runtime-config=scheduling.k8s.io/v1beta1=true",
+    )
+
+
+def job(name: str, pods: int, template: PodBuilder) -> Object:
+    """A Job that runs this many pods at once."""
+    spec = {**template.obj()["spec"], "restartPolicy": "Never"}
+    labels: dict[str, Any] = {"metadata": {"labels": {"job": name}}, "spec": spec}
+    return {
+        **Builder("batch/v1", "Job", name, "default").obj(),
+        "spec": {"parallelism": pods, "completions": pods, "template": labels},
+    }
+
+
+def bound(plane: ControlPlane) -> dict[str, str]:
+    """Pod name -> node of every pod that is bound."""
+    pods = plane.client.list("Pod", "default")
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+
+def group_condition(plane: ControlPlane, name: str) -> tuple[str, str, str] | None:
+    """The status, reason and message of PodGroupInitiallyScheduled; None if there is no such condition."""
+    try:
+        group = plane.client.request("GET", RESOURCES["PodGroup"].path("default", name))
+    except ApiError:
+        return None
+    conditions = group.get("status", {}).get("conditions", [])
+    found = [each for each in conditions if each["type"] == "PodGroupInitiallyScheduled"]
+    return (found[0]["status"], found[0]["reason"], found[0].get("message", "")) if found else None
