@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.builders import Builder, Object, PodBuilder
 from tests.stock.api_client import RESOURCES, ApiError
+from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 
 GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
@@ -21,6 +22,14 @@ class GroupControlPlane(ControlPlane):
         f"--feature-gates={','.join(GATES)}",
         "--runtime-config=scheduling.k8s.io/v1beta1=true",
     )
+
+
+def clean_up(plane: ControlPlane) -> None:
+    """Deletes all that tests created; the pods of a Job have a finalizer that only its controller removes."""
+    for pod in plane.client.list("Pod", "default"):
+        path = RESOURCES["Pod"].path("default", pod["metadata"]["name"])
+        plane.client.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    clean(plane.client)
 
 
 def job(name: str, pods: int, template: PodBuilder) -> Object:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_node, make_pod, make_pod_group, make_priority_class
-from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane, bound, group_condition, job
+from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane, bound, clean_up, group_condition, job
 from tests.running import schedule, serve
 from tests.stock.build import Binaries
-from tests.stock.cleaning import clean
 from tests.stock.waiting import wait_until
 
 pytestmark = [pytest.mark.stock, pytest.mark.controllers]
@@ -29,7 +28,7 @@ def shared_plane(stock_binaries: Binaries, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def plane(shared_plane: GroupControlPlane) -> GroupControlPlane:
-    clean(shared_plane.client)
+    clean_up(shared_plane)
     return shared_plane
 
 
