@@ -63,7 +63,7 @@ class Staleness:
         if not stale:
             return None
         unknown = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
-        return f"not known to be up to date: {unknown}; the limit is {self._limit_seconds:g} s"
+        return f"not confirmed to be up to date: {unknown}; the limit is {self._limit_seconds:g} s"
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:

@@ -72,7 +72,7 @@ def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
     """Repairs the cache after an error that left a change half applied: lists the kind of that change again."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
-            lister.relist(kind, "an error has interrupted a change of it")
+            lister.relist(kind, "an error interrupted a change of this kind in the cache")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:

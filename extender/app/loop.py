@@ -211,7 +211,7 @@ class LoopRules:
         put_in_force(self.profiles.all, queue.wake, old_profiles)
         for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
             for waiting_pod in permits.pending(rule):
-                waiting_pod.reject(rule, f"{rule} is no longer in force")
+                waiting_pod.reject(rule, f"rule {rule} is no longer in the policy")
         queue.rules_changed(interests_of(self.profiles.all))
 
 

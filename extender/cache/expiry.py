@@ -16,7 +16,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
 SURVEY_SECONDS = 15.0
-"""The time between two surveys while pods are overdue."""
+"""While some assumed pods are past their time to live, the API server is surveyed this often."""
 
 
 class PodSurvey(Protocol):

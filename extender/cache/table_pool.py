@@ -57,7 +57,7 @@ class Replica:
         """
         for number, update in enumerate(self.pending, start=1):
             apply((update,), self.table)
-            deadline.check("the rest of the changes since the table was used last")
+            deadline.check("the table had all changes")
             if not number % _UPDATES_BETWEEN:
                 between()
 

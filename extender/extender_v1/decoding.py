@@ -258,8 +258,8 @@ def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
         raise MalformedRequest(f"victims of {node}: {commas} values, more than {_MOST_VICTIMS}")
     listed = optional_as(fields.pods, list[msgspec.Raw], f"victims of {node}: Pods") or []
     violations = fields.num_pdb_violations or 0
-    if not 0 <= violations <= INT64_MAX:  # the number is sent back, and Go could not decode it
-        raise MalformedRequest(f"victims of {node}: NumPDBViolations: {violations}")
+    if not 0 <= violations <= INT64_MAX:  # the answer repeats the number, and Go could not decode a larger one
+        raise MalformedRequest(f"victims of {node}: NumPDBViolations: {violations}: expected 0 to {INT64_MAX}")
     uids: list[str] = []
     pods: list[Pod] = []
     for item in listed:

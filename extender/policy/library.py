@@ -120,7 +120,7 @@ class Library:
         """Returns the user's rule of this name; if unknown, adds a fault, which may suggest one of `others`."""
         module = name.partition(":")[0]
         if ":" in name and name not in self._rules and not self._imports:
-            faults.add(path, f"{name} is only imported for a policy given by --policy, from beside it")
+            faults.add(path, f"{name} is imported only from the directory of the policy that --policy names")
             return None
         if module in self._not_importable:  # reported already, for the first of its rules
             return None
@@ -163,7 +163,9 @@ class Library:
         own = Path(self._folder, *name.split("."))
         exists = own.with_suffix(".py").exists() or (own / "__init__.py").exists()
         if self._folder and exists and not _is_from(self._folder, sys.modules[name]):
-            raise ImportError(f"an installed module {name} hides the one beside the policy: rename the latter")
+            raise ImportError(
+                f"an installed module {name} hides the one beside the policy; rename the one beside the policy"
+            )
 
     def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
         failures = self._failures

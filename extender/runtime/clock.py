@@ -47,7 +47,7 @@ class Deadline:
     def check(self, step: str) -> None:
         """Raises DeadlineExceeded after the deadline; called before each `step`."""
         if self._clock.monotonic() > self._ends_at:
-            raise DeadlineExceeded(self.message(f"{step} is still to come"))
+            raise DeadlineExceeded(self.message(f"stopped before {step}"))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

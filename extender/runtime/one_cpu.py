@@ -23,7 +23,7 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""The share of the time by which another CPU must have been idle longer: a move must outweigh the loss of caches."""
+"""Threads move only to a CPU that was idle for longer by this share of the time, because a move loses the caches."""
 
 _PROCESSOR = 39
 """The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2, a name, may hold spaces."""

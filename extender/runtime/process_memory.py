@@ -21,7 +21,7 @@ from typing import Final
 # more, 25,000 at a time: while lists are read all objects survive, and 100,000 at a time took up to 110 ms.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
-"""The time between two calls of `collect_young`. A new list creates 40,000 objects in it, which take 10 ms to visit."""
+"""The time between two calls of `collect_young`. A list creates 40,000 objects in this time: 10 ms for a collection."""
 MAPPED_FROM_BYTES: Final = 128 * 1024
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
 GIVE_BACK_SECONDS: Final = 2.0
@@ -30,10 +30,10 @@ GIVE_BACK_SECONDS: Final = 2.0
 The first call after the lists of 50,000 nodes takes 30 ms.
 """
 MAPPED_FROM_BYTES_PER_NODE: Final = 160
-"""More bytes than an array of a few resources takes per node. A decision creates a hundred such arrays.
+"""Per node, the bytes up to which an array is kept in the heap: more than an array of a few resources takes.
 
-They must come from the heap: if they were mapped and unmapped, the kernel would clear their pages each time, which
-would take more than half of the time of a decision on 50,000 nodes.
+A decision creates a hundred such arrays. If they were mapped and unmapped, the kernel would clear their pages each
+time, which would take more than half of the time of a decision on 50,000 nodes.
 """
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MADV_COLLAPSE = 25

@@ -171,7 +171,7 @@ class UnsettledWrites:
     def _note(self, write: Binding | str) -> int:
         text = ("\0".join(write) if isinstance(write, Binding) else write).encode()
         if len(text) > _SLOT_BYTES - _HEAD.size:
-            raise Refused("write not sent: its names are too long for a note", 503)
+            raise Refused("write not sent: its names are too long to be recorded", 503)
         try:
             slot = self._free.pop()
         except IndexError:

@@ -210,7 +210,7 @@ class Scheduler:
             in_force = {rule.name for cycle in self.cycles.values() for rule in cycle.profile.permit}
             for rule in waits_for:
                 if rule not in in_force:
-                    permit.reject(rule, f"{rule} is no longer in force")
+                    permit.reject(rule, f"rule {rule} is no longer in the policy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _node_columns(table: Table, asked: Table) -> Columns:
         columns[f"label {key}"] = _objects(nodes.labels[key].values)[nodes.labels[key].ids]
     for driver in asked.storage.attachments.drivers():
         columns[f"volumes of {driver}"] = table.storage.attachments.counted(driver)
-        columns[f"room for volumes of {driver}"] = csi.limit(driver)
+        columns[f"limit for volumes of {driver}"] = csi.limit(driver)
     return {**columns, **_kept_counts(table, asked)}
 
 

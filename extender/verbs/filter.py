@@ -27,7 +27,7 @@ from extender.verbs.verb import Summary
 from extender.verbs.waiting import RecentPreemptors
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
-ELSEWHERE = "node(s) were not the node to which the pod may already be bound"
+ELSEWHERE = "node(s) other than the one to which the pod may already be bound"
 _MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons, and the reason is sent once per node
 
 

@@ -29,13 +29,14 @@ PRIVATE = (DEBUG, UI, CONFIGZ, SIMULATE)
 """Paths that show pods and nodes, or cost much. Only this machine and clients with a certificate may use them."""
 
 ONLY_LOCAL = (
-    "only from this machine and by its name, as by kubectl port-forward, or with a client certificate (clientCa)"
+    "allowed only from this machine under a name of its own, as through kubectl port-forward, or with a client"
+    " certificate (clientCa)"
 )
 _FOREIGN_HOST = (
     "the Host header must name this machine (localhost, 127.0.0.1 or [::1]) in a request to a loopback address;"
     " a proxy that sends another Host needs insecureBind: true"
 )
-_FOREIGN_ORIGIN = "the Origin header names another site than the Host header"
+_FOREIGN_ORIGIN = "the Origin header must name the same site as the Host header"
 
 # Other loopback addresses do not count as this machine: a service mesh's sidecar passes requests on from 127.0.0.6.
 _OWN_ADDRESSES = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
@@ -103,7 +104,7 @@ class AccessRules:
         if not certificate:
             raise RequestRefused(403, "a client certificate is required")
         if self.names and self.names.isdisjoint(_names(certificate)):
-            raise RequestRefused(403, "the client certificate's name is not on the list")
+            raise RequestRefused(403, "the client certificate's name is not in clientNames")
 
 
 def is_loopback(address: str) -> bool:

@@ -187,7 +187,7 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
         abort(413, f"the body has {length} bytes, the limit is {limit_bytes}")
     body = environ["wsgi.input"].read(limit_bytes + 1 if length is None else length)
     if len(body) > limit_bytes:
-        abort(413, f"the body has more bytes than the limit of {limit_bytes}")
+        abort(413, f"the body is larger than the limit of {limit_bytes} bytes")
     if len(body) < (length or 0):
         abort(400, "the body ended early")
     return _response(handler(body))

@@ -186,7 +186,7 @@ def probe_pages(
 
     def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
         ended = ", ".join(revive())
-        checks = {"ping": None, "threads": f"{ended} had ended and was restarted" if ended else None}
+        checks = {"ping": None, "threads": f"restarted after an unexpected end: {ended}" if ended else None}
         return health_answer("livez", checks, "verbose" in query)
 
     def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
@@ -199,7 +199,7 @@ def probe_pages(
         except (TypeError, ValueError):
             # prometheus-client fails for some versions of the format that a client may ask for
             metrics.rejected(406)
-            return error_answer(406, "unknown format of metrics in the Accept header")
+            return error_answer(406, "the Accept header asks for an unknown format of metrics")
         return Answer(200, body, content_type)
 
     return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}

@@ -99,12 +99,12 @@ def _check_certificates(settings: Settings) -> None:
         return
     pair = str(settings.tls_cert), str(settings.tls_key)
     authorities = {"clientCa": settings.client_ca, "metricsClientCa": settings.metrics_client_ca}
-    fault = f"tlsCert, tlsKey: {pair[0]} and {pair[1]} are not a certificate with its key (PEM)"
+    fault = f"tlsCert, tlsKey: {pair[0]} and {pair[1]} are not a PEM certificate and its private key"
     try:
         server_context(*pair, None)
         for name, authority in authorities.items():
             if authority is not None:
-                fault = f"{name}: {authority} holds no certificate (PEM)"
+                fault = f"{name}: {authority} contains no PEM certificate"
                 server_context(*pair, str(authority))
     except (OSError, ValueError) as error:
         raise ConfigurationError([f"{fault}: {getattr(error, 'strerror', None) or error}"]) from None

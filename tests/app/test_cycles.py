@@ -112,4 +112,4 @@ def test_pods_wait_no_more_for_a_rule_that_is_taken_out() -> None:
     pods = {"a": before, "b": after}
     permits = [loop.permits.run(by.profiles[0].permit, info(name).pod, "n1") for name, by in pods.items()]
     loop.adopt(after)
-    assert [str(each and each.rejection) for each in permits] == ["Goes is no longer in force", "None"]
+    assert [str(each and each.rejection) for each in permits] == ["rule Goes is no longer in the policy", "None"]

@@ -83,7 +83,7 @@ def test_the_caller_may_call_and_nobody_else(tmp_path: Path) -> None:
         "unable to get local issuer", "unknown ca"
     )
     assert "unsuitable certificate purpose" in shake_hands(tmp_path, tmp_path, "server")
-    assert "name is not on the list" in shake_hands(tmp_path, tmp_path, "scraper", "scrapers-ca")
+    assert "name is not in clientNames" in shake_hands(tmp_path, tmp_path, "scraper", "scrapers-ca")
 
 
 def test_keys_are_for_their_owner(tmp_path: Path) -> None:

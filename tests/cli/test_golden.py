@@ -211,7 +211,7 @@ def masked(text: str) -> str:
         (re.escape(str(ROOT)), "<project>"),
         (r"\b\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d", r"YYYY-MM-DD\1hh:mm:ss"),
         (r"\b\d{4}-\d\d-\d\d\b(?=  )", "YYYY-MM-DD"),
-        (r"\b[\d.]+ us a node", "<n> us a node"),
+        (r"\b[\d.]+ us per node", "<n> us per node"),
         (r"\b[\d.]+ ms\b", "<n> ms"),
         (r"(?<=  )(\d\d[smhd]|\d[smhd] )(?= +\S)", "<n>"),
         (r"(?<=127\.0\.0\.1:)\d{5}\b", "<port>"),

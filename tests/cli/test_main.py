@@ -81,8 +81,8 @@ def test_certificates_that_are_none_are_refused_before_anything_is_served(
     given = pair if authority else EXAMPLE
     told = extender("serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority)
     faults = [line for line in told.stderr.splitlines() if line.startswith("error: ")]
-    pairs = f"tlsCert, tlsKey: {EXAMPLE} and {EXAMPLE} are not a certificate with its key"
-    fault = f"clientCa: {EXAMPLE} holds no certificate" if authority else pairs
+    pairs = f"tlsCert, tlsKey: {EXAMPLE} and {EXAMPLE} are not a PEM certificate and its private key"
+    fault = f"clientCa: {EXAMPLE} contains no PEM certificate" if authority else pairs
     assert (told.returncode, len(faults)) == (2, 1)
     assert faults[0].startswith(f"error: {fault}")
     assert "Traceback" not in told.stderr

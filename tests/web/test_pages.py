@@ -58,7 +58,7 @@ def test_other_machines_get_the_pages_about_the_process_only(served: PageServer)
     for path in ("/echo", "/debug/echo"):
         connection.request("GET", path)
         answer = connection.getresponse()
-        statuses.append((answer.status, b"only from this machine" in answer.read()))
+        statuses.append((answer.status, b"allowed only from this machine" in answer.read()))
     connection.close()
     assert statuses == [(200, False), (403, True)]
 

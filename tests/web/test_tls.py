@@ -74,7 +74,7 @@ def test_a_common_name_counts_too(server: Server, ca: trustme.CA) -> None:
     ("name", "error"),
     [
         pytest.param(None, "a client certificate is required", id="no certificate"),
-        pytest.param("stranger", "the client certificate's name is not on the list", id="another name"),
+        pytest.param("stranger", "the client certificate's name is not in clientNames", id="another name"),
     ],
 )
 @pytest.mark.parametrize(

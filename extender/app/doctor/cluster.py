@@ -62,7 +62,7 @@ def _version(git_version: str, minor: str) -> Finding:
     return warn(
         "version",
         f"Kubernetes {git_version}; the extender is tested with 1.{least} to 1.{most}",
-        "if it decides otherwise than kube-scheduler, set that version's feature gates in the policy",
+        "if its decisions differ from kube-scheduler's, set the feature gates of this version in the policy",
     )
 
 
@@ -96,7 +96,7 @@ def _served(client: KubeClient) -> Iterator[Finding]:
         yield warn(
             "served-apis",
             f"the API server does not serve {', '.join(missing)}",
-            "the extender assumes that no such objects exist; if pods need them, enable them (--runtime-config)",
+            "the extender assumes that no such objects exist; if pods need them, enable these APIs (--runtime-config)",
         )
     else:
         yield ok("served-apis", f"the API server serves all {len(kinds)} kinds that scheduling reads")
@@ -245,7 +245,7 @@ def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: s
     if extra:
         yield warn(
             "too-many-rights",
-            f"{who} may also {', '.join(map(str, extra))}",
+            f"{who} has permissions that the extender does not need: {', '.join(map(str, extra))}",
             "run the extender with the service account of the chart; check that one with --account NAMESPACE/NAME",
         )
 

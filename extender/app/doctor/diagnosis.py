@@ -57,7 +57,8 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
             )
             continue
         seconds = time.perf_counter() - began
-        message = f"{name} takes {seconds * 1e6 / len(nodes):.1f} us a node, {seconds * 1e3:.1f} ms on all {len(nodes)}"
+        micros, millis = seconds * 1e6 / len(nodes), seconds * 1e3
+        message = f"{name} takes {micros:.1f} us per node, {millis:.1f} ms for {counted(len(nodes), 'node')}"
         if seconds > _MOST_SECONDS:
             yield warn("rule-cost", message, "let the rule check all nodes at once, with columns (docs/rules.md)")
         else:

@@ -68,7 +68,7 @@ def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterato
         if config.filter_verb and all(finding.level == "ok" for finding in verbs):
             yield _latency(caller, names)
     except ClusterError as error:
-        yield fail("reachable", f"{where}: {error}", "check its log, and if httpTimeout is long enough")
+        yield fail("reachable", f"{where}: {error}", "check its log, and that httpTimeout is long enough")
     finally:
         caller.close()
 

@@ -62,7 +62,8 @@ def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
     if not config.node_cache_capable:
         yield warn(
             "node-cache-capable",
-            f"{where}: without nodeCacheCapable whole nodes are sent, and in-tree scores are wrong (kubernetes#141781)",
+            f"{where}: without nodeCacheCapable kube-scheduler sends whole nodes, and its own scores are wrong"
+            " (kubernetes#141781)",
             "set nodeCacheCapable: true",
         )
     if config.ignorable:
@@ -74,7 +75,8 @@ def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
     if not config.bind_verb:
         yield warn(
             "bind-verb",
-            f"{where} has no bindVerb: a placed pod is not known before the watch delivers it, after the next decision",
+            f"{where} has no bindVerb: the extender sees a placed pod only when the watch delivers it, which may be"
+            " after the next decision",
             "set bindVerb: bind, which checks the node and assumes the pod in one step",
         )
     if config.filter_verb and not config.preempt_verb:
@@ -106,7 +108,8 @@ def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
         )
     yield ok(
         "features-off",
-        "with an extender, kube-scheduler does not batch equal pods, and any event wakes pods that it refused",
+        "with an extender, kube-scheduler decides about equal pods one by one, and any event wakes pods that the"
+        " extender refused",
     )
 
 

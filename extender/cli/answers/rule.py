@@ -148,7 +148,7 @@ def _text(trial: RuleTrial) -> str:
     head = f"{trial.kind} {trial.name}: {counted(trial.pods, 'pod')} on {counted(trial.nodes, 'node')}"
     if trial.failure is not None:
         return f"{head}\n  fails: {trial.failure}"
-    lines = [f"{head}, {trial.micros_per_node:.1f} us a node"]
+    lines = [f"{head}, {trial.micros_per_node:.1f} us per node"]
     if trial.kind == "predicate":
         pairs = trial.pods * trial.nodes
         passed = pairs - sum(trial.refused.values())

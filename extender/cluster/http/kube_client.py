@@ -155,7 +155,7 @@ class KubeClient(Caller):
             data = response.read()
         status = response.status
         if response.repeated and not 200 <= status < 300 and status not in _CONCLUSIVE:
-            raise OutcomeUnknown(f"no response, and then {status}: {message_of(data)}")
+            raise OutcomeUnknown(f"no response to the first attempt, and then {status}: {message_of(data)}")
         return status, data
 
     @contextmanager

@@ -120,7 +120,7 @@ class ConnectionPool:
                 raise Refused("the request could not be sent in time", 503)
         except Refused as error:
             if repeated:  # the first attempt may have arrived, although the second could not be sent
-                raise OutcomeUnknown(f"no response, and then {error}") from None
+                raise OutcomeUnknown(f"no response to the first attempt, and then {error}") from None
             raise
         return connection
 

@@ -35,6 +35,7 @@ from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Telemetry
+from extender.runtime.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +113,10 @@ class Survey:
         self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
         lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
         if lost:
-            self._distrust(f"the watch lost the events of {lost} objects and delivered later ones")
+            self._distrust(f"the watch lost the events of {counted(lost, 'object')} and delivered later ones")
         elif self._unconfirmed and self._clock.monotonic() - self._listed_at >= PATIENCE_SECONDS:
-            behind = f"the watch is behind a list in {len(self._unconfirmed)} objects"
-            self._distrust(f"{behind}, and has been for {PATIENCE_SECONDS:g} s")
+            missing = f"{counted(len(self._unconfirmed), 'object')} of a list"
+            self._distrust(f"the watch has not delivered {missing} within {PATIENCE_SECONDS:g} s")
         return not self._unconfirmed
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:

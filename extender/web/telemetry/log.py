@@ -28,34 +28,35 @@ _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4096, 32 * 1024
 _log = logging.getLogger(__name__)
 
 FIELDS = {
-    "time": "UTC, with milliseconds",
+    "time": "the time in UTC, with milliseconds",
     "level": "debug, info, warning, error or critical",
-    "logger": "the module that writes the line; gunicorn.error: the server",
-    "msg": "the event; start: the process starts; call: kube-scheduler has called; attempt: `schedule` has"
-    " tried to place a pod",
+    "logger": "the module that writes the line; the server writes as gunicorn.error",
+    "msg": "the event: start (of the process), call (by kube-scheduler), attempt (of `schedule` to place a pod), or a"
+    " sentence with key=value pairs",
     "exception": "the traceback, if there is one",
-    "verb": "of a call: filter, prioritize, preempt or bind",
-    "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds;"
-    " of an attempt: scheduled, unschedulable or error",
-    "ms": "of a call: milliseconds from its body to its answer; of an attempt: until the pod is bound or requeued",
-    "uid": "of a call or an attempt: the pod's UID",
-    "pod": "of a call or an attempt: NAMESPACE/NAME",
-    "profile": "of an attempt: the pod's schedulerName",
-    "attempt": "of an attempt: the number of attempts to place this pod, this one included",
-    "node": "of an attempt: the node on which the pod is bound, or was to be bound",
-    "nodes_in": "of a call: the number of nodes in the request",
-    "nodes_out": "of a call: the number of nodes that passed, were scored, or were bound to",
-    "error": "of a call: the error that kube-scheduler gets; of an attempt: the reason why the pod is not bound",
-    "trace_id": "of a call or an attempt: the trace, from the caller's header `traceparent` if there is one",
-    "command": "of a start: serve or schedule",
-    "cluster": "of a start: the API server's address, or the file",
-    "kubernetes": "of a start: the API server's version, or why it is unknown",
-    "version": "of a start: the extender's version",
-    "policy": "of a start: the policy's file or ConfigMap, or the provider",
-    "profiles": "of a start: the schedulerNames of the profiles",
-    "rules": "of a start: users' rules in these profiles",
-    "addresses": "of a start: the URLs of the servers",
-    "off": "of a start: what is switched off: settings by key, spans, feature gates, default plugins",
+    "verb": "the verb of a call: filter, prioritize, preempt or bind",
+    "result": "the result of a call (decided, passed, error, failed, unready or malformed, as in"
+    " extender_verb_duration_seconds) or of an attempt (scheduled, unschedulable or error)",
+    "ms": "the milliseconds of a call from the complete request to the answer, or of an attempt until the pod is bound"
+    " or back in the queue",
+    "uid": "the UID of the pod of a call or an attempt",
+    "pod": "the NAMESPACE/NAME of this pod",
+    "profile": "the schedulerName of an attempt's pod",
+    "attempt": "the number of attempts to place this pod, including this one",
+    "node": "the node on which an attempt has bound the pod, or failed to bind it",
+    "nodes_in": "the number of nodes in a call's request",
+    "nodes_out": "the number of nodes that a call let pass, scored, or bound the pod to",
+    "error": "the error that a call returned to kube-scheduler, or the reason why an attempt has not bound the pod",
+    "trace_id": "the trace of a call or an attempt, taken from the caller's header `traceparent` if there is one",
+    "command": "the command that has started: serve or schedule",
+    "cluster": "the API server's address, or the file with the cluster, at the start",
+    "kubernetes": "the API server's version at the start, or the reason why it is unknown",
+    "version": "the extender's version",
+    "policy": "the policy's file or ConfigMap, or the provider, at the start",
+    "profiles": "the schedulerNames of the profiles at the start",
+    "rules": "the users' rules in these profiles",
+    "addresses": "the URLs of the servers of this process",
+    "off": "everything that is switched off at the start: settings by key, spans, feature gates, default plugins",
 }
 """The fields that a line may have, and their meaning; `extender reference log` lists them."""
 

@@ -54,28 +54,36 @@ SERIES: Mapping[str, Series] = {
     for series in (
         histogram(
             "extender_verb_duration_seconds",
-            "Seconds from body to answer, by verb and result: decided, passed, error, failed, unready, malformed.",
+            "Seconds from a complete request to its answer, by verb and result: decided, passed, error, failed,"
+            " unready, malformed.",
             _CALL_BUCKETS,
             "verb",
             "result",
         ),
         histogram(
-            "extender_lock_wait_seconds", "Seconds that a caller waited for the cache's lock.", _WAIT_BUCKETS, "caller"
+            "extender_lock_wait_seconds",
+            "Seconds for which a caller waited for the cache's lock.",
+            _WAIT_BUCKETS,
+            "caller",
         ),
         counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", "plugin"),
         counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", "result"),
         gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", "type"),
         counter("extender_watch_events_total", "Watch events by kind and event type.", "kind", "event"),
-        counter("extender_unreadable_objects_total", "Objects left out because they make no sense.", "kind"),
+        counter(
+            "extender_unreadable_objects_total",
+            "Objects that are left out of the cache because they cannot be read.",
+            "kind",
+        ),
         counter("extender_relists_total", "Times that a kind had to be listed again.", "kind"),
         counter(
             "extender_cache_differences_total",
-            "Differences from the API server that the comparer corrected in the cache; Table: a count in a table.",
+            "Differences from the API server that were corrected in the cache. Kind Table means a count in a table.",
             "kind",
         ),
         counter(
             "extender_dropped_writes_total",
-            "Events and statuses given up: too many waited, or the API server refused them repeatedly.",
+            "Events and statuses that were dropped, because too many waited or the API server refused them repeatedly.",
             "kind",
         ),
         counter(
@@ -90,20 +98,20 @@ SERIES: Mapping[str, Series] = {
         ),
         counter(
             "extender_policy_reloads_total",
-            "Times that the policy was read again, by result: success, or failure, which keeps the old policy.",
+            "Times that the policy was read again, by result: success or failure. A failure keeps the old policy.",
             "result",
         ),
         gauge(
             "extender_policy_last_reload_successful",
-            "0 while the policy on disk could not be put in force, else 1.",
+            "1 if the policy on disk is in force, 0 if it could not be loaded.",
         ),
         gauge(
             "extender_policy_last_reload_success_timestamp_seconds",
-            "Seconds since the epoch at which the policy in force was read.",
+            "The time at which the policy in force was read, in seconds since the epoch.",
         ),
         gauge(
             "extender_watch_staleness_seconds",
-            "Seconds since the cache was last known to be equal to the API server's state of the kind.",
+            "Seconds since the cache was last confirmed to hold all objects of the kind as the API server does.",
             "kind",
         ),
         counter(
@@ -115,21 +123,21 @@ SERIES: Mapping[str, Series] = {
         gauge("leader_election_master_status", "The same as extender_leader, under client-go's name.", "name"),
         counter(
             "rest_client_requests_total",
-            "Requests to the API server by status code; <error>: there was no answer.",
+            "Requests to the API server by status code; the code <error> means that there was no answer.",
             "code",
             "method",
             "host",
         ),
         histogram(
             "rest_client_request_duration_seconds",
-            "Seconds from a request to the head of its answer, by method.",
+            "Seconds from a request to the API server until the head of its answer arrived, by method.",
             _REQUEST_BUCKETS,
             "verb",
             "host",
         ),
         gauge(
             "extender_gc_longest_pause_seconds",
-            "Seconds that the longest garbage collection delayed every call.",
+            "Seconds of the longest garbage collection, during which every call waits.",
         ),
         gauge("extender_build_info", "Always 1; the labels describe the build.", "version", "python_version"),
     )
@@ -154,7 +162,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Seconds that an extension point took with all of its plugins: PreFilter, Filter, PostFilter, PreScore,"
-            " Score, Reserve, Permit, PreBind, Bind; of every hundredth pod.",
+            " Score, Reserve, Permit, PreBind, Bind. Measured for every hundredth pod.",
             _POINT_BUCKETS,
             "extension_point",
             "status",
@@ -162,14 +170,14 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         ),
         histogram(
             "scheduler_plugin_execution_duration_seconds",
-            "Seconds that a plugin took: at PreFilter, Filter, PreScore and Score for all nodes; at Reserve, Permit,"
-            " PreBind and Bind; of every hundredth pod.",
+            "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
+            " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
             _WAIT_BUCKETS,
             "plugin",
             "extension_point",
             "status",
         ),
-        gauge("workqueue_depth", "Writes that wait: statuses, events.", "name"),
+        gauge("workqueue_depth", "Waiting writes, by kind: statuses, events.", "name"),
         counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
@@ -178,7 +186,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         ),
         histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Seconds from the moment a pod leaves the queue until it is bound or returns.",
+            "Seconds from the moment when a pod leaves the queue until it is bound or back in the queue.",
             _ATTEMPT_BUCKETS,
             "result",
             "profile",
@@ -186,14 +194,16 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_scheduling_algorithm_duration_seconds", "Seconds that one decision took.", _ATTEMPT_BUCKETS
         ),
-        histogram("scheduler_pod_scheduling_attempts", "Attempts that it took to schedule a pod.", _COUNT_BUCKETS),
+        histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts that a pod needed until it was bound.", _COUNT_BUCKETS
+        ),
         histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Seconds from the moment a pod could first be tried until it is bound.",
+            "Seconds from the moment when a pod could first be tried until it is bound.",
             _TO_BOUND_BUCKETS,
             "attempts",
         ),
-        counter("scheduler_preemption_attempts_total", "Pods for which others were evicted."),
+        counter("scheduler_preemption_attempts_total", "Pods for which other pods were evicted."),
         histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
     )
 }

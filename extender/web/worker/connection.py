@@ -329,7 +329,7 @@ class Acceptor:
             return
         except OSError as error:  # usually the process has no file descriptors left
             _log.error("connection not accepted reason=%r", str(error))
-            self._application.refuse(503, "", "", "no connection can be accepted")
+            self._application.refuse(503, "", "", "the process has no file descriptors left for another connection")
             _make_way(self.open.copy())
             time.sleep(_PAUSE_SECONDS)  # pauses, because the next try would fail at once, too
             return
@@ -337,7 +337,7 @@ class Acceptor:
         if client:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not (self._has_room(client) and self._start(accepted, client)):
-            self._application.refuse(503, client, "", "no room for another connection")
+            self._application.refuse(503, client, "", "too many open connections")
             accepted.close()
 
     def _start(self, accepted: socket.socket, client: str) -> bool:

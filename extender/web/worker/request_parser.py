@@ -207,7 +207,7 @@ class _ChunkedBody:
         if self._wire_bytes > self._most:
             raise _too_large("more bytes", self._most)
         if max(self._parsed_pieces, len(self._message.pieces)) > _MOST_PIECES:
-            raise _too_large("too many chunks or lines", self._most)
+            raise _too_large("the chunked body has too many chunks or lines", self._most)
 
     def complete(self) -> bytes | None:
         return _joined(self._message.pieces) if self._message.complete else None
@@ -250,7 +250,7 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     chunked = _is_chunked(fields, version)
     expects = fields.get(b"expect", b"").lower() if version == "1.1" else b""
     if expects not in (b"", b"100-continue"):
-        raise RequestRefused(417, "the only expectation that is met here is 100-continue")
+        raise RequestRefused(417, "expected Expect: 100-continue; no other expectation is supported")
     length = int(fields.get(b"content-length", 0))
     return Head(
         method, path, query, version, fields, _keeps_alive(fields, version), length, chunked, bool(expects), raw
@@ -306,7 +306,7 @@ def _is_chunked(fields: Mapping[bytes, bytes], version: str) -> bool:
     if coding is None:
         return False
     if version == "1.0" or b"upgrade" in fields or b"content-length" in fields:
-        raise RequestRefused(400, "Transfer-Encoding with Content-Length, with Upgrade or in HTTP/1.0")
+        raise RequestRefused(400, "Transfer-Encoding is not allowed with Content-Length, with Upgrade or in HTTP/1.0")
     if coding.lower() != b"chunked":
         raise RequestRefused(501, "the only Transfer-Encoding that is supported is chunked")
     return True

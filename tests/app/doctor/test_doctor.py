@@ -381,8 +381,8 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("body", "level", "told"),
     [
-        pytest.param("True", "ok", r"costly takes \d+\.\d us a node, \d+\.\d ms on all 1$", id="quick"),
-        pytest.param("time.sleep(0.15) is None", "warn", r"costly takes \d{6,}\.\d us a node", id="slow"),
+        pytest.param("True", "ok", r"costly takes \d+\.\d us per node, \d+\.\d ms for 1 node$", id="quick"),
+        pytest.param("time.sleep(0.15) is None", "warn", r"costly takes \d{6,}\.\d us per node", id="slow"),
         pytest.param("1 / 0", "warn", "costly fails for an empty pod: .*rule_costs_.*ZeroDivisionError", id="failing"),
     ],
 )

@@ -264,7 +264,7 @@ def test_a_lost_modification_is_found_though_later_events_arrive(followed: Follo
     followed.put("p")  # this event is lost
     followed.deliver("ADDED", followed.put("other"))
     assert (followed.survey().confirmed(), followed.synced) == (False, False)
-    assert followed.reasons == ["the watch lost the events of 1 objects and delivered later ones"]
+    assert followed.reasons == ["the watch lost the events of 1 object and delivered later ones"]
 
 
 def test_a_lost_deletion_is_found_though_later_events_arrive(followed: FollowedApi) -> None:
@@ -307,7 +307,7 @@ def test_a_survey_that_is_not_confirmed_in_time_distrusts_the_watch(followed: Fo
     assert (survey.confirmed(), followed.synced) == (False, True)
     followed.clock.advance(1)
     assert (survey.confirmed(), followed.synced) == (False, False)
-    assert followed.reasons == ["the watch is behind a list in 1 objects, and has been for 20 s"]
+    assert followed.reasons == ["the watch has not delivered 1 object of a list within 20 s"]
 
 
 def test_a_watch_that_goes_on_but_stays_behind_is_distrusted_too(followed: FollowedApi) -> None:

@@ -222,7 +222,7 @@ def test_a_recordings_policy_imports_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     path = recorded_under(POLICY.replace("RULE", "installed_module:rule"), tmp_path / "r")
     with pytest.raises(
-        ConfigurationError, match="installed_module:rule is only imported for a policy given by"
+        ConfigurationError, match="installed_module:rule is imported only from the directory of the policy"
     ) as error:
         replay(path)
     assert str(error.value).startswith("the recording's policy: ")

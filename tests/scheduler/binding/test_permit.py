@@ -298,7 +298,7 @@ def test_a_pod_waits_for_no_rule_that_is_taken_out_while_it_is_asked() -> None:
 
     world = world_with(node("n1"), pod("p"), rules={"goes": goes})
     world.settle()
-    assert world.conditions[-1][2] == "0/1 nodes are available: 1 goes is no longer in force."
+    assert world.conditions[-1][2] == "0/1 nodes are available: 1 rule goes is no longer in the policy."
     world.pass_time(10)
     assert world.node_of("p") == "n1"
 
