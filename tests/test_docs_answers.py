@@ -56,6 +56,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     (tmp_path / "app.yaml").write_text(APP)
     (tmp_path / "next.yaml").write_text(POLICY)
+    (tmp_path / "key").write_text("a secret of 16 bytes or more")
+    (tmp_path / "answer.txt").write_text("an answer")
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from extender.cli.answers.explain import explain
-from extender.cli.answers.record import record, replay, snapshot
+from extender.cli.answers.record import record, replay, snapshot, translate
 from extender.cli.answers.rule import rule
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
@@ -75,7 +75,7 @@ def version() -> None:
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)
-_ANSWERING = (explain, simulate, capacity, compare, snapshot, view, record, replay, rule, reference)
+_ANSWERING = (explain, simulate, capacity, compare, snapshot, translate, view, record, replay, rule, reference)
 for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 

@@ -14,6 +14,7 @@ from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
 from extender.offline.manifests.objects import to_objects, to_pod
+from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
@@ -170,9 +171,17 @@ class Cluster:
             second = read_policy(other).scheduler_profiles()
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
-    def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:
-        """Returns the cluster as JSON (a v1 List) that `load` can read; `redact` replaces names by hashes."""
-        return write_snapshot(self._state.every_object(), redact=redact, compress=compress)
+    def snapshot(self, *, redact: bool = False, key: bytes | None = None, compress: bool = False) -> bytes:
+        """Returns the cluster as JSON (a v1 List) that `load` can read; `redact` replaces names by hashes.
+
+        With the same `key`, equal names get equal hashes in every snapshot, and `translate` can be used.
+        """
+        redaction = Redaction(key) if redact else None
+        return write_snapshot(self._state.every_object(), redaction=redaction, compress=compress)
+
+    def translate(self, answer: str, key: bytes) -> str:
+        """Returns an answer about a redacted snapshot of this cluster with its hashes replaced by the names."""
+        return translated(answer, self._state.every_object(), key)
 
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
         """Places the pod on the node, whether or not it fits. Does nothing if the pod is on this node already.

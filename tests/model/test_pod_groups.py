@@ -13,6 +13,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.files import load
+from extender.offline.manifests.redaction import Redaction
 from extender.offline.manifests.snapshot import write_snapshot
 from tests.builders import ZONE, make_composite_pod_group, make_pod, make_pod_group, make_priority_class
 
@@ -67,7 +68,7 @@ def test_a_snapshot_keeps_groups_and_their_members(tmp_path: Path) -> None:
 
 
 def test_a_redacted_snapshot_keeps_the_tree_together(tmp_path: Path) -> None:
-    (tmp_path / "b.json").write_bytes(write_snapshot(load(written(tmp_path / "a.json", *TREE)), redact=True))
+    (tmp_path / "b.json").write_bytes(write_snapshot(load(written(tmp_path / "a.json", *TREE)), redaction=Redaction()))
     redacted = by_kind(load(tmp_path / "b.json"))
     tree, gang, pod = redacted["CompositePodGroup"], redacted["PodGroup"], redacted["Pod"]
     assert isinstance(tree, CompositePodGroup)

@@ -1,4 +1,4 @@
-"""The commands `extender snapshot`, `record` and `replay`: store a cluster or its changes, repeat its decisions."""
+"""The commands `snapshot`, `translate`, `record` and `replay`: store a cluster or its changes, repeat its decisions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
+    FILE,
     Progress,
     Source,
     answer_stream,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 DIFFERS = DOES_NOT_FIT
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_KEY_BYTES = 16
+_KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 
 
 @click.command()
@@ -42,23 +45,31 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="file to write, compressed if its name ends in .gz; -: standard output",
 )
 @click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
-def snapshot(source: Source, output: Path, redact: bool) -> None:
+@click.option("--redact-key", type=_FILE, metavar="FILE", help=_KEY_HELP)
+def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None) -> None:
     """Write a cluster to a file: all kinds of objects that scheduling reads, with only the fields it reads.
 
     Environment variables, commands, secrets and annotations that no rule reads are left out. With --redact, names,
-    label values and images become hashes; keys of labels, taints and resources stay. The same decisions are made on
-    such a file.
+    label values and images become hashes. Keys of labels, taints and resources stay, and so do numbers, the names of
+    schedulers, drivers and provisioners, and the attributes of devices. The same decisions are made on such a file.
 
     \b
     Of a live cluster; to attach to a ticket:
       extender snapshot -o cluster.json.gz
       extender snapshot -o cluster.json.gz --redact --context production
       extender explain --cluster cluster.json.gz
+    With the same hashes each time, so that `extender translate` can put the names into an answer:
+      extender snapshot -o cluster.json.gz --redact --redact-key key
     """
+    from extender.offline.manifests.redaction import Redaction
     from extender.offline.manifests.snapshot import write_snapshot
 
+    if redact_key is not None and not redact:
+        raise ConfigurationError(["--redact-key needs --redact"])
+    key = None if redact_key is None else _key(redact_key)
     state, unread = source.load()
-    data = write_snapshot(state.every_object(), redact=redact, compress=output.suffix == ".gz")
+    redaction = Redaction(key) if redact else None
+    data = write_snapshot(state.every_object(), redaction=redaction, compress=output.suffix == ".gz")
     if str(output) == "-":
         if (stdout := answer_stream()) is None:
             raise ConfigurationError(["-o -: standard output is closed; give a file with -o FILE"])
@@ -68,6 +79,40 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
         output.write_bytes(data)
     else:
         write_whole(output, data)
+    for note in unread:
+        click.echo(f"note: {note}", err=True)
+
+
+def _key(path: Path) -> bytes:
+    """Returns the key in the file. Raises ConfigurationError if it is too short to be secret, OSError."""
+    key = path.read_bytes().strip()
+    if len(key) < _KEY_BYTES:
+        raise ConfigurationError([f"{path}: expected a key of at least {_KEY_BYTES} bytes, got {len(key)}"])
+    return key
+
+
+@click.command()
+@source_options
+@click.argument("answer", type=FILE, metavar="ANSWER")
+@click.option("--redact-key", type=_FILE, required=True, metavar="FILE", help=_KEY_HELP)
+def translate(source: Source, answer: Path, redact_key: Path) -> None:
+    """Put the names back into an answer about a redacted cluster. ANSWER is a file, or - for standard input.
+
+    It needs the key that the snapshot was redacted with, and the cluster itself, live or in a file. Hashes of names
+    that are no longer in the cluster stay.
+
+    \b
+    An answer that was found with a redacted snapshot:
+      extender translate answer.txt --redact-key key
+    """
+    from extender.offline.manifests.files import read
+    from extender.offline.manifests.redaction import translated
+
+    if str(answer) == "-" and str(source.cluster) == "-":
+        raise ConfigurationError(["the answer and --cluster - cannot both read standard input"])
+    key, text = _key(redact_key), read(answer).decode(errors="replace")
+    state, unread = source.load()
+    say(translated(text, state.every_object(), key).rstrip("\n"))
     for note in unread:
         click.echo(f"note: {note}", err=True)
 

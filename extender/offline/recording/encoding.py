@@ -15,7 +15,7 @@ from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.model.documents import WHOLE
 from extender.model.meta import Object
-from extender.offline.manifests.snapshot import Redaction
+from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,

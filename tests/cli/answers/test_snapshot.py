@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,29 @@ def test_standard_output_and_redaction(cluster: str) -> None:
     assert "secret" not in told.stdout
     again = extender("explain", "--cluster", "-", given=told.stdout)
     assert "Insufficient cpu (requests 9; " in again.stdout
+
+
+def test_an_answer_about_a_redacted_snapshot_is_translated_with_the_key(cluster: str, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef\n")
+    snapshots = [
+        extender("snapshot", "--cluster", cluster, "--redact", "--redact-key", str(key), "-o", "-") for _ in range(2)
+    ]
+    assert snapshots[0].stdout == snapshots[1].stdout
+    answer = extender("explain", "--cluster", "-", given=snapshots[0].stdout).stdout
+    assert "secret" not in answer
+    translated = extender("translate", "-", "--cluster", cluster, "--redact-key", str(key), given=answer)
+    assert translated.returncode == 0
+    assert re.search("default +secret-pod", translated.stdout)
+
+
+def test_a_key_that_can_be_guessed_is_refused(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("short")
+    arguments = ["snapshot", "--cluster", cluster, "--redact-key", str(tmp_path / "key"), "-o", "-"]
+    answer = extender(*arguments, "--redact")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == f"error: {tmp_path / 'key'}: expected a key of at least 16 bytes, got 5\n"
+    assert extender(*arguments).stderr == "error: --redact-key needs --redact\n"
 
 
 def test_a_place_that_cannot_be_written(cluster: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from extender import Cluster
 from extender.offline.manifests import files
+from extender.offline.manifests.redaction import Redaction
 from extender.offline.manifests.snapshot import write_snapshot
 from tests.builders import Object, make_node, make_pod
 from tests.conformance.answered import answered
@@ -44,7 +45,7 @@ def verdicts(cluster: Cluster) -> list[Any]:
 
 @pytest.mark.parametrize("redact", [False, True], ids=["named", "redacted"])
 def test_the_same_is_decided(redact: bool, tmp_path: Path) -> None:
-    data = write_snapshot(files.load_snapshot(EXAMPLE), redact=redact)
+    data = write_snapshot(files.load_snapshot(EXAMPLE), redaction=Redaction() if redact else None)
     assert verdicts(read_again(tmp_path / "c.json", data)) == verdicts(Cluster.load(EXAMPLE))
 
 
@@ -74,14 +75,14 @@ def test_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_no_name_is_left_in_what_is_redacted() -> None:
-    text = write_snapshot(files.load_snapshot(EXAMPLE), redact=True).decode()
+    text = write_snapshot(files.load_snapshot(EXAMPLE), redaction=Redaction()).decode()
     assert [secret for secret in SECRETS if secret in text] == []
     assert "topology.kubernetes.io/zone" in text
 
 
 def test_hashes_of_two_snapshots_differ() -> None:
     objects = files.load_snapshot(EXAMPLE)
-    assert write_snapshot(objects, redact=True) != write_snapshot(objects, redact=True)
+    assert write_snapshot(objects, redaction=Redaction()) != write_snapshot(objects, redaction=Redaction())
 
 
 def test_only_annotations_that_are_read_are_kept() -> None:

@@ -1,0 +1,196 @@
+"""Replaces the names in a cluster by hashes, so that it can be shown to others and is decided as before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from secrets import token_bytes
+from typing import Any
+
+import msgspec
+
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.model.volumes.storage import CSIDriver, PersistentVolumeClaim
+from extender.model.workloads import StatefulSet
+
+_NAMED_KINDS = frozenset({CSIDriver.__name__})  # their names are names of products, so they are not confidential
+_DRIVERS = "drivers"  # a CSINode's list of drivers; their names are kept, because they are names of products
+_IMAGES = frozenset(("image", "names", "reference"))
+_KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
+_SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
+_UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
+_SEPARATORS = re.compile("(__|/)")
+_TEMPLATE_HASH = "pod-template-hash"
+_HASH_BYTES = 6
+_KEY_BYTES = 32
+_HASHED = re.compile(rf"x[0-9a-f]{{{2 * _HASH_BYTES}}}")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Values of these fields are words of the API, product names, or numbers; all other text may be confidential.
+_KEPT_FIELDS = _words("""
+    apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
+    nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
+    reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
+    resourceVersion apiGroup resource hostIP allocationMode adminAccess expression declaredFeatures bindMountOptions
+    bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
+    distinctAttribute extendedResourceName unhealthyPodEvictionPolicy
+""")
+# Nothing below these fields is changed: they hold quantities, and values that device selectors compare.
+_KEPT_PARTS = _words("""
+    requests limits allocatable capacity allocatedResources overhead podFixed default defaultRequest attributes cel
+    sharedCounters consumesCounters counters consumedCapacity min max maxLimitRequestRatio
+""")
+_KEYED_BY_NAME = _words("disruptedPods")
+_LABELS = _words("labels matchLabels nodeSelector selector annotations")
+
+
+def essence(obj: Object) -> dict[str, Any]:
+    """Returns the object's fields as a dict, with only those annotations that a scheduling rule reads."""
+    item: dict[str, Any] = msgspec.to_builtins(obj)
+    metadata = item.get("metadata", {})
+    annotations = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if _is_read(key)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return item
+
+
+def _is_read(annotation: str) -> bool:
+    return bool(_SYSTEM_DOMAIN.fullmatch(annotation)) and not _UNREAD_ANNOTATION.fullmatch(annotation)
+
+
+class Redaction:
+    """Replaces names in the objects of one cluster by hashes; equal names get equal hashes.
+
+    The hashes depend on a key, so that a reader of the file cannot guess names and compare their hashes. Keys of
+    labels, taints and resources stay, and so do numbers, names of drivers and provisioners, and attributes of devices.
+
+    Args:
+        key: makes the hashes of two redactions comparable; by default it is random and not stored.
+        texts: receives hash -> text for everything that is replaced.
+    """
+
+    def __init__(self, key: bytes | None = None, texts: dict[str, str] | None = None) -> None:
+        self._key = blake2b(token_bytes(_KEY_BYTES) if key is None else key, digest_size=_KEY_BYTES).digest()
+        self._texts = texts
+        self._composed: dict[str, str] = {}  # a name that consists of other names -> their hashes, joined likewise
+
+    def learn(self, objects: Iterable[Object]) -> None:
+        """Finds the names that controllers, and rules, compose of other names, so that the hashes compose too.
+
+        Call it before anything is redacted, with all objects. Such names are those of a Deployment's ReplicaSets, of a
+        StatefulSet's pods and their claims, and of the claims of generic ephemeral volumes.
+        """
+        sets = {
+            f"{template.name}-{obj.name}": (template.name, obj.name)
+            for obj in objects
+            if isinstance(obj, StatefulSet)
+            for template in obj.spec.volume_claim_templates or ()
+        }
+        for obj in objects:
+            base, _, ordinal = obj.name.rpartition("-")
+            if isinstance(obj, PersistentVolumeClaim) and base in sets and ordinal.isdecimal():
+                self._compose(*sets[base], ordinal)
+            elif isinstance(obj, Pod):
+                self._learn_pod(obj)
+
+    def _learn_pod(self, pod: Pod) -> None:
+        owner = pod.controller
+        base, _, suffix = pod.name.rpartition("-")
+        is_ordinal = owner is not None and owner.kind == StatefulSet.__name__ and owner.name == base
+        if is_ordinal and suffix.isdecimal():
+            self._compose(base, suffix)
+        template_hash = pod.labels.get(_TEMPLATE_HASH)
+        if owner is not None and template_hash and owner.name.endswith(f"-{template_hash}"):
+            self._compose(owner.name.removesuffix(f"-{template_hash}"), template_hash)
+        for volume in pod.spec.volumes or ():
+            claim = volume.persistent_volume_claim
+            if volume.ephemeral is not None:
+                self._compose(pod.name, volume.name)
+            elif is_ordinal and claim is not None and claim.claim_name == f"{volume.name}-{pod.name}":
+                self._compose(volume.name, pod.name)
+
+    def _compose(self, *parts: str) -> None:
+        self._composed["-".join(parts)] = "-".join(map(self.text, parts))
+
+    def of(self, obj: Object) -> dict[str, Any]:
+        """Returns the object's fields as a dict, with names hashed and without annotations that no rule reads."""
+        item = essence(obj)
+        redacted: dict[str, Any] = self._value("", item)
+        if type(obj).__name__ in _NAMED_KINDS and "metadata" in item:
+            redacted["metadata"] = item["metadata"]
+        return redacted
+
+    def key(self, kind: str, key: str) -> str:
+        """Returns the redacted object's key for an object's key, which is `namespace/name` or a UID."""
+        return key if kind in _NAMED_KINDS else self.text(key)
+
+    def _value(self, field: str, value: Any) -> Any:
+        """Returns the value of a field with all names in it hashed."""
+        if field == _DRIVERS or (field in _KEPT_PARTS and not isinstance(value, list)):
+            return value
+        if isinstance(value, Mapping):
+            # A label may have the same name as a field, so labels are handled separately.
+            texts = field in _LABELS
+            return {
+                self.text(key) if field in _KEYED_BY_NAME else key: self.text(inner)
+                if texts and isinstance(inner, str)
+                else self._value(key, inner)
+                for key, inner in value.items()
+            }
+        if field in _KEPT_FIELDS:
+            return value
+        if isinstance(value, list):
+            # A list called `requests` holds requests for devices, which contain names.
+            within = "" if field in _KEPT_PARTS else field
+            return [self._value(within, inner) for inner in value]
+        if not isinstance(value, str):
+            return value
+        return self._image(value) if field in _IMAGES else self.text(value)
+
+    def text(self, text: str) -> str:
+        """Returns a hash of the text, or the text itself if it is empty, a number or a word of Kubernetes.
+
+        Parts that are separated by a slash (a request and its subrequest) or by two underscores (the zones of a volume)
+        are hashed one by one.
+        """
+        if _KEPT_VALUES.fullmatch(text):
+            return text
+        parts = _SEPARATORS.split(text)
+        return "".join(
+            part if number % 2 or _KEPT_VALUES.fullmatch(part) else self._name(part)
+            for number, part in enumerate(parts)
+        )
+
+    def _name(self, name: str) -> str:
+        return self._composed.get(name) or self._hash(name)
+
+    def _image(self, image: str) -> str:
+        """Returns the image with its name hashed. Its tag is kept, because without one it would mean `latest`."""
+        name, colon, tag = image.rpartition(":")
+        return self._hash(image) if not colon or "/" in tag or "@" in name else f"{self._hash(name)}:{tag}"
+
+    def _hash(self, text: str) -> str:
+        hashed = "x" + blake2b(text.encode(), digest_size=_HASH_BYTES, key=self._key).hexdigest()
+        if self._texts is not None:
+            self._texts[hashed] = text
+        return hashed
+
+
+def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
+    """Returns an answer about a redacted cluster with its hashes replaced by the texts that they represent.
+
+    Hashes of texts that are not in the objects stay. The cluster must have been redacted with the same key.
+    """
+    texts: dict[str, str] = {}
+    redaction = Redaction(key, texts)
+    known = list(objects)
+    redaction.learn(known)
+    for obj in known:
+        redaction.of(obj)
+    return _HASHED.sub(lambda match: texts.get(match[0], match[0]), answer)
