@@ -53,7 +53,7 @@ class AssumeCache:
         assumed = {key for of_kind, key in (*self._assumed, *self._written) if of_kind == kind}
         return self.of_kind(kind).keys() | assumed
 
-    # ---- what the watch shows
+    # ---- objects from the watch
 
     def put(self, kind: str, obj: Object) -> Object | None:
         """Stores an observed object and drops assumptions about older versions; returns its predecessor."""

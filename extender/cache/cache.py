@@ -36,7 +36,7 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
-_BATCH = 50  # objects of a list that are stored under one lock, which takes a millisecond or two
+_BATCH = 50  # so many objects of a list are stored per hold of the lock, which takes 1 or 2 ms
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
@@ -79,7 +79,7 @@ class Cache:
         """Reports every change to the listener from now on; None stops the reports."""
         self._notifications.listener = listener
 
-    # ---- what the API server reports (ports.Sink)
+    # ---- objects from the API server (ports.Sink)
 
     def changed(self, kind: str, obj: Object) -> None:
         """Stores an object that was added or modified."""
@@ -107,7 +107,7 @@ class Cache:
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
-            gone = [key for key in stored if key not in listed]  # without the lock: takes 0.1 s for 200,000 pods
+            gone = [key for key in stored if key not in listed]  # without the lock: 0.1 s for 200,000 pods
             self._in_batches(kind, gone, partial(self._remove, kind))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
@@ -265,7 +265,7 @@ class Cache:
         """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
-            self._note_object(kind, key)  # even if nothing was assumed: an earlier call may have failed before this
+            self._note_object(kind, key)  # even if nothing was assumed, because an earlier call may have failed here
             if assumed is not None:
                 self._notifications.discarded(assumed, self._objects.effective(kind, key))
 
@@ -358,7 +358,7 @@ class Cache:
             self._remove(kind, key) if listed is None else self._set(kind, listed)
         return True
 
-    # ---- with the lock held
+    # ---- helpers, called with the lock held
 
     def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
         """Stores a listed object if it differs from the stored one; removes it if it cannot be read."""
@@ -395,7 +395,7 @@ class Cache:
     def _repair(self, kind: str) -> None:
         """Rebuilds the placements and tables that depend on a kind, whose objects were all just stored."""
         if kind == POD:
-            for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal was interrupted
+            for uid in self._placements.confirmed() - self._pods.watched.keys():  # an error interrupted their removal
                 self._displace(uid, PodEvent.REMOVE)
             pods = {uid: self._pods.effective(uid) for uid in self._pods.watched}
             self._changes.restart(kind, {**pods, **self._placements.by_uid()})
@@ -420,7 +420,7 @@ class Cache:
         before = self._objects.put(kind, obj)
         self._note_object(kind, obj.key)
         if written is not None and before is not None and version_of(before) < version_of(written) < version_of(obj):
-            self._notifications.changed(kind, before, written)  # readers saw `written`, but the watch skipped it
+            self._notifications.changed(kind, before, written)  # readers saw `written`, which the watch has skipped
             before = written
         self._notifications.changed(kind, before, obj)
 

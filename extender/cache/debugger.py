@@ -37,7 +37,7 @@ from extender.table import Table
 from extender.table.comparison import differences
 
 TABLE = Table.__name__
-_POLL_SECONDS, _POLLS = 0.1, 200  # together 20 s, in which the watch has to deliver what is listed
+_POLL_SECONDS, _POLLS = 0.1, 200  # within 20 s in all, the watch must deliver the listed objects
 _BREATH_SECONDS = 0.002
 _MOST_PER_TABLE = 100
 
@@ -139,7 +139,7 @@ class Comparer:
         """Waits for the watch; returns the suspects that are differences, and those still undecided."""
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
-            # Ask the watch first: what it delivers between the two questions is then in the cache.
+            # Asks the watch before the cache: what it delivers in between is then in the cache.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]

@@ -28,7 +28,7 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # the few placements that Expiry checks each second
+        self._unconfirmed: dict[str, PodPlacement] = {}  # the few assumed placements, which Expiry checks each second
 
     def __len__(self) -> int:
         return len(self._placements)

@@ -49,12 +49,12 @@ TRANSITIONS = {
     (PodState.ASSUMED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.ASSUMED, PodEvent.ADD): PodState.ADDED,
     (PodState.ASSUMED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # the bind was repeated after an unknown outcome
+    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # a bind of unknown outcome was repeated
     (PodState.FINISHED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.EXPIRE): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.ADD): PodState.ADDED,
     (PodState.FINISHED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.ADDED, PodEvent.FINISH_BINDING): PodState.ADDED,  # the watch event arrived before the answer
+    (PodState.ADDED, PodEvent.FINISH_BINDING): PodState.ADDED,  # the watch event arrived before the answer to the bind
     (PodState.ADDED, PodEvent.UPDATE): PodState.ADDED,
     (PodState.ADDED, PodEvent.REMOVE): PodState.INITIAL,
 }

@@ -199,7 +199,7 @@ class TablePool:
         else:
             return False
         try:
-            with suppress(Exception):  # the comparison then shows the missing change
+            with suppress(Exception):  # an error is ignored, because the comparison then shows the missing change
                 replica.catch_up()
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)
@@ -216,7 +216,7 @@ class TablePool:
             self._give_back(replica, reader, failed=not isinstance(error, DeadlineExceeded))
             raise
 
-    # ---- with the lock held
+    # ---- helpers, called with the lock held
 
     def _follow(self, replica: Replica) -> None:
         """Makes the latest changes pending for a borrowed replica; discards the replica if this fails."""

@@ -28,7 +28,7 @@ from extender.runtime.text import printable
 
 USAGE_ERROR = 2
 FAILURE = 1
-_BY_SIGNAL = 128  # shells add this to a signal's number
+_BY_SIGNAL = 128  # the exit status of a process that a signal has ended is this plus the signal's number
 
 
 class _Commands(click.Group):
@@ -53,7 +53,7 @@ def _end_by_sigpipe() -> NoReturn:
     """Ends the process silently by SIGPIPE, which Python otherwise ignores."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
-    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent process has blocked the signal
+    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent process has blocked SIGPIPE for this process
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

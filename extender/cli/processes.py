@@ -137,7 +137,7 @@ def demo(verb: str | None, bind: str) -> None:
 
 
 def _serve(address: str) -> None:
-    from extender.app.serve import serve  # --help need not wait for NumPy
+    from extender.app.serve import serve  # imported here, because --help need not wait for NumPy
 
     extender = "extender" if shutil.which("extender") else sys.argv[0]
     settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})

@@ -60,7 +60,8 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        for _, device_class in sorted(self._objects.all(DeviceClass).items()):  # in the API server's order
+        # sorted by name, as the API server lists them
+        for _, device_class in sorted(self._objects.all(DeviceClass).items()):
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
             if other is not None and _created(device_class) <= _created(other):

@@ -84,7 +84,7 @@ class NodeClaims:
             self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
-        if special.requests:  # an earlier attempt created the claim, perhaps for another node
+        if special.requests:  # an earlier attempt created the claim, perhaps for another node, so it cannot be used
             self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
             return
         unfit = np.zeros(len(self._rows), np.bool_)

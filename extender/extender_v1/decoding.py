@@ -33,7 +33,7 @@ _LARGEST_KEPT_BYTES = 1024 * 1024
 _MOST_NODES = 200_000
 _MOST_VICTIMS = 500_000
 _MOST_SHORT_VALUES = 200_000
-# A scheduler's request has 26 to 36 bytes for each comma; one with managedFields about 13.
+# In a scheduler's request there are 26 to 36 bytes for each comma; in one with managedFields, about 13.
 _FEWEST_BYTES_A_NODE_VALUE = 12
 _FEWEST_BYTES_A_VALUE = 16
 _LONGEST_NAME = 253  # the API server's limit; the cache remembers recent pods by name
@@ -130,7 +130,8 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     reader = reader or NamesReader()
     names = None if fields.node_names == NULL else reader.read(fields.node_names)
     nodes = None
-    if fields.nodes != NULL and names is None:  # a scheduler sends only one of the two; names take precedence
+    # a scheduler sends either nodes or names; if a request has both, the names count
+    if fields.nodes != NULL and names is None:
         _check_text(body)
         _check_values(body, _FEWEST_BYTES_A_NODE_VALUE)
         items = _items(fields.nodes)
@@ -197,7 +198,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
     """Returns the fields of the body; if the decoder misses some, searches for keys in another case."""
-    with suppress(*UNDECODABLE):  # _lower_fields reports the fault
+    with suppress(*UNDECODABLE):  # `_lower_fields` reports the error
         if (fields := decoder.decode(body)).is_whole:
             return fields
     form = decoder.type
@@ -240,7 +241,7 @@ def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] 
 
     If the decoder misses a field, the keys are matched in any case.
     """
-    with suppress(*UNDECODABLE):  # the code below reports the fault
+    with suppress(*UNDECODABLE):  # the code below reports the error
         decoded: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)
         if decoded is None or all(fields.pods is not NULL for fields in decoded.values()):
             return decoded

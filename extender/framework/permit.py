@@ -255,7 +255,7 @@ class Permits:
         self._limit = limit
         # One pod at a time: if the last two members of a gang were decided at once, each could wait for the other.
         self._one_at_a_time = threading.RLock()
-        self._lock = threading.Lock()  # guards the permits, which handles change in other threads
+        self._lock = threading.Lock()  # guards the permits, because handles change them in other threads
         self._permits: dict[str, Permit] = {}
         self._unfinished: list[_UnfinishedCall] = []
 
@@ -283,7 +283,8 @@ class Permits:
             return None
         deadline = deadline or self._limit.begin()
         with self._exclusively(deadline):
-            self._unreserve(pod.uid)  # there is an earlier permit if the outcome of its Binding was unknown
+            # undoes the pod's earlier permit, which exists if the outcome of an earlier bind was unknown
+            self._unreserve(pod.uid)
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
                     raise BindingFailed(f"{unfinished.rule.name} is still busy with an earlier attempt")
@@ -304,7 +305,7 @@ class Permits:
             except BaseException:
                 self._unreserve(pod.uid)
                 raise
-            with self._lock:  # from here on, handles may allow or reject the pod
+            with self._lock:  # once the permit is published here, handles may allow or reject the pod
                 permit.pending = pending
                 if not pending:
                     permit.decided.set()
@@ -377,7 +378,7 @@ class Permits:
                 if call.needs_unreserve:
                     self._unreserve_rule(call.permit, call.rule)
 
-    # ---- called by Handle
+    # ---- called through `Handle`
 
     def pending(self, rule: str) -> list[PendingPermit]:
         """Returns the permits that wait for the rule."""

@@ -48,8 +48,8 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
-_MAX_TEMPLATE_BYTES = 32 * 1024  # as JSON; a bound is needed because the first pod of a template is kept in memory
-_MAX_REMEMBERED = 2048  # few are enough: nodes that fill up together have equal resources at about the same time
+_MAX_TEMPLATE_BYTES = 32 * 1024  # the size as JSON of a template that is ranked; its first pod stays in memory
+_MAX_REMEMBERED = 2048  # few are enough, because nodes that fill up at the same time often have equal resources
 
 
 class Best(NamedTuple):
@@ -86,7 +86,8 @@ class Ranking:
         self._fixed_scorers = [(scorer, weight) for scorer, weight in plain if not scorer.sees_pods]
         moving: list[Check | Scorer] = [*self._moving_checks, *(scorer for scorer, _ in self._moving_scorers)]
         self._by_resources = all(rule.sees_resources_only for rule in moving)
-        self._remembered: dict[int, tuple[bool, int]] = {}  # (fits, score) by distinct resources
+        # id of a node's resources -> (True if the pod fits, its score)
+        self._remembered: dict[int, tuple[bool, int]] = {}
         self._remembered_at = BEGINNING
         self._run_all()
         self._use_all_other_rules()
@@ -107,7 +108,8 @@ class Ranking:
         for scorer, weight in self._normalised:
             raw = np.zeros(self._capacity, np.int64)
             raw[rows] = scorer.map(rows)
-            if len(self._rows) and np.ptp(raw[self._rows]):  # equal scores make no difference
+            # a plugin that gives all nodes the same score makes no difference
+            if len(self._rows) and np.ptp(raw[self._rows]):
                 self._raw.append((scorer, weight, raw))
         self._refresh(self._rows)
         self._sum_up()
@@ -155,7 +157,7 @@ class Ranking:
             self._fits[row] = fits
             self._own[row] = self._fixed[row] + score
             self._total[row] = self._own[row] + self._normalised_sum[row] if fits else _DOES_NOT_FIT
-        if feasible_changed:  # normalised scores may then differ on all rows
+        if feasible_changed:  # normalised scores depend on which nodes fit, so they may differ on all rows
             self._sum_up()
 
     def _judge_remembered(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
@@ -307,8 +309,9 @@ class Rankings:
         if first is None or not of_one_template(first.pod, pod.pod):
             if len(msgspec.json.encode(pod.pod)) <= _MAX_TEMPLATE_BYTES:
                 if len(self._by_group) >= _MAX_TEMPLATES:
-                    del self._by_group[next(iter(self._by_group))]  # the least recently used
-                self._by_group[pod.group] = pod, None  # no ranking yet: there may be no second replica
+                    del self._by_group[next(iter(self._by_group))]  # removes the entry that was not used for longest
+                # only notes the pod; the ranking is built when a second replica comes
+                self._by_group[pod.group] = pod, None
             return None
         if ranking is None or not ranking.follow():
             ranking = _build(self._profile, first, table)

@@ -46,7 +46,7 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
     width = right.utilization - left.utilization
     for step in range(1, width + 1):
         rise = (right.score - left.score) * step
-        # Go rounds towards zero, also if the line falls.
+        # Rounds towards zero, as Go's division does, also if the line falls.
         yield left.score + (rise // width if rise >= 0 else -(-rise // width))
 
 
@@ -97,7 +97,7 @@ def _ascending(shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationSha
     return shape
 
 
-# A shape without points selects the default shape, if there is one.
+# If a shape has no points, the plugin's default shape applies, if it has one.
 OptionalShape = Annotated[tuple[UtilizationShapePoint, ...], AfterValidator(_ascending)]
 Shape = Annotated[OptionalShape, Field(min_length=1)]
 

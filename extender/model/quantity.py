@@ -33,7 +33,8 @@ def nano(quantity: Quantity) -> int:
     """Returns the quantity in billionths, rounded away from zero. Raises MalformedQuantity."""
     raw = str(quantity) if quantity is not None else "0"
     text = raw.strip()
-    form = _FORM.fullmatch(text) if len(raw) <= _LONGEST else None  # the length bounds the memory of the cache
+    # longer texts are refused, because the results are cached
+    form = _FORM.fullmatch(text) if len(raw) <= _LONGEST else None
     if form is None or not (form[2] or form[3]):
         raise MalformedQuantity(
             f"{text[:40]!r} is not a quantity: expected a number with an optional suffix, like 100m or 2Gi"

@@ -92,7 +92,7 @@ def _imported(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except FileNotFoundError as error:
         raise ConfigurationError([f"{path}: {error.strerror}"]) from None
-    except BaseException as error:  # importing runs the file's code, which may raise anything
+    except BaseException as error:  # importing a file runs the user's code, which may raise any exception
         if is_ctrl_c(error):
             raise
         raise ConfigurationError([described(error)]) from None
@@ -117,7 +117,7 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: Clus
             _filter(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
         else:
             _score(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
-    except Exception as error:  # a user's code may raise anything
+    except Exception as error:  # a user's rule may raise any exception
         trial.failure = described(error)
     trial.pods = len(pods)
     trial.nodes = len(state.node_names())

@@ -83,7 +83,7 @@ def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
     for rule in (rule for profile in profiles for rule in (*profile.predicates, *profile.permit)):
         if isinstance(rule, CustomPredicate | CustomReserve) and rule.interests is not EVERYTHING:
             interests[rule.name] = rule.interests
-        elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add another affinity
+        elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add its own affinity for all pods
             interests[rule.name] = Interests((*interests[rule.name].of, *rule.added_interests))
     return interests
 

@@ -49,7 +49,7 @@ class TaintTolerationScore(PerNode):
         counts = [len(untolerated(taints, tolerations, (PREFER_NO_SCHEDULE,))) for taints in table.nodes.taint_sets]
         by_set = np.array(counts, np.int64)
         reduce = partial(normalised, reverse=True)
-        if len(by_set) == 1:  # all nodes have the same taints, usually none
+        if len(by_set) == 1:  # a shortcut if all nodes have the same taints, usually none
             return RowScorer(lambda rows: np.full(len(rows), by_set[0]), reduce)
         return RowScorer(lambda rows: by_set[table.nodes.taint_set[rows]], reduce)
 

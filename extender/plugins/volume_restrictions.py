@@ -63,7 +63,7 @@ class VolumeRestrictions(PerNode):
 
 class _VolumeRestrictionsCheck(Check):
     sees_pods = True
-    # Claims in use on other nodes matter too, but equally for every node, so the removal of own pods is enough.
+    # Claims in use on other nodes refuse every node alike, so a dry run needs to remove only the node's own pods.
     sees_own_pods_only = True
 
     def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], claims_in_use: int) -> None:

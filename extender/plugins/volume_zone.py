@@ -128,7 +128,7 @@ def _topologies(volume: PersistentVolume) -> Iterator[Topology]:
     for key in TOPOLOGY_LABELS:
         if key in volume.labels:
             values = frozenset(value.strip() for value in volume.labels[key].split(ZONE_DELIMITER))
-            if "" not in values:  # a malformed label is ignored
+            if "" not in values:  # a label with an empty zone is malformed, and ignored
                 yield Topology(key, values)
 
 

@@ -131,7 +131,7 @@ class _Extender(Strict):
             self.preempt_verb,
             self.bind_verb,
             self.weight,
-            # As upstream: enableHTTPS without a CA accepts any certificate.
+            # As in kube-scheduler, enableHTTPS without a CA accepts any certificate.
             tls.config(verified=tls.has_ca or not enable_https),
             timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
             self.node_cache_capable,

@@ -47,7 +47,7 @@ class Faults:
             except ValidationError as error:
                 details = error.errors(include_url=False)
             for detail in details:
-                # A part removed earlier is reported as missing now, or as contradicting its neighbours.
+                # Skips follow-up errors: a part that was removed as wrong is now missing, or contradicts other fields.
                 if not any(_holds(detail["loc"], location) for location in wrong):
                     self._note(detail, model, path)
             wrong += [detail["loc"] for detail in details]
@@ -135,7 +135,7 @@ def _remove(document: dict[str, Any], location: Location) -> bool:
         try:
             here = here[part]
         except (KeyError, IndexError, TypeError):
-            return False  # removed already, with another location
+            return False  # the part was already removed for another error
     if isinstance(here, dict):
         trail.append((here, str(last)))
     for holder, key in reversed(trail):

@@ -46,7 +46,7 @@ def fresh_imports(folder: str) -> Iterator[None]:
     before = _modules_of(folder)
     _drop(before)
     importlib.invalidate_caches()
-    linecache.checkcache()  # otherwise tracebacks would show the old lines
+    linecache.checkcache()  # makes tracebacks show the new lines
     try:
         yield
     except BaseException:
@@ -122,11 +122,11 @@ class Library:
         if ":" in name and name not in self._rules and not self._imports:
             faults.add(path, f"{name} is imported only from the directory of the policy that --policy names")
             return None
-        if module in self._not_importable:  # reported already, for the first of its rules
+        if module in self._not_importable:  # reported for the module's first rule already
             return None
         try:
             rule = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
-        except BaseException as error:  # importing a user's module runs it, and it may raise anything
+        except BaseException as error:  # importing a module runs the user's code, which may raise any exception
             if is_ctrl_c(error):
                 raise
             faults.add(path, f"{name} cannot be imported: {described(error)}")

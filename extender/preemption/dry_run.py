@@ -105,7 +105,8 @@ class DryRun:
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for each of the `removed` pods that can stay on its node after all."""
         reprieved = np.zeros(len(removed.slots), np.bool_)
-        order = np.lexsort((~removed.violating, removed.rows))  # stable, so more important pods come first
+        # a stable sort, so that among equals the more important pods stay first
+        order = np.lexsort((~removed.violating, removed.rows))
         begins = removed.begins()
         pods_on_node = np.diff(begins)
         for nth in range(pods_on_node.max(initial=0)):

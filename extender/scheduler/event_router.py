@@ -34,7 +34,8 @@ PODS = "pods"
 _log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
-_RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # a dropped allocation frees devices
+# when an allocation in progress is dropped, its devices are free again
+_RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM
 
 
 class EventRouter:

@@ -79,7 +79,7 @@ class Modeler:
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
                 views[info.uid] = ("arriving", _view(info, nominations))
-        for placement in overview.assumed:  # the queue may still, or again, contain some of these pods
+        for placement in overview.assumed:  # an assumed pod may be in the queue too: not removed yet, or already back
             queued = views.get(placement.info.uid)
             view = queued[1] if queued else _view(placement.info, nominations)
             views[placement.info.uid] = ("assumed", msgspec.structs.replace(view, node=placement.node_name))

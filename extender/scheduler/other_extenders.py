@@ -36,7 +36,7 @@ NAME = "Extender"
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
 """The factor that converts an extender's score of 0..10 to a plugin's range of 0..100."""
-_HIGHEST = 2**62  # so that no sum of scores overflows
+_HIGHEST = 2**62  # scores are capped at this, so that their sum does not overflow
 
 _log = logging.getLogger(__name__)
 

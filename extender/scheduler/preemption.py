@@ -58,7 +58,8 @@ class EvictionsInProgress:
             return None
         with self._lock:
             evictions.held_back.add(pod.uid)
-            return _EVICTING if pod.uid in self._by_preemptor else None  # they may have ended at this moment
+            # None if the evictions have ended in between, because then nothing would wake the pod
+            return _EVICTING if pod.uid in self._by_preemptor else None
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor waiting until `end`."""
@@ -78,7 +79,7 @@ class EvictionsInProgress:
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as the watch shows `victim`, the last one, terminating."""
         with self._lock:
-            if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted and retried earlier
+            if preemptor.uid in self._by_preemptor:  # absent if the preemptor was already admitted again
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
@@ -132,7 +133,8 @@ class VictimEvictor:
         """Evicts the victim. Raises ClusterError if it may still exist."""
         scheduler = preemptor.pod.spec.scheduler_name
         existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod")
-        self.cache.evicted(victim.uid)  # so that a retry before the watch event evicts no other pods
+        # marks the victim as leaving, so that a retry before the watch event evicts no other pods
+        self.cache.evicted(victim.uid)
         if existed:
             self.record(preemptor, victim, f"on node {node_name}")
 

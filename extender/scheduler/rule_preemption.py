@@ -70,7 +70,7 @@ class RulePreemption:
             try:
                 if (plan := self._plan(info)) is not None:
                     self._carry_out(info, plan)
-            except DeadlineExceeded as error:  # the next filter call for the pod brings it back
+            except DeadlineExceeded as error:  # not tried again from here; the next filter call for the pod does that
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
             except ClusterError as error:
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))

@@ -141,11 +141,12 @@ class Scheduler:
 
     def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
         try:
-            cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # a reload of the policy may replace it
+            # read once, because a reload of the policy may replace the profile
+            cycle = self.cycles[pod.info.pod.spec.scheduler_name]
             decision = self._choose_node(pod.info, cycle)
         except DeadlineExceeded as error:
             return Failure(str(error))
-        except Exception as error:  # nothing has changed yet, and one pod must not hold up the others
+        except Exception as error:  # one pod must not stop the loop; nothing has changed yet
             _log.exception("scheduling failed pod=%s", pod.info.pod.key)
             return Failure(f"{type(error).__name__}: {error}")
         outcome: AssumedPod | Failure
@@ -173,7 +174,7 @@ class Scheduler:
         """
         try:
             self.cache.assume(pod.info, chosen.node_name)
-        except ExtenderError as error:  # the node or the pod was deleted at this moment
+        except ExtenderError as error:  # the node or the pod has just been deleted
             return Failure(f"assume: {error}")
         reservations: list[Reservation] = []
         profile = pod.info.pod.spec.scheduler_name
@@ -188,13 +189,13 @@ class Scheduler:
             timer.passed(RESERVE, PERMIT)
             if permit is not None:
                 self._reject_if_outdated(permit)
-        except Exception as error:  # after any error, nothing may stay reserved or assumed
+        except Exception as error:  # whatever the error is, nothing may stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving failed pod=%s node=%s", pod.info.pod.key, chosen.node_name)
-            self.queue.stop_recording_events(pod.uid)  # what it releases itself does not help this pod
+            self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
             self.permits.unreserve(pod.uid)
             undo(reservations)
-            with suppress(IllegalTransition):  # the pod was deleted at this moment
+            with suppress(IllegalTransition):  # the pod has just been deleted
                 self.cache.forget(pod.uid)
             return failure_of(error)
         finally:
@@ -242,17 +243,18 @@ class BindingCycle:
         self.waiting.enter(assumed.pod.info)
         if assumed.permit is None:
             self._pre_bind(assumed)
-        else:  # events are still recorded, because a pod rejected here may have missed the event that helps it
+        else:  # events are still recorded: if the pod is rejected here, one of them may help it
             self._wait(assumed, (assumed.permit,), self._pre_bind)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        self.queue.stop_recording_events(assumed.pod.uid)  # a failure after this is not a rejection by a plugin
+        # from here on a failure is no plugin's rejection, so no event can help
+        self.queue.stop_recording_events(assumed.pod.uid)
         try:
             for reservation in assumed.reservations:
                 with assumed.timer.plugin(PRE_BIND, reservation.plugin):
                     reservation.write()
-        except Exception as error:  # after any error, nothing may stay reserved
+        except Exception as error:  # whatever the error is, nothing may stay reserved
             self._fail(assumed, error)
         else:
             self._wait(assumed, assumed.reservations, self._leave)
@@ -260,7 +262,7 @@ class BindingCycle:
     def _wait(self, assumed: AssumedPod, awaited: Sequence[Awaited], resume: Callable[[AssumedPod], object]) -> None:
         info = assumed.pod.info
 
-        def on_begin() -> None:  # tells others, such as the cluster autoscaler, where the pod goes (KEP-5278)
+        def on_begin() -> None:  # shows the cluster autoscaler and others where the pod will go (KEP-5278)
             self.statuses.nominate(info.pod, assumed.node_name)
 
         def on_end(error: Exception | None) -> None:
@@ -290,7 +292,8 @@ class BindingCycle:
         node_name = assumed.node_name
         assumed.timer.passed(PRE_BIND)
         try:
-            self.statuses.withdraw(pod)  # a pending "unschedulable" must not be written after the bind
+            # drops a queued "unschedulable" status, which must not be written after the bind
+            self.statuses.withdraw(pod)
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
@@ -298,7 +301,7 @@ class BindingCycle:
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
             self._fail(assumed, error, "binding rejected: ")
-        except Exception as error:  # a defect: the call may have reached the API server
+        except Exception as error:  # an unexpected error: the Binding may have reached the API server
             _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
             self._leave_to_watch(assumed, error)
         else:
@@ -313,7 +316,7 @@ class BindingCycle:
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
-        with suppress(IllegalTransition):  # the pod was deleted in the meantime
+        with suppress(IllegalTransition):  # the pod may have been deleted in the meantime
             self.cache.finish_binding(pod.uid, certain=certain)
         self.permits.finish(pod.uid, certain=certain)
         self.queue.done(pod.uid)
@@ -323,12 +326,12 @@ class BindingCycle:
         pod = assumed.pod
         if not isinstance(error, (ClusterError, BindingFailed)):
             _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
-        self.queue.stop_recording_events(pod.uid)  # what it releases itself does not help this pod
-        with suppress(BindingFailed):  # the pod fails in any case
+        self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
+        with suppress(BindingFailed):  # the pod fails anyway
             self.waiting.leave(pod.info)
         self.permits.unreserve(pod.uid)
         undo(assumed.reservations)
-        with suppress(IllegalTransition):  # the watch has shown the pod on a node, or its deletion
+        with suppress(IllegalTransition):  # fails if the watch has shown the pod on a node, or its deletion
             self.cache.forget(pod.uid)
         self.handle_failure(pod, failure_of(error, prefix), assumed.began_at)
         self.telemetry.bound("refused")

@@ -246,7 +246,7 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows)
         if fit.error is None:
-            with table.deadline.paused():  # extenders have their own timeouts
+            with table.deadline.paused():  # the calls do not count, because extenders have their own timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
 

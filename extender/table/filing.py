@@ -16,7 +16,7 @@ class ShrinkingDict(dict[K, V]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._most_keys = 0  # since the dict was last made smaller
+        self._most_keys = 0  # the largest number of keys since the dict was last rebuilt
 
     def __delitem__(self, key: K) -> None:
         self._most_keys = max(self._most_keys, len(self))

@@ -50,7 +50,7 @@ class Journal:
         """Records that the value of the key was added or changed."""
         log = self._logs.get(topic) or self._logs.setdefault(topic, _Log())
         self.now = now = self.now + 1
-        log.latest.pop(key, None)  # so that the latest change is always the last
+        log.latest.pop(key, None)  # moves the key to the end, so that the keys are in the order of their latest change
         log.latest[key] = log.position = now
 
     def note_removed(self, topic: str, key: Hashable) -> None:
@@ -61,7 +61,7 @@ class Journal:
         # A reader that has missed more removals than this reads the whole table as quickly.
         while len(log.removed) > max(self._removed_keys_kept, len(log.latest) // 4):
             oldest, position = log.removed.popleft()
-            if log.latest.get(oldest) == position:  # otherwise the key has come back
+            if log.latest.get(oldest) == position:  # if they differ, the key has been added again
                 del log.latest[oldest]
                 log.forgotten = position
 

@@ -40,9 +40,9 @@ class LabelColumn:
         self.ids = np.zeros(capacity, np.intp)
         self.values: list[str] = [""]
         self._id_of: dict[str, int] = {}
-        self._nodes = [0]  # by id: the number of nodes that have the value
+        self._nodes = [0]  # id of a value -> the number of nodes that have the value
         self._free: list[int] = []
-        self._numbers = array("q")  # the values as numbers, which Gt and Lt compare; converted on demand
+        self._numbers = array("q")  # id of a value -> the value as a number, for Gt and Lt; computed on demand
         self._is_number = array("b")
 
     def __len__(self) -> int:
@@ -199,7 +199,7 @@ class SelectorIndex(Generic[T]):
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
-        self._by_key: Filing[str, T] = Filing()  # items whose selector has no In requirement, but an Exists one
+        self._by_key: Filing[str, T] = Filing()  # items whose selector has an Exists requirement but no In requirement
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:

@@ -104,7 +104,8 @@ class Budgets:
         self._by_selector = SelectorIndex()
         for key, budget in self._objects.all(PodDisruptionBudget).items():
             selector = compile_selector(budget.spec.selector)
-            if selector.requirements:  # an empty selector covers nothing here, unlike anywhere else
+            # in a PodDisruptionBudget an empty selector matches no pods here, unlike elsewhere
+            if selector.requirements:
                 self._by_selector.add(selector, (key, selector))
 
 

@@ -84,7 +84,8 @@ class Table:
         """Places the pod on the node, replacing any earlier placement or version of it."""
         slot = self.pods.slot_of.get(info.uid)
         if slot is not None:
-            if self._is_placed_the_same(slot, info, node_name):  # usually the watch confirms an assumed pod
+            # usually nothing changes: the watch confirms an assumed pod
+            if self._is_placed_the_same(slot, info, node_name):
                 self._describe(slot, info)
                 return
             self.take_away(info.uid)
@@ -199,7 +200,7 @@ class Table:
                     self.hypothetical[info.uid] = info, self.nodes.row_of[node_name]
             yield
         finally:
-            for uid in reversed(new):  # in reverse order, so that every pod gets its old slot back
+            for uid in reversed(new):  # removed in reverse order, so that the list of free slots is as before
                 self.take_away(uid)
                 self.hypothetical.pop(uid, None)
             for info, node_name in reversed(undo):

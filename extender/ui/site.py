@@ -50,7 +50,7 @@ _STATUSES = (
     (DeadlineExceeded, 503),
 )
 _MOST_LISTED, _MOST_CACHED, _STEPS_BEFORE = 200, 8, 20
-_NODES_LISTED = 50  # a browser lays out the whole list again for each step of zooming the map
+_NODES_LISTED = 50  # long lists are cut, because a browser lays them out again for each step of a zoom
 _PATIENCE_SECONDS = 30.0
 
 

@@ -190,7 +190,7 @@ class Bind:
             return "", _Place.NONE
         return placement.node_name, _Place.CERTAIN if placement.certain else _Place.UNKNOWN
 
-    # ---- has no node
+    # ---- the pod has no node
 
     def _bind_first(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
         deadline = self._limit.begin()
@@ -243,17 +243,18 @@ class Bind:
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
-        with suppress(IllegalTransition):  # restarts the pod's time to live, so that it does not expire now
+        # restarts the pod's time to live; fails if the pod was deleted in the meantime
+        with suppress(IllegalTransition):
             self._cache.finish_binding(binding.uid)
         try:
             self._binder.bind(binding)
         except OutcomeUnknown as error:
             return self._end("unknown", str(error))
-        except Refused as error:  # kube-scheduler has to try the pod again
+        except Refused as error:  # ends in an error, so that kube-scheduler tries the pod again
             return self._end("refused", str(error))
         return self._end("already_bound")
 
-    # ---- may be bound
+    # ---- the pod may be bound already
 
     def _settle(self, binding: Binding, node: str, checked: bool) -> ExtenderBindingResult:
         """Repeats an earlier bind to `node` that got no answer, to learn its outcome from the API server.
@@ -262,7 +263,7 @@ class Bind:
         pod, the node would be overcommitted.
         """
         refusal = self._refusal_in_place(binding.uid, checked)
-        if refusal is NODE_DELETED:  # the API server would still accept a Binding to it
+        if refusal is NODE_DELETED:  # the API server does not check that the node of a Binding exists
             self._forget(binding.uid)
             return self._bind_first(binding, checked)
         if refusal is not None:
@@ -295,14 +296,15 @@ class Bind:
         try:
             return self._post(binding)
         except (Conflict, NotFound) as error:
-            if _BEING_DELETED in str(error):  # the API server says so first, whether or not the pod is bound
+            # the API server gives this error first, so it does not say if the pod is bound
+            if _BEING_DELETED in str(error):
                 return self._end("unknown", str(error))
             self._forget(binding.uid)
             return self._end("refused", str(error))
-        except Refused as error:  # says nothing about the earlier attempt
+        except Refused as error:  # this refusal does not say what became of the earlier attempt
             return self._end("unknown", str(error))
 
-    # ---- common to all
+    # ---- common to all cases
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding, finishes the bind, and returns the answer.
@@ -319,7 +321,7 @@ class Bind:
             return self._end("unknown", str(error))
         except Refused:
             raise
-        except BaseException:  # a defect: the call may have reached the API server
+        except BaseException:  # an unexpected error: the Binding may have reached the API server
             self._finish(binding.uid, certain=False)
             self._telemetry.bound("unknown")
             raise

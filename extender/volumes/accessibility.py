@@ -75,7 +75,7 @@ class Accessibility:
 
 def values_picked(values: Scores, picked: Picked) -> Scores:
     """Returns the value of the item picked for each row, 0 if none was picked: int64[n]."""
-    return np.append(values, 0)[picked]  # NONE, -1, selects the 0 at the end
+    return np.append(values, 0)[picked]  # an index of NONE (-1) selects the last element, which is 0
 
 
 def accessibility_by_node_selector(

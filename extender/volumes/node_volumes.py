@@ -135,7 +135,7 @@ class PodVolumes:
             self._bound_reserved.add(reserved.volume.name)
             picked = np.where(can_access, 0, NONE)
             return StaticBinding(claim, (reserved,), picked, np.where(can_access, reserved.size_bytes, 0))
-        # The pod names the claim twice, and its reserved volume is used up.
+        # The pod names the claim twice, and the volume reserved for it was already chosen the first time.
         free = self._bind_free(claim)
         return replace(free, picked=np.where(can_access, free.picked, NONE), bytes=np.where(can_access, free.bytes, 0))
 

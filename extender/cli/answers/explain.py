@@ -28,7 +28,7 @@ from extender.cli.answers.sources import (
 from extender.cli.status import fetch
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
-if TYPE_CHECKING:  # --help must not wait for NumPy
+if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload

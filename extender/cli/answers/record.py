@@ -75,7 +75,8 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
             raise ConfigurationError(["-o -: standard output is closed; give a file with -o FILE"])
         stdout.buffer.write(data)
         stdout.flush()
-    elif output.exists() and not output.is_file():  # /dev/stdout, or a pipe
+    elif output.exists() and not output.is_file():
+        # the output is /dev/stdout or a pipe, which cannot be replaced by a new file
         output.write_bytes(data)
     else:
         write_whole(output, data)
@@ -206,7 +207,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: st
             sys.exit(_replay(files, policy, steps, output))
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # it is about the terminal, not about a file
+            raise  # an error of the terminal, not of a file; main handles it
         raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
 
 

@@ -54,7 +54,8 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}  # the skeleton uses these names itself
+# names that the new file uses, so that no rule may have them
+_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}
 
 
 @click.group()
@@ -84,7 +85,8 @@ def new(name: str, folder: Path) -> None:
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; nothing was written"])
-    if name in _TAKEN or name in sys.modules or find_spec(name):  # importing the rules would find that module instead
+    # `import NAME` would find that module instead of the new file
+    if name in _TAKEN or name in sys.modules or find_spec(name):
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

@@ -18,7 +18,7 @@ from extender.cli.files import os_error_text
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.runtime.near_names import nearest
 
-if TYPE_CHECKING:  # --help must not wait for NumPy
+if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState

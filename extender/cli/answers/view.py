@@ -46,7 +46,8 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
 
     `extender serve` and `extender schedule` have the same pages at /ui.
     """
-    from extender.app.ui import look_at_cluster, look_at_recording  # --help must not wait for NumPy
+    # imported here, because --help must not wait for NumPy
+    from extender.app.ui import look_at_cluster, look_at_recording
     from extender.app.ui import view as run
     from extender.ui.documents import Choices
 

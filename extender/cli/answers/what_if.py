@@ -24,7 +24,7 @@ from extender.cli.answers.sources import (
 )
 from extender.errors import ConfigurationError
 
-if TYPE_CHECKING:  # --help must not wait for NumPy
+if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.model.node import Node
     from extender.offline.what_if.scenario import Scenario
 

@@ -26,9 +26,9 @@ MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMax
 FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_CHECKS = 256
-_EASY_STEPS = 64  # a search of fewer steps ends sooner if it does not check which choices to skip
+_EASY_STEPS = 64  # up to this many steps, the search is faster without checking which choices to skip
 
-DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # the devices of each claim
+DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # for each claim, the devices that it gets
 
 
 class NodeTimeLimit(NamedTuple):
@@ -140,7 +140,7 @@ class _Allocator:
             return self._request(request.claim, index + 1)
         if wanted - got > MAX_RESULTS - len(self._allocating.results[request.claim]):
             raise _TooManyDevicesError
-        if request.takes_all:  # the devices are known, so if one is not available there is no alternative
+        if request.takes_all:  # the request takes certain devices, so there is no alternative if one is not available
             return self._try(index, request, got, self._all[request][got], 0)
         return self._any_of(index, request, got, start, wanted - got)
 
@@ -203,7 +203,7 @@ class _Allocator:
         elif now > self._deadline:
             raise AllocationError(TIMED_OUT)
 
-    # ---- which devices a request is for
+    # ---- the devices that a request may get
 
     def _count(self, request: RequestData) -> int:
         """Returns the number of devices that the request needs; finds and stores them if it needs all devices."""
@@ -236,7 +236,7 @@ class _Allocator:
                     self._is_selectable(request, candidate) and self._consumed(request, candidate[0]) is not None
                     for candidate in self._candidates
                 ]
-            except AllocationError:  # the search raises it again if it reaches the device
+            except AllocationError:  # ignored here; the search raises the error again if it reaches the device
                 self._eligible[request] = []
         return self._eligible[request] or None
 

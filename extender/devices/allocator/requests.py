@@ -20,7 +20,7 @@ from extender.model.devices.claims import (
 from extender.model.devices.slices import DeviceAttribute, DeviceClass, DeviceSelector, DeviceToleration
 from extender.model.quantity import Quantity
 
-AttributeValue = tuple[str, object]  # the kind is included, so that 1 and "1" differ
+AttributeValue = tuple[str, object]  # (kind, value): with the kind, the number 1 and the text "1" differ
 
 
 @dataclass(frozen=True, slots=True)

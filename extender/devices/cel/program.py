@@ -143,7 +143,7 @@ class Compiler:
     def _dispatch(
         self, overloads: Sequence[Overload], name: str, args: Sequence[Node], scope: Scope
     ) -> tuple[Evaluate, Type]:
-        mixed = name == "format"  # only for `format`, the list may have values of different types
+        mixed = name == "format"  # only `format` accepts a list with values of different types
         compiled = [
             self._list(overload, scope, mixed=mixed)
             if isinstance(overload, ListNode)

@@ -40,7 +40,7 @@ Verdict = bool | str
 # Anyone who can create a claim can write expressions, so the caches have limits.
 _MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
 _MAX_VERDICTS = 65536
-_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the bytes that a device stores as verdicts
+_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # a device stores its verdict for each selector as one of these bytes
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
@@ -239,7 +239,7 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
         case IdentNode(name):
             return None if name == "device" else frozenset()
         case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
-            return frozenset()  # these two values are always part of the cache key
+            return frozenset()  # needs no attribute: these two fields are always part of the cache key
         case SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))

@@ -47,7 +47,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
 _RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
 _RELATIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "in"))
-# for each macro and each allowed number of arguments: how many of the arguments are variables
+# macro -> {its allowed number of arguments: how many of them are variables}
 _COMPREHENSIONS = {
     "all": {2: 1, 3: 2},
     "exists": {2: 1, 3: 2},

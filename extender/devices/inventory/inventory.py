@@ -83,7 +83,7 @@ class Inventories:
             self.number = np.pad(self.number, (0, missing))
         return changed
 
-    # ---- slices into pools
+    # ---- reads slices into pools
 
     def _read_slices(self) -> set[PoolID]:
         """Rebuilds the pools whose slices have changed; returns the ids of these pools."""
@@ -136,7 +136,7 @@ class Inventories:
             ):
                 yield rule.spec.taint
 
-    # ---- pools onto nodes
+    # ---- assigns pools to nodes
 
     def _assign(self, pools: Iterable[PoolID]) -> None:
         """Finds the nodes that can access these pools, and assigns an inventory to each of these nodes."""

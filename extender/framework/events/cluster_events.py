@@ -121,7 +121,7 @@ ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 
-# Reasons to move a pod in the queue that are not cluster events, as they are called in metrics.
+# Reasons other than cluster events to move a pod in the queue, by their names in metrics.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
@@ -178,7 +178,8 @@ def _pod_actions(old: PodInfo, new: PodInfo) -> Iterator[Action]:
     before, after = old.pod.spec, new.pod.spec
     if before.scheduling_gates and not after.scheduling_gates:
         yield Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    if len(before.tolerations or ()) != len(after.tolerations or ()):  # the API allows adding tolerations only
+    # the API allows tolerations to be added only, so a change shows in their number
+    if len(before.tolerations or ()) != len(after.tolerations or ()):
         yield Action.UPDATE_POD_TOLERATION
     if _generated_claims(old) != _generated_claims(new):
         yield Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM

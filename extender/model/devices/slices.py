@@ -10,7 +10,7 @@ import msgspec
 from extender.model.meta import Int64, NodeSelector, Object, Value
 from extender.model.quantity import Quantity
 
-QualifiedName = str  # "domain/identifier", or the bare identifier in the driver's own domain
+QualifiedName = str  # "domain/identifier"; without a domain, the driver's name is the domain
 
 
 class DeviceAttribute(Value, frozen=True):

@@ -164,7 +164,8 @@ def with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> S
         if spec.priority_class_name:
             raise MalformedCluster(f"{owner}: no PriorityClass {spec.priority_class_name} is in the cluster")
         return replace(spec, priority=0)
-    chosen = min(matching, key=lambda c: c.value)  # of several global defaults, the one with the lowest value
+    # if several classes are the global default, the one with the lowest value counts
+    chosen = min(matching, key=lambda c: c.value)
     return replace(
         spec,
         priority=chosen.value,

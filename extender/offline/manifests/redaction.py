@@ -15,8 +15,8 @@ from extender.model.pod import Pod
 from extender.model.volumes.storage import CSIDriver, PersistentVolumeClaim
 from extender.model.workloads import StatefulSet
 
-_NAMED_KINDS = frozenset({CSIDriver.__name__})  # their names are names of products, so they are not confidential
-_DRIVERS = "drivers"  # a CSINode's list of drivers; their names are kept, because they are names of products
+_NAMED_KINDS = frozenset({CSIDriver.__name__})  # kinds whose names are product names, which are not confidential
+_DRIVERS = "drivers"  # a CSINode's list of drivers, whose names are product names
 _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
@@ -32,7 +32,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Values of these fields are words of the API, product names, or numbers; all other text may be confidential.
+# Values of these fields are kept: words of the API, product names and numbers. All other text may be confidential.
 _KEPT_FIELDS = _words("""
     apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
     nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
@@ -41,7 +41,7 @@ _KEPT_FIELDS = _words("""
     bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
     distinctAttribute extendedResourceName unhealthyPodEvictionPolicy
 """)
-# Nothing below these fields is changed: they hold quantities, and values that device selectors compare.
+# Everything below these fields is kept: quantities, and values that device selectors compare.
 _KEPT_PARTS = _words("""
     requests limits allocatable capacity allocatedResources overhead podFixed default defaultRequest attributes cel
     sharedCounters consumesCounters counters consumedCapacity min max maxLimitRequestRatio

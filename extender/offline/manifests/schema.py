@@ -14,7 +14,7 @@ from extender.runtime.near_names import did_you_mean
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
-# "Type.field" -> the values that the API server accepts, for fields that schedulers read.
+# The values that the API server accepts for fields that schedulers read, by "Type.field".
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1Toleration.operator": ("Exists", "Equal", "Gt", "Lt", ""),
     "V1Toleration.effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", ""),

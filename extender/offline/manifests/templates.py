@@ -53,7 +53,7 @@ class Workload:
     def names(self, count: int) -> list[str]:
         """Returns names for `count` pods of the workload."""
         name = self.manifest["metadata"]["name"]
-        if isinstance(self.owner, StatefulSet):  # the manifest has the name of the first replica
+        if isinstance(self.owner, StatefulSet):  # the manifest has the name of the first replica, such as web-0
             base, _, first = name.rpartition("-")
             return [f"{base}-{number}" for number in range(int(first), int(first) + count)]
         return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]

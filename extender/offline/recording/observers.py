@@ -37,7 +37,8 @@ class RecordedChanges(Changes):
         self._recorder.change(self.now, kind, key, present, self.all)
 
     def since(self, cursor: int) -> Updates | None:
-        self._reader.moment = self.now  # a table is borrowed, or a bind looks for changes since its check
+        # called when a table is borrowed, and when a bind looks for changes since its check
+        self._reader.moment = self.now
         return super().since(cursor)
 
 
@@ -50,7 +51,7 @@ class RecordedRandom(Random):
 
     def getrandbits(self, bits: int, /) -> int:
         number = super().getrandbits(bits)
-        if bits <= _MOST_BITS:  # longer numbers are used in names, and influence no decision
+        if bits <= _MOST_BITS:  # longer numbers become parts of names and influence no decision
             self._draws.append((bits, number))
         return number
 
@@ -83,7 +84,7 @@ class RecordingObserver:
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         rows, order = table.nodes.rows, None
-        if rows is not self._rows:  # the table has a new array of rows after a node was added or deleted
+        if rows is not self._rows:  # the table makes a new array of rows when a node is added or deleted
             order = table.nodes.names_of(rows)
         draws = self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read

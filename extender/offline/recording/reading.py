@@ -46,7 +46,7 @@ from extender.table import PodInfo
 _GZIP = b"\x1f\x8b"
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     **DECODERS,
-    # Not a kind of the API: a claim that the scheduling loop is about to allocate for a pod.
+    # Not a kind of the API. It represents a claim that the scheduling loop is about to allocate for a pod.
     PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
 MOST_BYTES = MOST_JSON_BYTES

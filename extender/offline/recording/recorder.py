@@ -37,14 +37,14 @@ MOST_TEXT_BYTES = 512 * 1024 * 1024
 """The most text in a file, not counting its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # the object itself is in the cache anyway
+CHANGE_BYTES = 500  # a waiting change counts for this much: its object is in the cache anyway
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
 _GZIP, _OF_GZIP = b"\x1f\x8b", 16
 _HEAD, _HEAD_BYTES = b'{"line":"header",', 4096
 IN_THE_WAY = "it is not a recording and would be overwritten later: move it away, or record to another file"
-_PRIVATE = 0o600  # a recording shows what runs in a cluster
+_PRIVATE = 0o600  # the file's permissions; a recording shows what runs in a cluster
 Dropped = Callable[[str, int], object]
 LinesOf = Callable[[LineEncoder], Iterator[Line]]
 """A function that makes the lines of an entry; it is called when the entry is written."""
@@ -188,7 +188,7 @@ class Recorder:
         self._lost_decisions = 0
         self._encoder = LineEncoder(redaction)
         self._failed_at: float | None = None
-        self._is_broken = False  # the current file could not be written to its end
+        self._is_broken = False  # True if the current file ends in the middle of an entry
         self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
         self.revive = self._ticker.revive
 
@@ -293,7 +293,7 @@ class Recorder:
                 self._report_dropped(DECISION, 1)
                 self._files.write([encode_line(DroppedLine(at=line.at, entries=1))])
             if number % _AT_ONCE == 0:
-                time.sleep(0)  # lets other threads run first
+                time.sleep(0)  # gives up the GIL, so that other threads can run
 
     def _append(self, entry: LinesOf | str, size_bytes: int) -> None:
         self._entries.append((entry, size_bytes))

@@ -253,7 +253,8 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
     pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
     if is_of_stateful_set(pod):
-        return [PodInfo(each) for each in pods]  # their labels differ, so computed values cannot be shared
+        # the labels of such pods differ, so that they cannot share computed values
+        return [PodInfo(each) for each in pods]
     first = PodInfo(pod)
     first.precompute()
     return [twin(first, each) for each in pods]

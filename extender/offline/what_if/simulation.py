@@ -206,7 +206,7 @@ class Simulation:
         pod, plan = queued.info.pod, unfit.preemption
         missing = missing_templates(pod, self.state.objects)
         self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
-        if not unfit.rejection.rules:  # an error, which would only occur again
+        if not unfit.rejection.rules:  # the attempt ended in an error, which would only occur again
             self._queue.done(pod.uid)
             return
         node_name = unfit.node_to_nominate

@@ -160,7 +160,8 @@ def cached_scores(
     Args:
         rule: the cache key of `compute`, together with the requests for `resources`.
     """
-    if len(rows) == 1 or may_be_devices(resources):  # one row is not worth it; device changes go unnoticed
+    # not cached for a single row, nor for devices, whose changes this cache does not see
+    if len(rows) == 1 or may_be_devices(resources):
         return compute(table.nodes, rows)
     key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])
     cache = table.reader(_ScoreCache).by_key
@@ -169,8 +170,8 @@ def cached_scores(
     cached = cache.pop(key, None)
     if not occurred_before:
         if len(cache) >= _MAX_CACHED:
-            del cache[next(iter(cache))]  # the least recently used
-        cache[key] = None  # no scores yet: there may be no second pod with these requests
+            del cache[next(iter(cache))]  # removes the entry that was not used for longest
+        cache[key] = None  # only notes the requests; scores are kept when a second pod has them
         return distinct.values(compute, rows)
     distinct.follow()
     is_usable = cached is not None and len(cached.scores) >= len(distinct)

@@ -45,7 +45,7 @@ class NodeResourcesFitFilter(PerNode):
             counted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in counted if may_be_backed(name) and class_behind(name, table))
             check = _NodeResourcesFitCheck(counted, backed, table)
-            # Not cached if a resource is unknown, because pods may name any number of unknown resources.
+            # A check with unknown resources is not cached, because pods may name any number of them.
             if all(name in table.nodes.resources or name in backed for name, _ in requests):
                 if len(checks) >= _MAX_CHECKS:
                     checks.clear()
@@ -113,7 +113,7 @@ class _NodeResourcesFitCheck(Check):
         distinct = self._distinct
         short_by_id = self._short_by_id
         if not self._used_before:
-            self._used_before = True  # nothing is cached yet: there may be no second pod with these requests
+            self._used_before = True  # verdicts are kept from the second use on, when another pod has these requests
             return distinct.values(self._lacking_in, rows)
         distinct.follow()
         is_usable = short_by_id is not None and len(short_by_id) >= len(distinct)
@@ -187,7 +187,7 @@ def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Ve
     for position, (_, mask) in enumerate(reasons, start=1):
         combination = combination << 1 | mask
         short |= mask
-        if not position % _BITS:  # renumbers the combinations, because an int64 has only 63 bits for them
+        if not position % _BITS:  # renumbers the combinations, because an int64 holds only 63 bits
             combination = np.unique(combination, return_inverse=True)[1]
     groups = [short & (combination == code) for code in np.unique(combination[short])]
     return [(group, _refusal(int(group.argmax()), reasons, too_small)) for group in groups]

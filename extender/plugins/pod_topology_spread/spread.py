@@ -265,7 +265,7 @@ def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, cou
     """Returns the part of the score that one constraint adds for each node: float64[row]."""
     column = table.nodes.labels[constraint.topology_key]
     pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
-    if constraint.topology_key == HOSTNAME:  # each node is its own domain, whatever its label
+    if constraint.topology_key == HOSTNAME:  # by hostname, each node counts as its own domain
         return np.where(column.ids != ABSENT, _worth(pods, constraint, len(scored)), 0.0)
     domain = _domains(column)
     domains = int(domains_in(column, domain[scored]).sum())
@@ -282,6 +282,6 @@ def _domains(column: LabelColumn) -> Rows:
 
 
 def _worth(pods: IntColumn, constraint: Constraint, domains: int) -> Floats:
-    # Pods per domain are fewer if there are many domains; the logarithm gives such a topology about the same weight.
+    # With many domains there are fewer pods in each; the logarithm gives such a topology about the same weight.
     worth: Floats = np.add(pods * log(domains + 2), constraint.max_skew - 1, dtype=np.float64)
     return worth

@@ -55,7 +55,7 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
     """Waits for the answer for at most `seconds`; returns True if it is there."""
     try:
         answer.exception(max(seconds, 0.0))
-    except TimeoutError:  # raised by the wait, or by the rule itself
+    except TimeoutError:  # raised by the wait or by the rule itself; `done` tells them apart
         return answer.done()
     return True
 
@@ -65,7 +65,7 @@ def _run(call: Callable[[], T], answer: Future[T]) -> None:
         answer.set_result(call())
     except KeyboardInterrupt as error:  # raised by the rule itself: Ctrl-C reaches the main thread only
         answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
-    except BaseException as error:  # a user's code may raise anything
+    except BaseException as error:  # a user's rule may raise any exception
         answer.set_exception(error)
     finally:
         _places.release()
@@ -123,7 +123,8 @@ class RaisedFailures:
     """Raises the error, for tests and offline commands: a wrong rule should stop them."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        if not isinstance(error, Exception):  # it would end the caller's thread or process
+        # SystemExit and KeyboardInterrupt would end the caller's thread or process
+        if not isinstance(error, Exception):
             action = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
             error = RuntimeError(f"the rule {action}").with_traceback(error.__traceback__)
         error.add_note(f"in rule {rule}")

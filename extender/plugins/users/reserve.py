@@ -148,7 +148,7 @@ class CustomReserve:
         except RuleUnanswered as error:
             self.failures.failed(self.name, error)
             raise
-        except BaseException as error:  # the other rules, and the pod itself, must still be unreserved
+        except BaseException as error:  # continues, because the other rules must still undo what they reserved
             if is_ctrl_c(error):
                 raise
             self.failures.failed(self.name, error)

@@ -142,7 +142,7 @@ SERVICE_AFFINITY = "CheckServiceAffinity"
 # SelectorSpreadPriority spreads the pods that have no constraints themselves.
 _NO_DEFAULT_CONSTRAINTS = ()
 
-# In the order in which they run. The two empty predicates are built from the arguments in the policy.
+# The predicates in the order in which they run. The two empty ones are built from the policy's arguments.
 PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "CheckNodeCondition": (CheckNodeCondition(),),
     "CheckNodeUnschedulable": (NodeUnschedulable(),),
@@ -171,7 +171,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "MatchInterPodAffinity": (InterPodAffinityFilter(),),
 }
 
-# These run even if a policy does not name them.
+# These predicates run even if a policy does not name them.
 MANDATORY = frozenset(("PodToleratesNodeTaints", "CheckNodeUnschedulable"))
 
 DEFAULT_PREDICATES = frozenset(

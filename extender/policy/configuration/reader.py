@@ -35,7 +35,7 @@ POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserv
 # The loop always binds; a profile cannot switch that off.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
 PRIORITY_SORT = "PrioritySort"
-# Plugins of earlier versions; a configuration may still disable them.
+# Plugins of earlier versions of kube-scheduler, which a configuration may still disable.
 REMOVED = frozenset(
     (
         "AzureDiskLimits",
@@ -128,7 +128,7 @@ class _ProfileReader:
             unsupported=tuple(self._unsupported()),
         )
 
-    # ---- which plugins the profile names
+    # ---- the plugins that a profile names
 
     def _checked(self, point: str, spec: PluginSetSpec) -> PluginSet:
         """Returns the set without its faulty entries."""
@@ -172,7 +172,7 @@ class _ProfileReader:
                     yield plugin.name, arguments
             seen.add(config.name)
 
-    # ---- which rules that gives
+    # ---- the rules of these plugins
 
     def _running(self, point: str) -> list[str]:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
@@ -247,7 +247,7 @@ class _ProfileReader:
     def _arguments_of(self, name: str) -> BaseModel | None:
         if name not in self._arguments:
             configured = any(config.name == name for config in self._spec.plugin_config)
-            # Faults in the profile's arguments are reported already.
+            # If the profile configures the plugin, errors in its arguments are reported already.
             path = f"{self._path}.pluginConfig: {name}: args"
             arguments = None if configured else self._faults.read(self._plugins[name].arguments, {}, path)
             if arguments is None:

@@ -40,7 +40,8 @@ class DeviceClaims:
         self._writer = writer
         self._events = events
         self._clock = clock
-        self._failed_steps: dict[tuple[str, str], UndoStep] = {}  # by the UIDs of claim and pod
+        # (UID of the claim, UID of the pod) -> the undo step that failed
+        self._failed_steps: dict[tuple[str, str], UndoStep] = {}
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         if chosen.devices == NOTHING_TO_ALLOCATE:
@@ -60,7 +61,7 @@ class DeviceClaims:
         is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
         undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
         step = UndoStep("", claim, undo)
-        self._failed_steps[key] = step  # keeps new attempts off the claim; earlier ones show in the cache
+        self._failed_steps[key] = step  # noted before the check, so that no new attempt takes the claim in between
         if self._cache.placement(pod.uid) is not None:
             del self._failed_steps[key]
         else:
@@ -88,7 +89,7 @@ class DeviceClaims:
                 self._writer.delete(claim)
             else:
                 self._cache.confirm_object(self._writer.deallocate(claim))
-        except ClusterError as error:  # if the claim has changed, that event wakes the pod
+        except ClusterError as error:  # if the claim has changed, the watch event wakes the pod
             _log.warning("deallocating a claim failed claim=%s reason=%r", claim.key, str(error))
 
 
@@ -135,7 +136,8 @@ class ClaimReservation:
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
-        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # with the time of creation, by PendingClaim key
+        # key of the PendingClaim -> (the claim, when it was created)
+        self._created: dict[str, tuple[ResourceClaim, float]] = {}
 
     def take(self) -> None:
         releasing = {uid for uid, _ in list(self._failed_steps)}
@@ -144,11 +146,12 @@ class ClaimReservation:
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
-            self._pending.append(pending.key)  # first, so that `undo` restores it even if the next call raises
+            # noted before the call, so that `undo` restores it even if the call raises
+            self._pending.append(pending.key)
             try:
                 self._cache.assume_object(pending)
             except Outdated:
-                self._pending.pop()  # another pod has assumed it
+                self._pending.pop()  # another pod has assumed the claim, so it is not ours to undo
                 raise
 
     def write(self) -> None:
@@ -204,14 +207,14 @@ class ClaimReservation:
     def _still_holds(self, claim: ResourceClaim) -> bool:
         """Returns False if the claim was already reserved for the pod, and has changed since the decision."""
         if not claim.is_reserved_for(self._pod.uid):
-            return True  # the claim will be written, which fails if it has changed
+            return True  # the claim will be written, and the write fails if the claim has changed
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
     # ---- writing
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
-        # The undo step comes first, because a call without an answer may have taken effect.
+        # The undo step is noted before the call, because a call without an answer may have been carried out.
         release = partial(self._release, claim, deallocate=allocation is not None)
         self._undo_steps.append(UndoStep(pending, claim, release))
         self._written.append(self._writer.bind(claim, pod, allocation))
@@ -238,7 +241,8 @@ class ClaimReservation:
         """Returns True if the watch shows the claim's devices; until then `pending` holds them in the cache."""
         observed = self._cache.observed(CLAIM, created.key)
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
-            if self._cache.listed_since(created_at, CLAIM):  # the API server was restored from a backup
+            # listed, but absent: the API server was restored from a backup
+            if self._cache.listed_since(created_at, CLAIM):
                 raise BindingFailed(f"claim {created.name} no longer exists")
             return False
         self._confirm(observed, pending)

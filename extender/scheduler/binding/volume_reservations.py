@@ -91,11 +91,11 @@ class VolumeReservation:
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         reference = (type(obj).__name__, obj.key)
-        self._assumed[reference] = None  # first, so that `undo` restores it even if the next call raises
+        self._assumed[reference] = None  # noted before the call, so that `undo` restores it even if the call raises
         try:
             self._cache.assume_object(obj)
         except Outdated:
-            del self._assumed[reference]  # another pod may have assumed it
+            del self._assumed[reference]  # another pod may have assumed the object, so it is not ours to undo
             raise
 
     def _confirm(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:

@@ -63,7 +63,7 @@ class WaitingPods:
         waiting.awaited = awaited
         if self._ready(waiting):
             return True
-        on_begin()  # before `on_end` is set, because another thread may then end the wait at once
+        on_begin()  # called before `on_end` is set, because from then on another thread may end the wait
         with self._lock:
             if waiting.cancelled is not None:
                 raise waiting.cancelled
@@ -115,7 +115,7 @@ class WaitingPods:
         with self._lock:
             on_end = waiting.on_end
             waiting.on_end = None
-        if on_end is not None:  # None if the pod was cancelled at this moment
+        if on_end is not None:  # None if another thread has just ended the wait
             self._workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:

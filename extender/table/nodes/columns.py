@@ -66,7 +66,8 @@ class NameIndex:
         hashes = _hashes(row_of)
         rows = np.fromiter(row_of.values(), np.int32, len(row_of))
         self._mask = (1 << (8 * len(rows)).bit_length()) - 1
-        self._slots = np.zeros(self._mask + 1, np.int32)  # if names share a slot, it has the row of the last of them
+        # hash slot -> row; if several names share a slot, it has the row of the last one
+        self._slots = np.zeros(self._mask + 1, np.int32)
         self._slots[hashes & self._mask] = rows
         self._hash_of = np.full(capacity, _FREE_ROW_HASH, np.int64)
         self._hash_of[rows] = hashes
@@ -91,7 +92,7 @@ class NameIndex:
         rows = self._slots[hashes & self._mask].astype(np.intp)
         for position in np.flatnonzero(
             self._hash_of[rows] != hashes
-        ).tolist():  # the name shares its slot, or has no row
+        ).tolist():  # the name shares its hash slot with another, or has no row
             row = self._row_of.get(names[position])
             if row is None:
                 return None
@@ -190,7 +191,8 @@ class NodeColumns:
             self.names[row] = ""
             self._index = None
             self._free.append(row)
-            self._journal.note_removed(TOPOLOGY, name)  # `erase` has noted it, but the row was still in use
+            # noted again: when `erase` noted the removal, the row was still in use
+            self._journal.note_removed(TOPOLOGY, name)
 
     def write(self, node: Node) -> int:
         """Adds or replaces the node; returns its row."""

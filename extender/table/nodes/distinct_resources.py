@@ -16,8 +16,8 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
-_MAX_UNUSED = 256  # unused ids are kept for a while, because other nodes may soon have the same amounts
-_NO_ID = -1  # the row has never had a node or a pod
+_MAX_UNUSED = 256  # so many unused ids are kept, because other nodes may soon have the same amounts
+_NO_ID = -1  # the id of rows that have never had a node or a pod
 S = TypeVar("S", bound=np.generic)
 
 
@@ -89,7 +89,7 @@ class DistinctResources:
         self.allocatable = allocatable
         self.requested = requested
         self._uses = np.bincount(self.id_of[:count], minlength=distinct.shape[1]).tolist()
-        self._unused: dict[int, None] = {}  # in the order in which they became unused
+        self._unused: dict[int, None] = {}  # unused ids, in the order in which they became unused
         data, width = np.ascontiguousarray(distinct.T).tobytes(), 8 * len(distinct)
         self._fingerprints = [data[start : start + width] for start in range(0, len(data), width)]
         self._ids: dict[bytes, int] = {fingerprint: number for number, fingerprint in enumerate(self._fingerprints)}

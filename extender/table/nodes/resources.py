@@ -32,7 +32,7 @@ class OfferedResources:
         self.free: list[int] = []
         self.size = len(BUILT_IN)
         self.changes = 0
-        self._offering_nodes = Counter(BUILT_IN)  # an extra 1, so that built-in resources never reach 0
+        self._offering_nodes = Counter(BUILT_IN)  # built-in resources start at 1, so that they never reach 0 and stay
 
     def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Updates the rows for a node whose offered resources change from `before` to `after`."""

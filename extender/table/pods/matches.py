@@ -27,8 +27,8 @@ MOST_KEY_BYTES = 4 * 1024 * 1024
 """A limit for the total size of the queries whose counts are stored, because one pod may have labels of 3 MiB."""
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
 """The counts for a query larger than this are not stored, because they would replace many others."""
-_TEXT_BYTES = 50  # the size of a string object, without its characters
-_FEW_AMOUNTS = 16  # fewer are added faster one by one than with NumPy
+_TEXT_BYTES = 50  # the size in bytes of a string object without its characters
+_FEW_AMOUNTS = 16  # up to this number, adding one by one is faster than with NumPy
 _FEW = 64
 """Up to this number of groups are matched one by one; more than that are matched all at once."""
 
@@ -160,7 +160,7 @@ class Matches:
         self._wide = np.zeros((0, self._labels.capacity), np.bool_)
         self._wide_answers: dict[int, MatchCount] = {}
         self._places: _Places | None = None
-        self._key_bytes = 0  # of all queries in `_answers`
+        self._key_bytes = 0  # the total size of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
         """Counts a pod of `group` on `row`; returns the group's slot, its number while it has pods."""

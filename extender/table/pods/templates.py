@@ -56,7 +56,7 @@ class Templates:
         if alike is None:
             info.precompute()
         if last:
-            info.group = last[0].group  # use one object for equal groups, to save memory
+            info.group = last[0].group  # shares one object among equal groups, to save memory
         others = [other for other in last if other is not alike]
         self._keep(hash(info.group), [info, *others[: _MAX_OF_A_GROUP - 1]])
         return info
@@ -90,7 +90,7 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
     """Copies the computed values of `one` to `other`; returns False, without copying, if they may differ."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):
         return False
-    for name in _SHARED:  # one by one, so that Python shares the attribute names between instances
+    for name in _SHARED:  # set one by one, so that Python shares the attribute names between instances
         setattr(other, name, getattr(one, name))
     return True
 

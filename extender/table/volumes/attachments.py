@@ -54,7 +54,8 @@ class Attachments:
         self._objects = objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = VolumePairs()
-        self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()  # use in _pairs, by pod slot
+        # volume -> {slot of a pod that uses it: the use in `_pairs`}
+        self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()
         self._pair_of: dict[Attached, int] = {}
         self._resolved: ShrinkingDict[Source, ResolvedVolume] = ShrinkingDict()
         self._readers: ShrinkingDict[ObjectKey, set[Source]] = ShrinkingDict()
@@ -76,7 +77,7 @@ class Attachments:
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for source in info.attachables:
-            if source not in self._users:  # the pod names the volume twice
+            if source not in self._users:  # the pod names the volume twice, and the first time has removed it
                 continue
             use = self._users[source].pop(slot, None)
             if use is not None:

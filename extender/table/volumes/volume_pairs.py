@@ -16,7 +16,8 @@ class VolumePairs:
     """Numbers the pairs of a CSI volume and a node that has it, and the uses of each pair by a pod."""
 
     def __init__(self) -> None:
-        self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()  # the pair of each volume, by row
+        # volume -> {row of a node: the number of their pair}
+        self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()
         self._volume: list[CSIVolume | None] = []
         self._row = np.zeros(_FIRST_CAPACITY, np.intp)
         self._driver = np.full(_FIRST_CAPACITY, _FREE, np.intp)

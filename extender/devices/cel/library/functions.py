@@ -187,7 +187,7 @@ def _concatenated(left: Any, right: Any) -> Any:
 def _differ(left: Any, right: Any) -> bool:
     try:
         return not equal(left, right)
-    except EvaluationError:  # cel-go returns the same in this case
+    except EvaluationError:  # values that cannot be compared differ, as in cel-go
         return True
 
 

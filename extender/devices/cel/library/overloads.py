@@ -22,7 +22,7 @@ from extender.devices.cel.library.lists import LIST_FUNCTIONS
 from extender.devices.cel.library.times import TIME_FUNCTIONS
 from extender.devices.cel.values import OptionalValue, Quantity, Semver
 
-_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # so many characters of a value or a pattern cost one unit
+_CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # 10 characters of a value, or 4 of a pattern, cost one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
 _EACH_BY_EACH = frozenset(("distinct", "sets.contains", "sets.equivalent", "sets.intersects"))
 _SEARCHES = frozenset(("matches", "find", "findAll"))
@@ -37,7 +37,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
     sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
         budget.spend(sizes[0] * sizes[-1])
-    elif name in _SEARCHES:  # searches cost much per character, because they run in Python
+    elif name in _SEARCHES:  # searches run in Python, so they cost more per character
         budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)

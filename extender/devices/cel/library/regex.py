@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from extender.devices.cel.values import EvaluationError
 
 MAX_INSTRUCTIONS = 10_000
-MAX_STEPS = 1_000_000  # the limit for one search
+MAX_STEPS = 1_000_000  # the most steps of one search
 _MAX_REPEAT = 1000
 _POSIX = {"[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z"}
 _POSIX |= {"[:space:]": r"\s\v", "[:xdigit:]": "0-9a-fA-F", "[:word:]": r"\w", "[:punct:]": r"!-/:-@\[-`{-~"}
@@ -56,7 +56,7 @@ class Pattern:
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Returns the range of the first match that begins at `start` or later; None if there is no match."""
         match: tuple[int, int] | None = None
-        threads: dict[int, int] = {}  # by instruction, where its match began; preferred threads first
+        threads: dict[int, int] = {}  # instruction -> where its match began; in order of preference
         steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
             if match is None:
@@ -87,7 +87,7 @@ class Pattern:
             if match is None:
                 break
             begin, end = match
-            if begin < end or begin != last_end:  # like Go, skip an empty match directly after another match
+            if begin < end or begin != last_end:  # an empty match directly after another match is skipped, as in Go
                 matches.append(text[begin:end])
             last_end = end
             position = end if begin < end else end + 1
