@@ -26,10 +26,10 @@ def tried(path: Path, text: str, *flags: str) -> Result:
 
 
 def test_what_is_begun_can_be_tried_and_served(tmp_path: Path) -> None:
-    assert run("new", "team_nodes", "--folder", str(tmp_path)).exit_code == 0
-    result = run("test", str(tmp_path / "team_nodes.py"), "--cluster", str(EXAMPLE))
+    assert run("new", "shop_nodes", "--folder", str(tmp_path)).exit_code == 0
+    result = run("test", str(tmp_path / "shop_nodes.py"), "--cluster", str(EXAMPLE))
     assert (result.exit_code, result.exception) == (0, None)
-    assert "predicate team_nodes: 6 pods on 20 nodes" in result.stdout
+    assert "predicate shop_nodes: 6 pods on 20 nodes" in result.stdout
     policy = ["explain", "--cluster", str(EXAMPLE), "--policy", str(tmp_path / "policy.yaml")]
     assert CliRunner().invoke(cli, policy).exit_code == 0
 
