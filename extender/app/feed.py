@@ -80,7 +80,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     if settings.cluster is not None:
         objects = load(settings.cluster)
         return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
-    credentials = credentials_of(settings.kubeconfig)
+    credentials = credentials_of(settings.access)
     credentials.load()
     # The identity is chosen before the fork, so that a worker that replaces a crashed worker still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"

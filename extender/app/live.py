@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 
-from extender.cluster.http.credentials import Kubeconfig, credentials_of
+from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, error_of
+from extender.cluster.http.kubeconfig_files import merged
 from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
+from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Command, Settings
-from extender.errors import ClusterError, NotFound, Refused
+from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
 from extender.framework.profile import Profile
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
@@ -90,7 +89,7 @@ class ClusterObjects:
     pods_unread: str | None = None
 
 
-def read_cluster(kubeconfig: Path, context: str | None = None, namespace: str = "default") -> ClusterObjects:
+def read_cluster(access: ClusterAccess, namespace: str = "default") -> ClusterObjects:
     """Lists the objects of every kind that answers read, and notes the kinds that this user may not list.
 
     Args:
@@ -101,7 +100,7 @@ def read_cluster(kubeconfig: Path, context: str | None = None, namespace: str = 
         ClusterError: the API server does not answer within CONNECT_SECONDS or fails to list nodes or pods; or this user
             may list neither of them.
     """
-    credentials = Kubeconfig(kubeconfig, context)
+    credentials = credentials_of(access)
     with _advice():
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
     client = KubeClient(credentials)
@@ -193,7 +192,7 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
         ConfigurationError: the credentials cannot be used.
         ClusterError: the API server does not answer within CONNECT_SECONDS, or nodes or pods may not be listed.
     """
-    client = KubeClient(credentials_of(settings.kubeconfig))
+    client = KubeClient(credentials_of(settings.access))
     names: list[str] = []
     notes: list[str] = []
     try:
@@ -219,7 +218,7 @@ def identify(settings: Settings) -> tuple[str, str]:
     """
     if settings.cluster is not None:
         return str(settings.cluster), "none: the objects of a file"
-    client = KubeClient(credentials_of(settings.kubeconfig))
+    client = KubeClient(credentials_of(settings.access))
     try:
         version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
         return client.address, version.git_version
@@ -240,15 +239,15 @@ def announcement(
     return LastingThread("announcement", announce)
 
 
-def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
+def namespace_of(access: ClusterAccess) -> str:
     """Returns the namespace of the kubeconfig's context; empty if it has none or cannot be read."""
     try:
-        document: Any = yaml.safe_load(kubeconfig.read_bytes())
-        name = context or document["current-context"]
-        chosen = next(each["context"] for each in document["contexts"] if each["name"] == name)
-        return str(chosen.get("namespace") or "")
-    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, StopIteration):
+        document = merged(access.kubeconfigs)
+    except ConfigurationError:
         return ""
+    name = access.context or document["current-context"]
+    contexts = (entry["context"] for entry in document["contexts"] if entry["name"] == name)
+    return next((str(context.get("namespace") or "") for context in contexts), "")
 
 
 def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:

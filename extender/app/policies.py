@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
+from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
@@ -33,20 +34,20 @@ _MODULES = ("*.py", "[!.]*/*.py")
 _log = logging.getLogger(__name__)
 
 
-def profiles_of(policy: Path | None, provider_name: str, kubeconfig: Path | None = None) -> Profiles:
+def profiles_of(policy: Path | None, provider_name: str, access: ClusterAccess = IN_CLUSTER) -> Profiles:
     """Returns the profiles as a scheduler with this policy uses them; arguments and errors are those of `policy_of`."""
-    return policy_of(policy, provider_name, kubeconfig=kubeconfig).scheduler_profiles()
+    return policy_of(policy, provider_name, access=access).scheduler_profiles()
 
 
 def policy_of(
-    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
+    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, access: ClusterAccess = IN_CLUSTER
 ) -> Policy:
     """Returns the policy that the settings name.
 
     Users' modules are also looked up in the folder of the policy's file, after all other places.
 
     Args:
-        policy: a file, or configmap:NAMESPACE/NAME in the cluster of `kubeconfig`.
+        policy: a file, or configmap:NAMESPACE/NAME in the cluster of `access`.
         failures: receives the failures of users' rules; None means that their errors are raised.
 
     Raises:
@@ -55,7 +56,7 @@ def policy_of(
     if policy is None:
         return Policy((provider(provider_name),))
     try:
-        text = policy_text(policy, kubeconfig)
+        text = policy_text(policy, access)
         return load_policy(text, Library(failures=failures, folder=folder_of(policy)))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
@@ -77,11 +78,11 @@ class PolicyFiles:
         folder: the folder with the modules of users' rules; "" for a ConfigMap of the cluster.
     """
 
-    def __init__(self, policy: Path | None, kubeconfig: Path | None) -> None:
+    def __init__(self, policy: Path | None, access: ClusterAccess) -> None:
         self._policy = policy
         self.folder = "" if policy is None else folder_of(policy)
         is_config_map = policy is not None and _is_config_map(policy)
-        self._client = KubeClient(credentials_of(kubeconfig)) if is_config_map else None
+        self._client = KubeClient(credentials_of(access)) if is_config_map else None
 
     def contents(self) -> Mapping[str, bytes]:
         """Returns the content of each file by its path, or the error of a file that cannot be read.
@@ -131,11 +132,11 @@ def _is_config_map(policy: Path) -> bool:
     return str(policy).startswith(CONFIG_MAP)
 
 
-def policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
+def policy_text(policy: Path, access: ClusterAccess) -> bytes:
     """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
     if not _is_config_map(policy):
         return policy.read_bytes()
-    client = KubeClient(credentials_of(kubeconfig))
+    client = KubeClient(credentials_of(access))
     try:
         return _config_map(policy, client)
     finally:
@@ -168,7 +169,7 @@ class PolicyReload:
         self._settings = settings
         self._telemetry = telemetry
         self._reloaded = reloaded
-        self._files = PolicyFiles(settings.policy, settings.kubeconfig)
+        self._files = PolicyFiles(settings.policy, settings.access)
         self._requested = False
         self._seen: Mapping[str, bytes] = {}  # the contents when the files were last checked
         self._read: Mapping[str, bytes] = {}  # the contents that were last read as a policy
@@ -205,7 +206,7 @@ class PolicyReload:
         failures = CountedFailures(self._telemetry, log_failure)
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
-            policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+            policy = policy_of(settings.policy, settings.provider, failures, settings.access)
             if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")
             adopt(policy, contents.get(path, b"").decode(errors="replace"))

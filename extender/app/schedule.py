@@ -99,7 +99,7 @@ class SchedulerProcess:
         self._feed = feed
         profiles = self._rules.profiles
         self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt)
-        self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
+        self._client = KubeClient(credentials_of(settings.access), metrics.requested)
         self._writers = self._create_writers()
         self._loop = self._create_loop()
         queue = self._loop.queue

@@ -70,7 +70,7 @@ def serve(settings: Settings) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
-    policy = policy_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
+    policy = policy_of(settings.policy, settings.provider, access=settings.access)
     parsed(settings.feature_gates, policy.features)
     check_places(settings)
     factory = feed_factory_of(settings)
@@ -169,7 +169,7 @@ class WebhookProcess:
         settings, metrics = self._setup.settings, self.metrics
         if not settings.preempt_for_rules or settings.cluster:
             return None
-        client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
+        client = KubeClient(credentials_of(settings.access), metrics.requested)
         fence, clock, limit = self._feed.fence, self._setup.clock, self._setup.limit
         return PreemptionWriters(self._cache, self._profiles, client, fence, metrics, clock, limit)
 

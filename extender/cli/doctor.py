@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.answers.sources import kubeconfig_of
+from extender.cli.answers.sources import access_options, with_default_files
+from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 from extender.runtime.near_names import plainly
 
@@ -23,8 +24,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command()
-@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]")
-@click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]")
+@access_options
 @click.option("--scheduler-config", type=_FILE, metavar="FILE", help="the file that kube-scheduler gets as --config")
 @click.option("--url", metavar="URL", help="the extender's urlPrefix, if there is no --scheduler-config")
 @click.option(
@@ -55,8 +55,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
     "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="output format"
 )
 def doctor(
-    kubeconfig: Path | None,
-    context: str | None,
+    access: ClusterAccess,
     scheduler_config: Path | None,
     url: str | None,
     policy: Path | None,
@@ -84,15 +83,14 @@ def doctor(
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
             raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
-    kubeconfig_file = kubeconfig_of(kubeconfig)
-    if not (kubeconfig_file or url or scheduler_config or policy):
+    live = with_default_files(access)
+    if not (live or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to check: give --kubeconfig, --scheduler-config, --url or --policy"])
     mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
     findings = []
     for finding in diagnose(
         mode,
-        kubeconfig_file,
-        context,
+        live,
         account=account,
         lease=lease,
         scheduler_config=scheduler_config,

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from extender.config.cluster_access import ClusterAccess, listed
 from extender.errors import MalformedQuantity
 from extender.model.quantity import units
 
@@ -114,8 +115,15 @@ class Settings(BaseModel):
         only="serve",
     )
     kubeconfig: Path | None = setting(
-        None, "kubeconfig of the cluster; without it, the service account of the pod is used"
+        None,
+        "kubeconfig of the cluster, or several to merge, separated as in $KUBECONFIG; without it, the service account"
+        " of the pod is used",
     )
+    context: str = setting("", "context of the kubeconfig; default: its current context")
+    as_: str = setting(
+        "", "user to act as in the cluster, like kubectl's --as; the account needs the right to impersonate"
+    )
+    as_group: tuple[str, ...] = setting((), "groups to act as a member of, like kubectl's --as-group; with --as")
     cluster: Path | None = setting(
         None, "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory", only="serve"
     )
@@ -310,6 +318,12 @@ class Settings(BaseModel):
         only="schedule",
     )
 
+    @property
+    def access(self) -> ClusterAccess:
+        """How to reach the cluster."""
+        kubeconfigs = listed(self.kubeconfig) if self.kubeconfig else ()
+        return ClusterAccess(kubeconfigs, self.context or None, self.as_ or None, self.as_group)
+
     def verb_path(self, verb: str) -> str:
         """Returns the URL path, below the prefix, of the verb "filter", "prioritize", "preempt" or "bind"."""
         return str(getattr(self, f"{verb}_verb"))
@@ -323,7 +337,7 @@ class Option:
         defaults: the default of each command that has the setting, of the type given by `annotation`.
     """
 
-    name: str
+    name: str  # of the field of Settings; one that ends in _ would be a keyword of Python without it
     description: str
     defaults: Mapping[Command, Any]
     annotation: Any
@@ -331,18 +345,18 @@ class Option:
     @property
     def key(self) -> str:
         """The key in the file, like bodyLimit."""
-        head, *rest = self.name.split("_")
+        head, *rest = self.name.rstrip("_").split("_")
         return head + "".join(part.capitalize() for part in rest)
 
     @property
     def variable(self) -> str:
         """The environment variable, like EXTENDER_BODY_LIMIT."""
-        return PREFIX + self.name.upper()
+        return PREFIX + self.name.rstrip("_").upper()
 
     @property
     def flag(self) -> str:
         """The flag on the command line, like --body-limit."""
-        return "--" + self.name.replace("_", "-")
+        return "--" + self.name.rstrip("_").replace("_", "-")
 
     @property
     def negative_flag(self) -> str:

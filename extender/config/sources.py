@@ -78,6 +78,8 @@ def _validated(values: _Values, faults: list[str]) -> Settings | None:
 def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.kubeconfig and settings.cluster:
         yield "kubeconfig, cluster: give only one of them, a live cluster or a file"
+    if settings.context and not settings.kubeconfig:
+        yield "context: requires kubeconfig, which has the contexts"
     yield from _tls_contradictions(settings)
     if (settings.own_name or settings.own_labels) and not settings.own_namespace:
         yield "ownNamespace: required with ownName or ownLabels"
@@ -94,7 +96,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _missing_files(settings: Settings) -> Iterator[str]:
-    for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca", "metrics_client_ca"):
+    if settings.kubeconfig and not any(path.exists() for path in settings.access.kubeconfigs):
+        yield f"kubeconfig: no such file: {str(settings.kubeconfig)!r}"
+    for name in ("cluster", "tls_cert", "tls_key", "client_ca", "metrics_client_ca"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             yield f"{OPTIONS[name].key}: no such file: {str(path)!r}"

@@ -22,6 +22,9 @@ SOURCES = ("file", "environment", "flags")
 
 # Another value than the default for each setting whose value is no number, no path and no switch; and a quick end.
 VALUES: dict[str, Any] = {
+    "context": "fake",
+    "as_": "jo",
+    "as_group": ["g", "h"],
     "provider": "ClusterAutoscalerProvider",
     "feature_gates": "DRAFractionalCapacityRange=true",
     "prefix": "/p",

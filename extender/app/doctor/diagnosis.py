@@ -17,10 +17,11 @@ from extender.app.doctor.scheduler_config import (
     read_scheduler_config,
 )
 from extender.app.policies import policy_of
-from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
+from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
 from extender.model.extender_config import ExtenderConfig
@@ -67,8 +68,7 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
 
 def diagnose(
     mode: str,
-    kubeconfig: Path | None,
-    context: str | None,
+    access: ClusterAccess | None,
     *,
     account: str,
     lease: str,
@@ -88,8 +88,8 @@ def diagnose(
         ConfigurationError: a file cannot be read.
     """
     nodes: Sequence[Node] = ()
-    if kubeconfig is not None:
-        client = KubeClient(Kubeconfig(kubeconfig, context))
+    if access is not None:
+        client = KubeClient(credentials_of(access))
         try:
             yield from check_cluster(client, lease)
             yield from check_rights(client, mode, account, lease.partition("/")[0])
@@ -101,7 +101,7 @@ def diagnose(
             client.close()
     policy = None
     if policy_path is not None:
-        policy, finding = _policy(policy_path, kubeconfig)
+        policy, finding = _policy(policy_path, access or IN_CLUSTER)
         yield finding
         if policy is not None and nodes:
             yield from check_rule_costs(policy.profiles, nodes)
@@ -120,9 +120,9 @@ def diagnose(
         yield from check_endpoint(config, [node.name for node in nodes])
 
 
-def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding]:
+def _policy(path: Path, access: ClusterAccess) -> tuple[Policy | None, Finding]:
     try:
-        policy = policy_of(path, "", kubeconfig=kubeconfig)
+        policy = policy_of(path, "", access=access)
     except ConfigurationError as error:
         return None, fail(
             "policy", "; ".join(error.faults), "correct it; `extender reference policy` lists every field"

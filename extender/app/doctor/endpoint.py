@@ -17,7 +17,7 @@ from extender.model.extender_config import ExtenderConfig
 from extender.runtime.text import counted
 
 _POD = b'{"metadata":{"name":"extender-doctor","namespace":"default","uid":"extender-doctor"},"spec":{"containers":[]}}'
-_JSON = {"Content-Type": "application/json"}
+_JSON = [("Content-Type", "application/json")]
 _NOT_A_REQUEST = b"[]"  # a body that bind refuses with 400, so that nothing is bound
 _CALLS = 20
 _EXPIRY_WARN_DAYS = 30
@@ -97,7 +97,7 @@ def _certificate(endpoint: Endpoint, timeout_seconds: float) -> Iterator[Finding
 
 
 def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
-    status, body = caller.exchange(Request("GET", "/readyz?verbose", {}))
+    status, body = caller.exchange(Request("GET", "/readyz?verbose", []))
     if status == 200:
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:

@@ -133,7 +133,7 @@ def recorder_of(
     check_places(settings)
     text = None
     if settings.policy is not None and redaction is None:
-        text = without_keys(policy_text(settings.policy, settings.kubeconfig).decode("utf-8", "replace"))
+        text = without_keys(policy_text(settings.policy, settings.access).decode("utf-8", "replace"))
     recorded = RecordedSettings(
         mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
         score_scale=settings.score_scale,

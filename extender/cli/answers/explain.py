@@ -101,12 +101,12 @@ def explain(
     for a failure, or if nodes cannot be read and no scheduler has written a verdict into the pod.
     """
     if server is not None:
-        if filename or nodes or node or batch or source.cluster or source.kubeconfig:
+        if filename or nodes or node or batch or source.names_cluster:
             raise ConfigurationError(["--from takes at most a POD, because it does not read a cluster"])
         _past(server, pod_key(pod, source.namespace or "default") if pod else None, output)
         return
     if batch:
-        if pod or filename or source.cluster or source.kubeconfig:
+        if pod or filename or source.names_cluster:
             raise ConfigurationError(["--batch reads clusters and pods from standard input only"])
         sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
     if pod is not None and filename is not None:

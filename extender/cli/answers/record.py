@@ -14,6 +14,7 @@ from extender.cli.answers.sources import (
     FILE,
     Progress,
     Source,
+    access_options,
     answer_stream,
     answering,
     say,
@@ -21,6 +22,7 @@ from extender.cli.answers.sources import (
     source_options,
 )
 from extender.cli.files import os_error_text, write_whole
+from extender.config.cluster_access import ClusterAccess
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime.text import counted
@@ -120,7 +122,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]")
+@access_options
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -129,7 +131,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
 )
 @click.option("--record-bytes", metavar="VALUE", help="approximate limit of the files' size  [default: 256Mi]")
 @click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
-def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_bytes: str | None, redact: bool) -> None:
+def record(file: Path, access: ClusterAccess, seconds: float | None, record_bytes: str | None, redact: bool) -> None:
     """Record the changes in a cluster, as its watches deliver them, without deciding or writing anything.
 
     Environment variables, commands and secrets are left out. With --redact names, label values and images become
@@ -144,8 +146,12 @@ def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_by
 
     Exit status: 0 if the recording is complete, 2 for wrong usage, 1 for a failure.
     """
+    live = Source(access=access).live_access()
     options = {
-        "kubeconfig": Source(kubeconfig=kubeconfig).kubeconfig_file(),
+        "kubeconfig": os.pathsep.join(map(str, live.kubeconfigs)),
+        "context": live.context or "",
+        "as_": live.user or "",
+        "as_group": live.groups,
         "record": file,
         "log_format": "text",
         "log_level": "warning",

@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from extender.cli.files import os_error_text
+from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.runtime.near_names import nearest
 
@@ -41,17 +42,25 @@ _STDOUT = f"{__name__}.stdout"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The cluster that a command is about: the values of --cluster, --kubeconfig, --context, --namespace, --policy."""
+    """The cluster that a command is about, and the rules: the values of the options that `source_options` adds.
+
+    Attributes:
+        access: how to reach a live cluster, as the options say it; `live_access` adds kubectl's default files.
+    """
 
     cluster: Path | None = None
-    kubeconfig: Path | None = None
-    context: str | None = None
+    access: ClusterAccess = IN_CLUSTER
     namespace: str | None = None
     policy: Path | None = None
 
     def profiles(self) -> Profiles | None:
         """Returns the rules of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
-        return profiles_of(self.policy, self.kubeconfig)
+        return profiles_of(self.policy, self.access)
+
+    @property
+    def names_cluster(self) -> bool:
+        """True if an option names the cluster."""
+        return self.cluster is not None or self.access != IN_CLUSTER
 
     def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[ClusterState, list[str]]:
         """Reads the cluster; returns it, and notes on parts of it that could not be read.
@@ -66,15 +75,15 @@ class Source:
         """
         from extender.offline.state import ClusterState
 
-        if self.cluster is not None and self.context is not None:
-            raise ConfigurationError(["--context names a context of a kubeconfig: give either it or --cluster"])
-        if self.cluster is not None and self.kubeconfig is not None:
+        if self.cluster is not None and self.access.kubeconfigs:
             raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
+        if self.cluster is not None and self.access != IN_CLUSTER:
+            raise ConfigurationError(["--context, --as and --as-group are about a live cluster, not about --cluster"])
         if self.cluster is not None:
             return ClusterState.load(self.cluster, self.profiles()), []
         from extender.app.live import read_cluster
 
-        objects = read_cluster(self.kubeconfig_file(), self.context, namespace or self.default_namespace())
+        objects = read_cluster(self.live_access(), namespace or self.default_namespace())
         if objects.nodes_unread and needs_nodes:
             raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
         state = ClusterState(objects.objects, self.profiles())
@@ -107,25 +116,51 @@ class Source:
             return self.namespace or "default"
         from extender.app.live import namespace_of
 
-        return namespace_of(self.kubeconfig_file(), self.context) or "default"
+        return namespace_of(self.live_access()) or "default"
 
-    def kubeconfig_file(self) -> Path:
-        """Returns the path from --kubeconfig, or else kubectl's file. Raises ConfigurationError if there is none."""
-        path = kubeconfig_of(self.kubeconfig)
-        if path is None:
+    def live_access(self) -> ClusterAccess:
+        """Returns how to reach the live cluster. Raises ConfigurationError if there is no kubeconfig."""
+        access = with_default_files(self.access)
+        if access is None:
             missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
             raise ConfigurationError(
                 [f"no cluster: give --cluster PATH or --kubeconfig FILE ({missing} does not exist)"]
             )
-        return path
+        return access
 
 
-def kubeconfig_of(option: Path | None) -> Path | None:
-    """Returns `option`, else the first existing file in $KUBECONFIG, or ~/.kube/config; None if no file exists."""
-    if option is not None:
-        return option
-    paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
-    return next((path for path in map(Path, paths.split(os.pathsep)) if path.is_file()), None)
+def with_default_files(access: ClusterAccess) -> ClusterAccess | None:
+    """Adds the files of $KUBECONFIG, or ~/.kube/config, if `access` names none; returns None if no file exists."""
+    if access.kubeconfigs:
+        return access
+    files = listed(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
+    return replace(access, kubeconfigs=files) if any(path.is_file() for path in files) else None
+
+
+def access_options(command: _Command) -> _Command:
+    """Adds kubectl's options for a live cluster to a command, which gets their values as a ClusterAccess, `access`."""
+
+    @functools.wraps(command)
+    def with_access(
+        kubeconfig: Path | None, context: str | None, as_: str | None, as_group: tuple[str, ...], **others: Any
+    ) -> Any:
+        kubeconfigs = listed(kubeconfig) if kubeconfig else ()
+        return command(access=ClusterAccess(kubeconfigs, context, as_, as_group), **others)
+
+    options = (
+        click.option(
+            "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
+        ),
+        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]"),
+        click.option("--as", "as_", metavar="USER", help="user to act as in the live cluster"),
+        click.option(
+            "--as-group", metavar="GROUP", multiple=True, help="group to act as a member of, with --as; repeatable"
+        ),
+    )
+    decorated: Any = with_access
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
 
 
 def source_options(command: _Command, *, compares: bool = False) -> _Command:
@@ -138,8 +173,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
     @functools.wraps(command)
     def with_source(
         cluster: Path | None,
-        kubeconfig: Path | None,
-        context: str | None,
+        access: ClusterAccess,
         namespace: str | None,
         policy: Path | tuple[Path, ...] | None,
         **others: Any,
@@ -148,7 +182,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
             others["policies"], policy = policy, None
         try:
             with answering():
-                return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
+                return command(Source(cluster, access, namespace, policy), **others)
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
@@ -158,10 +192,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
 
     options = (
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
-        click.option(
-            "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
-        ),
-        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]"),
+        access_options,
         click.option(
             "-n", "--namespace", metavar="NAME", help="namespace of objects that name none  [default: default]"
         ),
@@ -181,13 +212,13 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
     return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
 
 
-def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles | None:
+def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER) -> Profiles | None:
     """Returns the profiles of a policy file; None for kube-scheduler's defaults. Raises ConfigurationError."""
     if policy is None:
         return None
     from extender.app.policies import profiles_of as read_profiles
 
-    return read_profiles(policy, "DefaultProvider", kubeconfig=kubeconfig)
+    return read_profiles(policy, "DefaultProvider", access=access)
 
 
 def pod_key(argument: str, namespace: str) -> str:

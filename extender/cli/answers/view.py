@@ -51,7 +51,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     from extender.app.ui import view as run
     from extender.ui.documents import Choices
 
-    if recording is not None and (source.cluster or source.kubeconfig or source.context):
+    if recording is not None and source.names_cluster:
         raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
         look = look_at_recording(recording, source.profiles())

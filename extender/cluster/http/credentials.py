@@ -5,13 +5,13 @@ The `kubernetes` client does the reading. It is imported on first use only, beca
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 import ssl
+import string
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -22,6 +22,8 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content, one_line, split_http_url
+from extender.cluster.http.kubeconfig_files import Document, merged
+from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 
 PLUGIN_SECONDS = 20.0
@@ -49,8 +51,8 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 _CREDENTIAL = msgspec.json.Decoder(_ExecCredential)
 
 
-def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: Path) -> ExecStatus:
-    """Runs the credential plugin of `spec`, a kubeconfig's `exec`, in `directory`; returns its credentials.
+def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
+    """Runs the credential plugin of `spec`, a kubeconfig's `exec`; returns its credentials.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: the plugin cannot be run, fails, returns no credentials, or takes
@@ -63,7 +65,7 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: P
     environment = {variable["name"]: variable["value"] for variable in spec.get("env") or ()}
     environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(request).decode()
     command = [spec["command"], *(spec.get("args") or ())]
-    output = _output_of(command, {**os.environ, **environment}, directory)
+    output = _output_of(command, {**os.environ, **environment})
     try:
         credential = _CREDENTIAL.decode(output)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -78,10 +80,10 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: P
     return status
 
 
-def _output_of(command: list[str], environment: Mapping[str, str], directory: Path) -> bytes:
+def _output_of(command: list[str], environment: Mapping[str, str]) -> bytes:
     # A new process group, so that the plugin's child processes are killed with it.
     process = subprocess.Popen(  # noqa: S603  the kubeconfig names the command, as it names the trusted CA
-        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
@@ -99,6 +101,7 @@ def _output_of(command: list[str], environment: Mapping[str, str], directory: Pa
 _RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour and replaced ten minutes before its end
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
 # the errors that a malformed file can cause
+_TOKEN_BYTES = frozenset(b"!#$&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
 _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
@@ -109,6 +112,7 @@ class ClientConfig:
     Attributes:
         base: the path before all paths of the API, usually "".
         authorization: the Authorization header, None if there is no token.
+        impersonation: the headers that ask the API server to act as another user.
         valid_until: when the credentials must be read again, in monotonic seconds.
         material: everything that the endpoint depends on; if it has changed, a new endpoint is needed.
     """
@@ -116,16 +120,22 @@ class ClientConfig:
     endpoint: Endpoint
     base: str
     authorization: str | None
+    impersonation: tuple[tuple[str, str], ...]
     valid_until: float
     material: tuple[object, ...]
 
 
 class Kubeconfig:
-    """A kubeconfig file and one of its contexts, by default the current one."""
+    """Kubeconfig files, and one of their contexts, by default the current one."""
 
-    def __init__(self, path: Path, context: str | None = None) -> None:
-        self._path = path
+    def __init__(
+        self, *paths: Path, context: str | None = None, user: str | None = None, groups: Sequence[str] = ()
+    ) -> None:
+        """Reads nothing yet. `user` and `groups` are to be impersonated instead of those that the kubeconfig names."""
+        self._paths = paths
         self._context = context
+        self._user = user
+        self._groups = groups
         self._plugin_credentials: ExecStatus | None = None
         self._plugin_credentials_until = 0.0
 
@@ -138,29 +148,27 @@ class Kubeconfig:
         Raises:
             ConfigurationError: the credentials cannot be read.
         """
-        if not self._path.is_file():
-            reason = "not a file" if self._path.exists() else "no such file"
-            raise ConfigurationError([f"kubeconfig {self._path}: {reason}"])
-        import yaml
+        document = merged(self._paths)
         from kubernetes.config import ConfigException
 
         if rejected:
             self._plugin_credentials = None
         try:
-            return self._read(yaml.safe_load(self._path.read_bytes()), before)
-        except (ConfigException, yaml.YAMLError, *_FAULTY) as error:
-            raise ConfigurationError([f"kubeconfig {self._path}: {one_line(error)}"]) from None
+            return self._read(document, before)
+        except (ConfigException, *_FAULTY) as error:
+            paths = os.pathsep.join(map(str, self._paths))
+            raise ConfigurationError([f"kubeconfig {paths}: {one_line(error)}"]) from None
 
-    def _read(self, document: Any, before: ClientConfig | None) -> ClientConfig:
+    def _read(self, document: Document, before: ClientConfig | None) -> ClientConfig:
         from kubernetes.client.configuration import Configuration
         from kubernetes.config.kube_config import KubeConfigLoader
 
-        document = copy.deepcopy(document)
         user, cluster = _user_and_cluster(document, self._context)
+        impersonation = _impersonation_of(user, self._user, self._groups)
         # If a plugin fails, the client would go on without credentials; if it hangs, the client would wait for ever.
         plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
         configuration = Configuration()
-        loader = KubeConfigLoader(document, self._context, config_base_path=str(self._path.parent.resolve()))  # type: ignore[no-untyped-call]  # the client ships a marker but few types
+        loader = KubeConfigLoader(document, self._context, config_base_path="")  # type: ignore[no-untyped-call]  # the client ships a marker but few types
         try:
             loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
         except (AttributeError, KeyError, TypeError) as error:
@@ -171,20 +179,20 @@ class Kubeconfig:
         if plugin is None:
             # An auth-provider's token is read again only when the API server rejects it.
             seconds = inf if "auth-provider" in user else _RELOAD_SECONDS
-            return _config(configuration, before, time.monotonic() + seconds)
+            return _config(configuration, before, time.monotonic() + seconds, impersonation)
         _require_tls(url)
         credentials = self._credentials_of(plugin, cluster)
         if credentials.token:
             configuration.api_key["BearerToken"] = f"Bearer {credentials.token}"
         pem = f"{credentials.client_certificate_data}\n{credentials.client_key_data}".strip().encode()
         valid_until = min(self._plugin_credentials_until, time.monotonic() + _RELOAD_SECONDS)
-        return _config(configuration, before, valid_until, pem)
+        return _config(configuration, before, valid_until, impersonation, pem)
 
     def _credentials_of(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
         """Returns the plugin's credentials; runs the plugin first if its last credentials have expired."""
         credentials = self._plugin_credentials
         if credentials is None or time.monotonic() >= self._plugin_credentials_until:
-            credentials = run_plugin(plugin, cluster, self._path.parent.resolve())
+            credentials = run_plugin(plugin, cluster)
             self._plugin_credentials = credentials
             self._plugin_credentials_until = time.monotonic() + _seconds_until(credentials.expiration_timestamp)
         return credentials
@@ -192,6 +200,11 @@ class Kubeconfig:
 
 class ServiceAccount:
     """The service account of the pod that this process runs in."""
+
+    def __init__(self, user: str | None = None, groups: Sequence[str] = ()) -> None:
+        """Reads nothing yet. `user` and `groups` are to be impersonated."""
+        self._user = user
+        self._groups = groups
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
         """See Kubeconfig. `rejected` makes no difference, because the files are read every time."""
@@ -201,7 +214,8 @@ class ServiceAccount:
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as above
-            return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS)
+            impersonation = _impersonation_of({}, self._user, self._groups)
+            return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS, impersonation)
         except (ConfigException, *_FAULTY) as error:
             reason = f"this pod has no service account to use instead ({one_line(error)})"
             raise ConfigurationError([f"no kubeconfig was given, and {reason}: set --kubeconfig FILE"]) from None
@@ -210,41 +224,72 @@ class ServiceAccount:
 Credentials = Kubeconfig | ServiceAccount
 
 
-def credentials_of(kubeconfig: Path | None) -> Credentials:
-    """Returns the credentials of the file, or of the pod's service account if no file is given."""
-    return Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount()
+def credentials_of(access: ClusterAccess) -> Credentials:
+    """Returns the credentials of the kubeconfig files, or of the pod's service account if no file is given."""
+    if access.kubeconfigs:
+        return Kubeconfig(*access.kubeconfigs, context=access.context, user=access.user, groups=access.groups)
+    return ServiceAccount(access.user, access.groups)
 
 
-def _user_and_cluster(document: Any, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user ({} if it names none) and its cluster.
-
-    Raises:
-        ValueError: a field is missing or wrong; the message names it.
-    """
-    if not isinstance(document, dict):
-        raise ValueError("expected a mapping with clusters, users, contexts and current-context")
-    if not (name := context_name or document.get("current-context")):
+def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if one is missing."""
+    if not (name := context_name or document["current-context"]):
         raise ValueError("current-context: required")
     context = _named(document, "context", name)
     user = _named(document, "user", context["user"]) if context.get("user") else {}
     return user, _named(document, "cluster", context.get("cluster"))
 
 
-def _named(document: Mapping[str, Any], kind: str, name: object) -> dict[str, Any]:
+def _named(document: Document, kind: str, name: object) -> dict[str, Any]:
     """Returns the `kind` (user, cluster, context) of the entry with this name. Raises ValueError if it is missing."""
-    entries = document.get(field := f"{kind}s")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{field}: expected a list of entries with name and {kind}")
-    entry = next((entry for entry in entries if entry.get("name") == name), None)
-    if entry is None:
-        raise ValueError(f"{field}: {name!r} not found")
-    value = entry.get(kind) or {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{field}: {name!r}: {kind}: expected a mapping")
+    value: dict[str, Any] | None = next((entry[kind] for entry in document[f"{kind}s"] if entry["name"] == name), None)
+    if value is None:
+        raise ValueError(f"{kind}s: {name!r} not found")
     return value
 
 
-def _config(configuration: Any, before: ClientConfig | None, valid_until: float, pem: bytes = b"") -> ClientConfig:
+def _impersonation_of(
+    user: Mapping[str, Any], user_option: str | None, groups_option: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """Returns the headers that ask the API server to act as another user, as client-go sends them.
+
+    Args:
+        user: the kubeconfig's user. Each of its fields for impersonation counts unless an option replaces it.
+
+    Raises:
+        ValueError: groups, a UID or extra fields are given, but no user.
+    """
+    name = user_option or user.get("as") or ""
+    headers = [("Impersonate-Group", group) for group in groups_option or user.get("as-groups") or ()]
+    if uid := user.get("as-uid"):
+        headers.append(("Impersonate-Uid", uid))
+    for key, values in (user.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+    if headers and not name:
+        raise ValueError("groups, a UID or extra fields to impersonate are given without a user to impersonate")
+    named = [("Impersonate-User", name), *headers] if name else []
+    return tuple((key, _header_value(key, str(value))) for key, value in named)
+
+
+def _escaped(key: str) -> str:
+    """Returns the key with every byte that the name of a header cannot have as %xx."""
+    return "".join(chr(byte) if byte in _TOKEN_BYTES else f"%{byte:02x}" for byte in key.encode())
+
+
+def _header_value(header: str, value: str) -> str:
+    """Returns the value so that it is sent as UTF-8. Raises ValueError if a header cannot have it."""
+    if not value.isprintable():
+        raise ValueError(f"the value of {header} contains a line break or another character that a header cannot have")
+    return value.encode().decode("latin-1")
+
+
+def _config(
+    configuration: Any,
+    before: ClientConfig | None,
+    valid_until: float,
+    impersonation: tuple[tuple[str, str], ...],
+    pem: bytes = b"",
+) -> ClientConfig:
     """Returns the ClientConfig for a kubernetes.client.Configuration.
 
     Args:
@@ -267,7 +312,7 @@ def _config(configuration: Any, before: ClientConfig | None, valid_until: float,
         tls = _tls_context(configuration, authorities, certificate.strip()) if url.scheme == "https" else None
         host, headers = url.netloc.rpartition("@")[2], configuration.proxy_headers
         endpoint = Endpoint(host, address_of(url), server_name, tls, proxy, headers)
-    return ClientConfig(endpoint, url.path.rstrip("/"), authorization, valid_until, material)
+    return ClientConfig(endpoint, url.path.rstrip("/"), authorization, impersonation, valid_until, material)
 
 
 def _authorization(configuration: Any, url: SplitResult) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -24,6 +24,7 @@ from extender.runtime.fibers import READABLE, WRITABLE, ready
 
 _PIECE_BYTES = 64 * 1024
 _SEND_SECONDS = 10.0
+Headers = Sequence[tuple[str, str]]  # names and values; a name may occur more than once
 T = TypeVar("T")
 
 
@@ -61,12 +62,12 @@ class HttpConnection:
         self.deadline = inf
         sock.setblocking(False)  # non-blocking, so that other fibers of this thread run while this one waits
 
-    def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
+    def send(self, method: str, target: str, headers: Headers, body: bytes) -> None:
         """Sends a request. Raises BrokenExchange if the connection has ended."""
-        fields = {"Host": self._host, **headers}
+        fields = [("Host", self._host), *headers]
         if body or method != "GET":
-            fields["Content-Length"] = str(len(body))
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            fields.append(("Content-Length", str(len(body))))
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields)
         unsent = memoryview(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
         try:
             while unsent:

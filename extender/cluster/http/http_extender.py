@@ -17,7 +17,7 @@ from extender.model.extender_config import ExtenderConfig, TLSConfig
 
 LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
 _MOST_IDLE = 16
-_HEADERS = {"User-Agent": "extender", "Content-Type": "application/json", "Accept": "application/json"}
+_HEADERS = (("User-Agent", "extender"), ("Content-Type", "application/json"), ("Accept", "application/json"))
 _OK = 200
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from extender.cluster.http.credentials import ClientConfig, Credentials
-from extender.cluster.http.exchange import Response
+from extender.cluster.http.exchange import Headers, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
@@ -92,7 +92,7 @@ class KubeClient(Caller):
         self._credentials = credentials
         self._observe = observe
         self._config = credentials.load()
-        self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": JSON}
+        self._headers = {"User-Agent": f"extender/{version('extender')}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # set when the renewal in progress ends
@@ -127,7 +127,7 @@ class KubeClient(Caller):
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         """See Caller. The request is sent again if the server had closed the idle connection."""
-        headers = {"Content-Type": content_type} if body else {}
+        headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
         config = self._current()
         deadline = time.monotonic() + timeout_seconds
         status, data = self._send(config, method, path, body, headers, deadline)
@@ -177,11 +177,9 @@ class KubeClient(Caller):
             if code is _NO_RESPONSE:
                 self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
 
-    def _headers_of(self, config: ClientConfig, own: Mapping[str, str]) -> Mapping[str, str]:
-        headers = {**self._headers, **own}
-        if config.authorization:
-            headers["Authorization"] = config.authorization
-        return headers
+    def _headers_of(self, config: ClientConfig, own: Mapping[str, str]) -> Headers:
+        authorization = [("Authorization", config.authorization)] if config.authorization else []
+        return [*self._headers.items(), *own.items(), *authorization, *config.impersonation]
 
     # ---- credentials
 

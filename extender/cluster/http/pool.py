@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 from weakref import WeakSet
 
 from extender.cluster.http.endpoint import Endpoint
-from extender.cluster.http.exchange import BrokenExchange, HttpConnection, Hung, Response
+from extender.cluster.http.exchange import BrokenExchange, Headers, HttpConnection, Hung, Response
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
 
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
     method: str
     target: str
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes = b""
 
 

@@ -158,7 +158,11 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["--cluster", "x", "--node", "n"], "need a pod", id="no pod"),
         pytest.param(["p", "-f", "-", "--cluster", "x"], "give one pod", id="two pods"),
         pytest.param(["p", "--cluster", "x", "--kubeconfig", "x"], "give one cluster", id="two clusters"),
-        pytest.param(["p", "--cluster", "x", "--context", "c"], "--context names a context", id="context of a file"),
+        pytest.param(
+            ["p", "--cluster", "x", "--context", "c"],
+            "--context, --as and --as-group are about a live cluster",
+            id="context of a file",
+        ),
         pytest.param(
             ["a/b/c", "--cluster", "{cluster}"], "a/b/c: expected NAME, NAMESPACE/NAME", id="pod of three parts"
         ),

@@ -39,7 +39,7 @@ def write(directory: Path, **changes: Any) -> Path:
 def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path) -> None:
     path = write(tmp_path)
     assert Kubeconfig(path).load().endpoint.host == "127.0.0.1:1"
-    other = Kubeconfig(path, "two").load()
+    other = Kubeconfig(path, context="two").load()
     assert (other.endpoint.host, other.base) == ("localhost:2", "/k8s/clusters/c-1")
 
 
@@ -86,9 +86,7 @@ def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str
     ("changes", "told"),
     [
         pytest.param({"current-context": None}, "current-context: required", id="no context"),
-        pytest.param(
-            {"contexts": None}, "contexts: expected a list of entries with name and context", id="none at all"
-        ),
+        pytest.param({"contexts": None}, "contexts: 'one' not found", id="none at all"),
         pytest.param(
             {"clusters": {"a": 1}}, "clusters: expected a list of entries with name and cluster", id="a mapping"
         ),

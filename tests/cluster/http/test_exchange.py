@@ -22,7 +22,7 @@ def ends() -> Iterator[tuple[HttpConnection, socket.socket]]:
 
 def test_a_request_on_the_wire(ends: tuple[HttpConnection, socket.socket]) -> None:
     connection, server = ends
-    connection.send("POST", "/x", {"A": "b"}, b"body")
+    connection.send("POST", "/x", [("A", "b")], b"body")
     assert server.recv(1000) == b"POST /x HTTP/1.1\r\nHost: api:443\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"
 
 
@@ -152,7 +152,7 @@ def test_a_server_may_renegotiate_during_an_exchange() -> None:
     with Renegotiating(ours) as renegotiating, server:
         connection = HttpConnection(renegotiating, "api:443")
         server.sendall(OK)
-        connection.send("GET", "/x", {}, b"")
+        connection.send("GET", "/x", [], b"")
         assert Response(connection, 5.0).read() == b"ok"
         assert server.recv(1000).startswith(b"GET /x")
         assert renegotiating.to_come == []

@@ -1,0 +1,32 @@
+"""Says how to reach a cluster: kubectl's options --kubeconfig, --context, --as and --as-group."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """The kubeconfig files of a cluster, and the user whose rights to use.
+
+    Attributes:
+        kubeconfigs: the files, merged by kubectl's rules; () means the service account of this process's pod.
+        context: a context of these files; None means their current context.
+        user: the user to act as; None means the one that the kubeconfig names, if it names one.
+        groups: the groups to act as a member of; () means those that the kubeconfig names.
+    """
+
+    kubeconfigs: tuple[Path, ...] = ()
+    context: str | None = None
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+IN_CLUSTER = ClusterAccess()
+
+
+def listed(paths: Path | str) -> tuple[Path, ...]:
+    """Returns the paths of a list like that of $KUBECONFIG, without repetitions."""
+    return tuple(dict.fromkeys(Path(path) for path in str(paths).split(os.pathsep) if path))

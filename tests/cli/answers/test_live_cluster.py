@@ -1,0 +1,43 @@
+"""The options for a live cluster, which are kubectl's."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli.main import cli
+from tests.builders import make_node
+from tests.cluster.fake_api import fake_api
+
+READING = ("serve", "schedule", "doctor", "explain", "simulate", "capacity", "compare", "snapshot", "view", "record")
+
+
+@pytest.mark.parametrize("command", READING)
+def test_every_command_that_reads_a_cluster_has_them(command: str) -> None:
+    flags = {flag for parameter in cli.commands[command].params for flag in parameter.opts}
+    assert {"--kubeconfig", "--context", "--as", "--as-group"} <= flags
+
+
+def test_the_files_of_the_environment_are_merged(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text(json.dumps({"kind": "Config", "apiVersion": "v1", "current-context": "fake"}))
+    with fake_api(make_node("n").obj()) as api:
+        files = os.pathsep.join(map(str, (first, api.kubeconfig(tmp_path))))
+        told = CliRunner().invoke(cli, ["snapshot", "-o", str(tmp_path / "s.json")], env={"KUBECONFIG": files})
+    assert (told.exit_code, told.output) == (0, "")
+    assert [each["metadata"]["name"] for each in json.loads((tmp_path / "s.json").read_text())["items"]] == ["n"]
+
+
+@pytest.mark.parametrize("option", ["--context=c", "--as=jo", "--as-group=g"])
+def test_they_are_refused_for_a_file(option: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(cli, ["simulate", "--cluster", str(tmp_path), option])
+    assert str(told.exception) == "--context, --as and --as-group are about a live cluster, not about --cluster"
+
+
+def test_a_context_needs_a_kubeconfig() -> None:
+    told = CliRunner().invoke(cli, ["serve", "--context", "c"])
+    assert str(told.exception) == "context: requires kubeconfig, which has the contexts"
