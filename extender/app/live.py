@@ -54,6 +54,7 @@ _LEFT_OUT: Mapping[str, str] = {
     "PodGroup": "pod groups",
     "CompositePodGroup": "pod groups",
     "LimitRange": "default requests of new pods",
+    "ResourceQuota": "whether quotas limit new pods",
     "RuntimeClass": "overhead of new pods",
 }
 CONNECT_SECONDS = 4.0

@@ -29,6 +29,7 @@ from extender.model.workloads import (
     PriorityClass,
     ReplicaSet,
     ReplicationController,
+    ResourceQuota,
     RuntimeClass,
     Service,
     StatefulSet,
@@ -94,7 +95,11 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 # Kinds that are neither watched nor read by rules: only offline answers about future pods read them.
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind
-    for kind in (Kind(LimitRange, "v1", "limitranges"), Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"))
+    for kind in (
+        Kind(LimitRange, "v1", "limitranges"),
+        Kind(ResourceQuota, "v1", "resourcequotas"),
+        Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"),
+    )
 }
 
 # Built at import, because msgspec crashes if two threads use a type that has no decoder yet.

@@ -18,7 +18,7 @@ ResourceList = dict[str, Quantity]
 
 INT64_MAX = 2**63 - 1
 NANO = 10**9
-_NANO_PER_MILLI = 10**6
+NANO_PER_MILLI = 10**6
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -66,7 +66,7 @@ def _rounded_up(nanos: int, unit: int) -> int:
 
 def milli_from_nano(nanos: int) -> int:
     """Converts billionths to thousandths, rounded away from zero and capped at 2**63 - 1."""
-    return _rounded_up(nanos, _NANO_PER_MILLI)
+    return _rounded_up(nanos, NANO_PER_MILLI)
 
 
 def units_from_nano(nanos: int) -> int:

@@ -98,6 +98,11 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
+def container_totals(pod: Pod, *, limits: bool = False) -> dict[str, int]:
+    """Returns the requests of all containers together by resource, in billionths; their limits if `limits` is True."""
+    return _aggregate(pod, _limits_from_spec if limits else _from_spec, _NO_DEFAULTS, False)
+
+
 def _container_requests(pod: Pod, defaults: Mapping[str, int], placed: bool) -> Nanos:
     if not placed or not was_resized(pod):
         return _aggregate(pod, _from_spec, defaults, False)
@@ -144,6 +149,12 @@ def _from_spec(
     container: Container, _status: ContainerStatus | None, _infeasible: bool
 ) -> Mapping[str, Quantity] | None:
     return container.resources.requests if container.resources else None
+
+
+def _limits_from_spec(
+    container: Container, _status: ContainerStatus | None, _infeasible: bool
+) -> Mapping[str, Quantity] | None:
+    return container.resources.limits if container.resources else None
 
 
 def _from_allocation(

@@ -73,6 +73,9 @@ class LimitRangeItem(Value, frozen=True):
     type: str = ""
     default: ResourceList | None = None
     default_request: ResourceList | None = None
+    min: ResourceList | None = None
+    max: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = None
 
 
 class LimitRangeSpec(Value, frozen=True):
@@ -81,6 +84,10 @@ class LimitRangeSpec(Value, frozen=True):
 
 class LimitRange(Object, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class ResourceQuota(Object, frozen=True):
+    """Only its existence is known: answers say that it is not looked at."""
 
 
 class Overhead(Value, frozen=True):

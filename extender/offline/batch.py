@@ -51,8 +51,7 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) 
         if case.config:
             profiles = read_policy(case.config).scheduler_profiles()
         state = ClusterState(to_objects(case.cluster.items or ()), profiles)
-        admitted = state.admit(case.pod)
-        explanation = Explanation(state, admitted.pod, admitted.notes)
+        explanation = Explanation(state, state.stored(case.pod))
         return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

@@ -15,9 +15,10 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.workloads import PodDisruptionBudget
+from extender.model.workloads import PodDisruptionBudget, PriorityClass
+from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
-from extender.offline.manifests.objects import to_pod
+from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.plugins.registry import default_profile
 from extender.runtime.near_names import did_you_mean
@@ -206,13 +207,29 @@ class ClusterState:
         """
         if isinstance(pod, Pod):
             return Admitted(pod)
-        if not isinstance(pod, Mapping) or pod.get("kind", "Pod") != "Pod":
-            raise MalformedCluster("pod: expected a Pod")
-        converted = to_pod(pod)
+        converted = _converted(pod)
         workload = workload_of(pod, "pod")
         assert workload is not None
         with quantities_of(converted):
             return admit(converted, workload.manifest, self.objects)
+
+    def stored(self, pod: Mapping[str, Any]) -> Pod:
+        """Returns a pod that an API server has stored, with the defaults that a file written by hand may lack.
+
+        Raises:
+            MalformedCluster: a field is unknown or has the wrong type.
+        """
+        converted = _converted(pod)
+        if faults := schema.faults("Pod", pod):
+            raise MalformedCluster(f"pod: {'; '.join(faults)}")
+        with quantities_of(converted):
+            return completed(converted, self.objects.all(PriorityClass).values())
+
+
+def _converted(pod: Mapping[str, Any]) -> Pod:
+    if not isinstance(pod, Mapping) or pod.get("kind", "Pod") != "Pod":
+        raise MalformedCluster("pod: expected a Pod")
+    return to_pod(pod)
 
 
 def is_pinned(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ Quantities are the API's strings ("100m", "1Gi"); timestamps are RFC 3339.
 
 from __future__ import annotations
 
-from tests.builders.builder import HOSTNAME, REGION, TIMESTAMP, ZONE, Builder, Object
+from tests.builders.builder import HOSTNAME, REGION, TIMESTAMP, ZONE, Builder, Object, stored
 from tests.builders.devices import (
     make_alternative,
     make_claim,
@@ -83,6 +83,7 @@ __all__ = [
     "make_volume_attachment",
     "node_term",
     "pod_term",
+    "stored",
     "version",
     "with_allocation",
 ]

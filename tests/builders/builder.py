@@ -14,6 +14,11 @@ REGION = "topology.kubernetes.io/region"
 TIMESTAMP = "2026-11-21T09:00:00Z"
 
 
+def stored(obj: Object) -> Object:
+    """Returns the object as if an API server had stored it: then answers neither complete it nor refuse it."""
+    return {**obj, "metadata": {"creationTimestamp": TIMESTAMP, **obj["metadata"]}}
+
+
 class Builder:
     """Metadata, which every kind has. The UID is made of namespace and name (the API server replaces it)."""
 

@@ -114,7 +114,7 @@ def test_decisions_event_by_event(kind: str) -> None:
             snapshot = ClusterState(objects, profiles)
         except MalformedCluster:  # the watch would leave the object out
             continue
-        pod = snapshot.admit(case["pod"]).pod
+        pod = snapshot.stored(case["pod"])
         expected = decide(snapshot, snapshot.table, pod)
         arriving = Arriving(objects, Random(SEED + number))
         state = ClusterState(objects, profiles)

@@ -105,7 +105,7 @@ def test_licences(running: int, fits: bool, tmp_path: Path) -> None:
     nodes = [make_node(name).allocatable({LICENCE: "100"}).obj() for name in ("n1", "n2")]
     pods = [make_pod(f"p{number}").req({LICENCE: "1"}).node("n1").obj() for number in range(running)]
     arguments = {"licence_left": {"resource": LICENCE, "file": str(tmp_path / "count")}}
-    wanting = make_pod("p").req({LICENCE: "1"}).obj()
+    wanting = make_pod("p").limit({LICENCE: "1"}).obj()
     assert bool(decided("licences", arguments, wanting, *nodes, *pods).feasible) is fits
     assert decided("licences", arguments, make_pod("other").obj(), *nodes, *pods).feasible
 
@@ -119,7 +119,7 @@ def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
     put_in_force([profile], lambda _: woken.set())
     try:
         cluster = Cluster.from_objects([make_node("n").allocatable({LICENCE: "100"}).obj()], Profiles([profile]))
-        pod = make_pod("p").req({LICENCE: "1"}).obj()
+        pod = make_pod("p").limit({LICENCE: "1"}).obj()
         assert not cluster.decide(pod).feasible
         assert not woken.is_set()
         file.write_text("1")

@@ -40,7 +40,8 @@ def test_preemption_is_answered() -> None:
 
 def test_an_answer_has_the_form_of_an_explanation() -> None:
     (answer,) = answers([line("case", POD, *NODES, FILLER)])
-    explanation = Cluster.from_objects([*NODES, FILLER]).explain(POD)
+    cluster = Cluster.from_objects([*NODES, FILLER, POD])
+    explanation = cluster.explain(cluster.pod("default/p"))
     assert answer == {"name": "case", **explanation.to_dict()}
 
 

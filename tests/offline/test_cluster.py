@@ -12,7 +12,7 @@ import pytest
 from extender import Cluster
 from extender.errors import Conflict, MalformedCluster, UnknownNode, UnknownPod
 from extender.framework.status import Code
-from tests.builders import make_namespace, make_node, make_pod
+from tests.builders import make_namespace, make_node, make_pod, stored
 
 NODES = [
     make_node("big").capacity(cpu="8").obj(),
@@ -83,17 +83,17 @@ def test_a_nominated_pod_keeps_its_place_until_it_is_bound() -> None:
 def test_preemption_is_tried_where_nothing_else_helps() -> None:
     victim = make_pod("victim").req(cpu="2").priority(1).node("small").phase("Running").obj()
     cluster = Cluster.from_objects([NODES[1], victim])
-    preemption = cluster.decide(make_pod("p").req(cpu="1").priority(9).obj()).preemption
+    preemption = cluster.decide(stored(make_pod("p").req(cpu="1").priority(9).obj())).preemption
     assert preemption is not None
     assert preemption.nominated_node == "small"
     assert [info.pod.key for info in preemption.candidates["small"].victims] == ["default/victim"]
-    assert cluster.decide(make_pod("p").req(cpu="1").priority(1).obj()).preemption is not None
+    assert cluster.decide(stored(make_pod("p").req(cpu="1").priority(1).obj())).preemption is not None
 
 
 def test_deciding_changes_nothing() -> None:
     victim = make_pod("victim").req(cpu="2").priority(1).node("small").obj()
     cluster = Cluster.from_objects([NODES[1], victim])
-    pod = make_pod("p").req(cpu="1").priority(9).obj()
+    pod = stored(make_pod("p").req(cpu="1").priority(9).obj())
     first, second = cluster.decide(pod), cluster.decide(pod)
     assert first.refusals == second.refusals
     assert cluster.decide(cluster.pod("default/victim")).feasible == ["small"]

@@ -1,29 +1,44 @@
-"""Completes a pod as the API server would: with defaults, and with what admission plugins fill in.
+"""Completes a new pod as the API server would, or refuses it: with defaults, and with what admission plugins do.
 
-Sources: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/{priority,limitranger,runtimeclass,
-defaulttolerationseconds}.
+What depends on the pod alone is checked before, by `validation`. ResourceQuotas, admission webhooks and policies, and
+namespaces' Pod Security levels are not looked at.
+
+Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
+limitranger,runtimeclass,defaulttolerationseconds}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
-from extender.model.meta import Object
-from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements, Toleration
-from extender.model.quantity import ResourceList
-from extender.model.workloads import LimitRange, LimitRangeItem, PriorityClass, RuntimeClass
-from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
+from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object
+from extender.model.pod import (
+    Affinity,
+    Container,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+)
+from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
+from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass
+from extender.offline.manifests import limit_ranges, pod_level
+from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, completed, with_ports, with_priority
+from extender.offline.manifests.validation import resources
+from extender.offline.manifests.validation.pods import is_stored
 from extender.table.objects import Objects
 
 T = TypeVar("T", bound=Object)
 
 _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_PREEMPTS = "PreemptLowerPriority"
 
 
 @dataclass(slots=True)
@@ -35,28 +50,42 @@ class Admitted:
 
 
 def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
-    """Returns the pod as an API server with these objects would store it.
+    """Returns the pod as an API server with these objects would store it. A stored pod is left as it is.
 
     Args:
         manifest: the manifest of `pod`, for fields that `Pod` lacks because no scheduling rule reads them.
 
     Raises:
-        MalformedCluster: the pod names a PriorityClass or RuntimeClass that does not exist.
+        MalformedCluster: the API server would refuse the pod; the message says why.
     """
+    if is_stored(manifest):
+        return Admitted(completed(pod, objects.all(PriorityClass).values()))
     admitted = Admitted(pod)
-    spec = manifest.get("spec") or {}
-    admitted.pod = admitted.pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER)
-    _pod_level(admitted)
+    ranges = [each for each in objects.all(LimitRange).values() if each.namespace == pod.namespace]
+    whole = _in_thousandths(pod.spec.resources)
+    admitted.pod = pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER, resources=whole)
+    host_network = bool(pod.spec.host_network)
+    _each_container(admitted, lambda container: with_ports(_rounded(container), host_network))
     _each_container(admitted, lambda container: _requests_from_limits(container, admitted.notes))
-    for limits in sorted(objects.all(LimitRange).values(), key=lambda each: each.key):
-        if limits.namespace == pod.namespace:
-            _limit_range(admitted, limits)
-    _runtime_class(admitted, str(spec.get("runtimeClassName") or ""), objects)
+    for limits in sorted(ranges, key=lambda each: each.key):
+        admitted.pod = limit_ranges.with_defaults(admitted.pod, limits, admitted.notes)
     _priority(admitted, objects)
     admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
-    host_network = bool(admitted.pod.spec.host_network)
-    _each_container(admitted, lambda container: with_ports(container, host_network))
+    _runtime_class(admitted, (manifest.get("spec") or {}).get("runtimeClassName"), objects)
+    admitted.pod = pod_level.with_defaults(_with_label_keys(admitted.pod), admitted.notes)
+    quotas = sorted(each.name for each in objects.all(ResourceQuota).values() if each.namespace == pod.namespace)
+    if quotas:
+        text = f"ResourceQuota {', '.join(quotas)} of namespace {pod.namespace} may refuse the pod; it is not looked at"
+        admitted.notes.append(text)
+    faults = list(resources.of_admitted(admitted.pod))
+    faults = faults or [fault for limits in ranges for fault in limit_ranges.violations(admitted.pod, limits)]
+    if faults:
+        raise _refused(pod, "; ".join(dict.fromkeys(faults)))
     return admitted
+
+
+def _refused(pod: Pod, reason: str) -> MalformedCluster:
+    return MalformedCluster(f"pod {pod.key}: the API server would refuse it: {reason}")
 
 
 def _each_container(admitted: Admitted, change: Callable[[Container], Container]) -> None:
@@ -67,77 +96,92 @@ def _each_container(admitted: Admitted, change: Callable[[Container], Container]
     )
 
 
+def _rounded(container: Container) -> Container:
+    return replace(container, resources=_in_thousandths(container.resources))
+
+
+def _in_thousandths(requirements: ResourceRequirements | None) -> ResourceRequirements | None:
+    """Rounds amounts up to thousandths, in which the API server stores them."""
+    if requirements is None:
+        return None
+    return ResourceRequirements(requests=_rounded_up(requirements.requests), limits=_rounded_up(requirements.limits))
+
+
+def _rounded_up(amounts: ResourceList | None) -> ResourceList | None:
+    if amounts is None:
+        return None
+    return {
+        name: amount if nano(amount) % NANO_PER_MILLI == 0 else f"{milli_from_nano(nano(amount))}m"
+        for name, amount in amounts.items()
+    }
+
+
 def _requests_from_limits(container: Container, notes: list[str]) -> Container:
-    resources = container.resources
-    taken = _missing(resources.limits, resources.requests) if resources else {}
-    if not resources or not taken:
+    requirements = container.resources
+    own = (requirements.requests if requirements else None) or {}
+    taken = {name: amount for name, amount in ((requirements and requirements.limits) or {}).items() if name not in own}
+    if not requirements or not taken:
         return container
     notes.append(f"container {container.name}: requests {_listed(taken)}, taken from its limits")
-    return replace(container, resources=replace(resources, requests={**(resources.requests or {}), **taken}))
+    return replace(container, resources=replace(requirements, requests={**own, **taken}))
 
 
-def _pod_level(admitted: Admitted) -> None:
-    """Fills in pod-level requests from pod-level limits, for resources that no container requests."""
-    resources = admitted.pod.spec.resources
-    missing = _missing(resources.limits, resources.requests) if resources else {}
-    requested = {name for each in admitted.pod.containers if each.resources for name in each.resources.requests or ()}
-    taken = {name: amount for name, amount in missing.items() if name not in requested}
-    if resources and taken:
-        admitted.notes.append(f"the pod requests {_listed(taken)}, taken from its limits")
-        filled = replace(resources, requests={**(resources.requests or {}), **taken})
-        admitted.pod = admitted.pod.with_spec(resources=filled)
-
-
-def _limit_range(admitted: Admitted, limits: LimitRange) -> None:
-    for item in limits.spec.limits or ():
-        if item.type == "Container":
-            _each_container(admitted, partial(_limited, item=item, name=limits.name, notes=admitted.notes))
-
-
-def _limited(container: Container, item: LimitRangeItem, name: str, notes: list[str]) -> Container:
-    resources = container.resources or ResourceRequirements()
-    # An API server has stored defaultRequest from default; a LimitRange written by hand may lack it.
-    requests = _missing({**(item.default or {}), **(item.default_request or {})}, resources.requests)
-    added = _missing(item.default, resources.limits)
-    if not requests and not added:
-        return container
-    if requests:
-        notes.append(f"container {container.name}: requests {_listed(requests)}, from LimitRange {name}")
-    filled = ResourceRequirements(
-        requests={**(resources.requests or {}), **requests}, limits={**(resources.limits or {}), **added}
-    )
-    return replace(container, resources=filled)
-
-
-def _runtime_class(admitted: Admitted, name: str, objects: Objects) -> None:
-    if not name:
+def _runtime_class(admitted: Admitted, name: str | None, objects: Objects) -> None:
+    overhead = admitted.pod.spec.overhead
+    if name is None:
+        if overhead is not None:
+            raise _refused(admitted.pod, "spec.overhead: only a RuntimeClass can set it")
         return
     runtime_class = _named(RuntimeClass, name, objects, admitted.pod)
-    if runtime_class.overhead and runtime_class.overhead.pod_fixed:
-        admitted.notes.append(f"overhead {_listed(runtime_class.overhead.pod_fixed)}, from RuntimeClass {name}")
-        admitted.pod = admitted.pod.with_spec(overhead=runtime_class.overhead.pod_fixed)
-    scheduling = runtime_class.scheduling
-    if scheduling and (scheduling.node_selector or scheduling.tolerations):
-        spec = admitted.pod.spec
-        admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {name}")
-        admitted.pod = admitted.pod.with_spec(
-            node_selector={**(spec.node_selector or {}), **(scheduling.node_selector or {})} or None,
-            tolerations=[*(spec.tolerations or ()), *(scheduling.tolerations or ())],
-        )
+    fixed = runtime_class.overhead.pod_fixed if runtime_class.overhead else None
+    if overhead is not None and (runtime_class.overhead is None or (overhead and not _equal(overhead, fixed or {}))):
+        raise _refused(admitted.pod, f"spec.overhead: is not the overhead of RuntimeClass {name}")
+    if fixed:
+        admitted.notes.append(f"overhead {_listed(fixed)}, from RuntimeClass {name}")
+        admitted.pod = admitted.pod.with_spec(overhead=fixed)
+    _runtime_scheduling(admitted, runtime_class)
+
+
+def _equal(first: ResourceList, second: ResourceList) -> bool:
+    return {name: nano(amount) for name, amount in first.items()} == {n: nano(amount) for n, amount in second.items()}
+
+
+def _runtime_scheduling(admitted: Admitted, runtime_class: RuntimeClass) -> None:
+    scheduling, spec = runtime_class.scheduling, admitted.pod.spec
+    if not scheduling or not (scheduling.node_selector or scheduling.tolerations):
+        return
+    own, its = spec.node_selector or {}, scheduling.node_selector or {}
+    for key in own.keys() & its.keys():
+        if own[key] != its[key]:
+            reason = f"spec.nodeSelector.{key}: RuntimeClass {runtime_class.name} needs {its[key]!r}, got {own[key]!r}"
+            raise _refused(admitted.pod, reason)
+    admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {runtime_class.name}")
+    admitted.pod = admitted.pod.with_spec(
+        node_selector={**own, **its} or None,
+        tolerations=[*(spec.tolerations or ()), *(scheduling.tolerations or ())],
+    )
 
 
 def _priority(admitted: Admitted, objects: Objects) -> None:
     before = admitted.pod.spec
     name = before.priority_class_name
-    exists = name in SYSTEM_CLASSES or objects.get(PriorityClass, name) is not None
-    if name and not exists and before.priority is None:
+    if name and name not in SYSTEM_CLASSES:
         _named(PriorityClass, name, objects, admitted.pod)
-    # The class decides the value, unless it no longer exists.
-    unresolved = replace(before, priority=None) if name and exists else before
+    unresolved = replace(before, priority=None, preemption_policy=None)
     after = with_priority(f"pod {admitted.pod.key}", unresolved, objects.all(PriorityClass).values())
-    admitted.pod = replace(admitted.pod, spec=after)
+    origin = (
+        f"PriorityClass {after.priority_class_name}" if after.priority_class_name else "a pod without PriorityClass"
+    )
+    policy = after.preemption_policy or _PREEMPTS
+    for path, own, expected in (
+        ("spec.priority", before.priority, after.priority),
+        ("spec.preemptionPolicy", before.preemption_policy, policy),
+    ):
+        if own not in (None, expected):
+            raise _refused(admitted.pod, f"{path}: {origin} has {expected}; a pod cannot set another value, got {own}")
+    admitted.pod = replace(admitted.pod, spec=replace(after, preemption_policy=policy))
     if after.priority_class_name and after.priority != before.priority:
-        admitted.notes.append(f"priority {after.priority}, from PriorityClass {after.priority_class_name}")
+        admitted.notes.append(f"priority {after.priority}, from {origin}")
 
 
 def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
@@ -151,6 +195,49 @@ def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
     return [*own, *(Toleration(key=taint, operator="Exists", effect="NoExecute") for taint in missing)]
 
 
+def _with_label_keys(pod: Pod) -> Pod:
+    """Returns the pod with matchLabelKeys and mismatchLabelKeys added to the selectors that they belong to."""
+    spec = pod.spec
+    constraints = [
+        replace(each, label_selector=_merged(each.label_selector, each.match_label_keys, None, pod))
+        for each in spec.topology_spread_constraints or ()
+    ]
+    affinity = spec.affinity
+    if affinity is not None:
+        affinity = Affinity(
+            node_affinity=affinity.node_affinity,
+            pod_affinity=_merged_affinity(affinity.pod_affinity, pod),
+            pod_anti_affinity=_merged_affinity(affinity.pod_anti_affinity, pod),
+        )
+    return pod.with_spec(topology_spread_constraints=constraints or None, affinity=affinity)
+
+
+def _merged_affinity(affinity: PodAffinity | None, pod: Pod) -> PodAffinity | None:
+    if affinity is None:
+        return None
+
+    def merged(term: PodAffinityTerm) -> PodAffinityTerm:
+        selector = _merged(term.label_selector, term.match_label_keys, term.mismatch_label_keys, pod)
+        return replace(term, label_selector=selector)
+
+    preferred = [replace(each, pod_affinity_term=merged(each.pod_affinity_term)) for each in affinity.preferred or ()]
+    return PodAffinity(required=list(map(merged, affinity.required or ())) or None, preferred=preferred or None)
+
+
+def _merged(
+    selector: LabelSelector | None, matched: list[str] | None, mismatched: list[str] | None, pod: Pod
+) -> LabelSelector | None:
+    if selector is None:  # it selects no pods, whatever is added
+        return None
+    added = [
+        LabelSelectorRequirement(key=key, operator=operator, values=[pod.labels[key]])
+        for operator, keys in (("In", matched), ("NotIn", mismatched))
+        for key in keys or ()
+        if key in pod.labels
+    ]
+    return replace(selector, match_expressions=[*(selector.match_expressions or ()), *added]) if added else selector
+
+
 def _named(kind: type[T], name: str, objects: Objects, pod: Pod) -> T:
     obj = objects.get(kind, name)
     if obj is None:
@@ -162,9 +249,5 @@ def _named(kind: type[T], name: str, objects: Objects, pod: Pod) -> T:
     return obj
 
 
-def _missing(defaults: ResourceList | None, own: ResourceList | None) -> ResourceList:
-    return {name: amount for name, amount in (defaults or {}).items() if name not in (own or {})}
-
-
-def _listed(resources: ResourceList) -> str:
-    return ", ".join(f"{name}={amount}" for name, amount in resources.items())
+def _listed(amounts: ResourceList) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in amounts.items())

@@ -132,10 +132,15 @@ def _labelled(obj: T) -> T:
 def _complete(obj: Object, classes: Iterable[PriorityClass]) -> Object:
     if isinstance(obj, SchedulingGroup):
         return replace(obj, spec=with_priority(f"{type(obj).__name__} {obj.key}", obj.spec, classes))
-    return _pod(obj, classes) if isinstance(obj, Pod) else obj
+    return completed(obj, classes) if isinstance(obj, Pod) else obj
 
 
-def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
+def completed(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
+    """Returns a stored pod with the defaults that a file written by hand may lack.
+
+    Raises:
+        MalformedCluster: the pod names a PriorityClass that does not exist.
+    """
     spec = with_priority(f"pod {pod.key}", pod.spec, classes)
     host_network = bool(spec.host_network)
     spec = replace(

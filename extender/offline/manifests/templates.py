@@ -15,6 +15,7 @@ from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.objects import DEFAULT_NAMESPACE
+from extender.offline.manifests.validation import workloads
 from extender.runtime import strict_yaml
 
 Dict = dict[str, Any]
@@ -77,19 +78,19 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
     except MalformedInput as error:
         raise MalformedCluster(f"{source}: {error}") from None
     many = len(documents) > 1
-    workloads: list[Workload] = []
+    found: list[Workload] = []
     kinds: list[str] = []
     for number, document in enumerate(documents, 1):
         place = f"{source}: document {number}" if many else source
         for where, item in _items(place, document):
             workload = workload_of(item, where, namespace)
             kinds.append(str(item.get("kind", "Pod")))
-            workloads += [workload] if workload else []
-    if not workloads:
+            found += [workload] if workload else []
+    if not found:
         raise MalformedCluster(
             f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
         )
-    return workloads
+    return found
 
 
 def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Workload | None:
@@ -102,18 +103,19 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
-    if faults := schema.faults(kind, item, _get(item, path or ()), ".".join(path or ())):
+    template, template_path = _get(item, path or ()), ".".join(path or ())
+    if faults := schema.faults(kind, item, template, template_path):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     metadata: Mapping[str, Any] = item.get("metadata") or {}
-    if path is None:
-        name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
-        own = {**metadata, "name": name, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
-        if not name:
-            raise MalformedCluster(f"{place}: metadata.name is missing")
-        return Workload(f"Pod {own['namespace']}/{name}", {**item, "kind": "Pod", "metadata": own})
-    if not metadata.get("name"):
+    name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
+    if not name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
-    return _of_template(kind, item, _get(item, path), metadata.get("namespace") or namespace or DEFAULT_NAMESPACE)
+    if faults := list(workloads.faults(kind, item, template, template_path)):
+        raise MalformedCluster(f"{place}: {'; '.join(faults)}")
+    own = {**metadata, "name": name, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
+    if path is None:
+        return Workload(f"Pod {own['namespace']}/{name}", {**item, "kind": "Pod", "metadata": own})
+    return _of_template(kind, {**item, "metadata": own}, template, own["namespace"])
 
 
 def required_workload(item: Mapping[str, Any]) -> Workload:

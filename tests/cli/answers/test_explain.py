@@ -66,7 +66,11 @@ def test_node_by_node_and_one_node(cluster: str) -> None:
 def test_a_pod_of_a_file(given: str, cluster: str, tmp_path: Path) -> None:
     path = tmp_path / "pod"
     pod = json.dumps(make_pod("new").obj()).encode()
-    written = {"json": pod, "yaml": b"kind: Pod\nmetadata: {name: new}\n", "gz": gzip.compress(pod)}
+    written = {
+        "json": pod,
+        "yaml": b"kind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i}]}\n",
+        "gz": gzip.compress(pod),
+    }
     path.write_bytes(written[given])
     told = extender("explain", "-f", str(path), "--cluster", cluster, "-o", "json")
     assert json.loads(told.stdout)["pod"] == "default/new"
@@ -78,7 +82,7 @@ def test_a_deployment_of_a_file(cluster: str) -> None:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "web"},
-        "spec": {"template": template},
+        "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template},
     }
     told = extender("explain", "-f", "-", "--cluster", cluster, given=yaml.safe_dump(deployment))
     assert told.returncode == 3

@@ -20,7 +20,7 @@ from extender.offline.explain.changes.smaller_requests import lowered
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_object, with_defaults
-from tests.builders import Object, make_node, make_pod
+from tests.builders import Object, make_node, make_pod, stored
 from tests.builders.pod import PodBuilder
 
 CASES = 2_000
@@ -32,7 +32,7 @@ def models(*objects: Object) -> list[Model]:
 
 
 def explanation(pod: Object, *objects: Object) -> Explanation:
-    return Cluster.from_objects(objects).explain(pod)
+    return Cluster.from_objects(objects).explain(stored(pod))
 
 
 def changes(pod: Object, *objects: Object) -> dict[str, SuggestedChange]:

@@ -18,6 +18,7 @@ from tests.builders import (
     make_pod,
     make_resource_claim,
     make_resource_slice,
+    stored,
 )
 
 NODES = [
@@ -29,7 +30,7 @@ FILLER = make_pod("filler").req(cpu="1500m").priority(0).node("small").obj()
 
 
 def explained(pod: Object, *objects: Object) -> Explanation:
-    return Cluster.from_objects(objects).explain(pod)
+    return Cluster.from_objects(objects).explain(stored(pod))
 
 
 def lines(pod: Object, *objects: Object) -> list[str]:

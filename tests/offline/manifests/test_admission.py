@@ -84,7 +84,8 @@ def test_a_priority_class_gives_the_number_and_may_forbid_preemption() -> None:
 
 
 def test_a_stored_pod_may_outlive_its_class() -> None:
-    assert admitted(make_pod("p").priority_class("gone").priority(5).obj()).pod.priority == 5
+    stored = make_pod("p").priority_class("gone").priority(5).created("2026-11-21T09:00:00Z").obj()
+    assert admitted(stored).pod.priority == 5
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,46 @@ def test_a_class_that_is_not_there(pod: Object, fault: str) -> None:
 def test_a_pod_outlives_a_lost_node_for_a_while() -> None:
     lost = make_node("lost").taint("node.kubernetes.io/unreachable", effect="NoExecute").obj()
     assert "lost" in admitted(make_pod("p").obj(), lost).decision.feasible
+
+
+def test_an_unknown_resource_is_refused_by_its_path() -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpus": "500m"}}  # type: ignore[index]  # a plain dict
+    with pytest.raises(MalformedCluster) as caught:
+        admitted(pod)
+    assert str(caught.value) == (
+        "pod: spec.containers[0].resources.requests.cpus: unknown resource: expected cpu, memory, ephemeral-storage, "
+        "hugepages-SIZE or a name with a domain, like example.com/gpu (did you mean cpu?)"
+    )
+
+
+def test_a_priority_needs_a_class() -> None:
+    with pytest.raises(MalformedCluster, match="a pod without PriorityClass has 0; a pod cannot set another value"):
+        admitted(make_pod("p").priority(7).obj())
+
+
+def test_a_limit_range_may_refuse() -> None:
+    with pytest.raises(MalformedCluster, match="its limit of cpu is more than the maximum of 2 in LimitRange defaults"):
+        admitted(make_pod("p").limit(cpu="3").obj(), limit_range(max={"cpu": "2"}))
+
+
+def test_a_runtime_class_may_contradict_the_pod() -> None:
+    kata = runtime_class(scheduling={"nodeSelector": {"kata": "yes"}})
+    pod = make_pod("p").spec(runtimeClassName="kata", nodeSelector={"kata": "no"}).obj()
+    with pytest.raises(MalformedCluster, match="RuntimeClass kata needs 'yes', got 'no'"):
+        admitted(pod, kata)
+
+
+def test_the_label_keys_of_an_affinity_become_part_of_its_selector() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["version"]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    pod = make_pod("p").label(a="b", version="2").spec(affinity={"podAntiAffinity": required}).obj()
+    old = make_pod("old").label(a="b", version="1").node("n").obj()
+    node = make_node("n").label(zone="z").obj()
+    assert Cluster.from_objects([node, old]).explain(pod).fits
+
+
+def test_a_quota_is_said_not_to_be_looked_at() -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "compute", "namespace": "default"}}
+    (note,) = admitted(make_pod("p").obj(), quota).notes
+    assert note == "ResourceQuota compute of namespace default may refuse the pod; it is not looked at"

@@ -16,7 +16,13 @@ SPEC = make_pod("p").req(cpu="1").obj()["spec"]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": SPEC}
 
 
+JOB_TEMPLATE = {**TEMPLATE, "spec": {**SPEC, "restartPolicy": "Never"}}
+SELECTOR = {"matchLabels": {"app": "web"}}
+
+
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
+        spec = {"selector": SELECTOR, **spec}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
 
 
@@ -32,8 +38,10 @@ def read(*objects: Any) -> Any:
         pytest.param(workload("StatefulSet", template=TEMPLATE), 1, id="StatefulSet"),
         pytest.param(workload("ReplicationController", replicas=4, template=TEMPLATE), 4, id="ReplicationController"),
         pytest.param(workload("DaemonSet", template=TEMPLATE), None, id="DaemonSet"),
-        pytest.param(workload("Job", parallelism=5, template=TEMPLATE), 5, id="Job"),
-        pytest.param(workload("CronJob", jobTemplate={"spec": {"template": TEMPLATE}}), 1, id="CronJob"),
+        pytest.param(workload("Job", parallelism=5, template=JOB_TEMPLATE), 5, id="Job"),
+        pytest.param(
+            workload("CronJob", schedule="@daily", jobTemplate={"spec": {"template": JOB_TEMPLATE}}), 1, id="CronJob"
+        ),
         pytest.param(workload("Rollout", replicas=6, template=TEMPLATE), 6, id="a kind that nobody here knows"),
     ],
 )

@@ -231,6 +231,7 @@ STATEFUL_SET = {
     "metadata": {"name": "new"},
     "spec": {
         "replicas": 2,
+        "selector": {"matchLabels": {"app": "new"}},
         "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").req(cpu="1").obj()["spec"]},
         "volumeClaimTemplates": [{**make_pvc("data", storage_class="local"), "apiVersion": "v1"}],
     },

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
-from extender.errors import ConfigurationError, UnknownNode, UnknownPod
+from extender.errors import ConfigurationError, MalformedCluster, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
@@ -227,7 +227,8 @@ def test_workloads_are_made_and_deleted() -> None:
         "kind": "Deployment",
         "metadata": {"name": "new"},
         "spec": {
-            "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").limit(cpu="1").obj()["spec"]}
+            "selector": {"matchLabels": {"app": "new"}},
+            "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").limit(cpu="1").obj()["spec"]},
         },
     }
     old = [owned(f"web-5d8f-{n}").req(cpu="4").node(f"n{zone}").obj() for n, zone in enumerate("abc")]
@@ -256,9 +257,12 @@ def test_what_is_not_there_is_named(scenario: dict[str, Any], error: type[Except
 def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number: int) -> None:
     pod = owned("web-5d8f-1").node("na").obj()
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
-    job["spec"] = {"parallelism": number, "template": {"spec": pod["spec"]}}
+    job["spec"] = {"parallelism": number, "template": {"spec": {**pod["spec"], "restartPolicy": "Never"}}}
+    with pytest.raises(
+        MalformedCluster, match=f"spec.parallelism: expected a number from 0 to 2147483647, got {number}"
+    ):
+        simulated(*NODES, pod, create=[(job, None)])
     for scenario in (
-        {"create": [(job, None)]},
         {"scale": [("default/deploy/web", number)]},
         {"add_nodes": [("na", number)]},
     ):

@@ -1,0 +1,131 @@
+"""Checks the containers of a pod: names, images, ports, mounts, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from extender.offline.manifests.validation import formats, resources
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_HIGHEST_PORT = 65535
+
+
+def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bool) -> Iterator[str]:
+    """Yields the faults in the containers of a pod spec.
+
+    Args:
+        volumes: the names of the volumes that containers may mount.
+        is_template: True for a pod template, for which the API server checks a little less.
+    """
+    if not spec.get("containers"):
+        yield f"{path}.containers: is empty; expected a container at least"
+    claims = {claim.get("name") for _, claim in items(spec, "resourceClaims", "")}
+    host_network = bool(spec.get("hostNetwork"))
+    names: set[str] = set()
+    taken: set[tuple[object, ...]] = set()
+    for field in ("containers", "initContainers"):
+        for here, container in items(spec, field, path):
+            yield from _container(container, here, volumes, claims, is_template=is_template)
+            yield from at(f"{here}.name", _repeated(container.get("name") or "", names))
+            image = container.get("image") or ""
+            if not is_template and image != image.strip():
+                yield f"{here}.image: {image!r} begins or ends with a space"
+            # Init containers run one after the other, so their ports may be the same.
+            used = taken if field == "containers" else set()
+            is_fixed = host_network and field == "containers"
+            yield from _host_ports(container, used, here, is_fixed=is_fixed, is_filled=host_network and not is_template)
+    if spec.get("ephemeralContainers"):
+        yield f"{path}.ephemeralContainers: cannot be set when a pod is created"
+
+
+def _repeated(name: str, names: set[str]) -> str | None:
+    if name in names:
+        return f"{name!r} is the name of another container too"
+    names.add(name)
+    return None
+
+
+def _container(
+    container: Fields, path: str, volumes: Collection[str], claims: Collection[object], *, is_template: bool
+) -> Iterator[str]:
+    yield from at(join(path, "name"), formats.dns_label(container.get("name") or ""))
+    if not container.get("image"):
+        yield f"{path}.image: is missing"
+    for field, values in (("restartPolicy", _RESTART_POLICIES), ("imagePullPolicy", _PULL_POLICIES)):
+        if container.get(field) not in (None, *values) and not (field == "imagePullPolicy" and not container[field]):
+            yield f"{path}.{field}: {container[field]!r} is not one of {', '.join(values)}"
+    requirements, here = fields(container, "resources"), join(path, "resources")
+    yield from resources.of_container(requirements, here)
+    if is_template:  # a pod's requests and limits are compared after admission has filled them in
+        yield from resources.disagreements(fields(requirements, "requests"), fields(requirements, "limits"), here)
+    yield from _claims(requirements, claims, here)
+    yield from _ports(container, path)
+    yield from _mounts(container, volumes, path)
+
+
+def _claims(requirements: Fields, known: Collection[object], path: str) -> Iterator[str]:
+    used: set[tuple[object, object]] = set()
+    for here, claim in items(requirements, "claims", path):
+        name, request = claim.get("name") or "", claim.get("request") or ""
+        if name not in known:
+            yield f"{here}: {name!r} is not the name of one of the pod's resourceClaims"
+        if any(name == other and (request == part or not request or not part) for other, part in used):
+            yield f"{here}: {name!r} is used twice by this container"
+        used.add((name, request))
+        if request:
+            yield from at(join(here, "request"), formats.dns_label(request))
+
+
+def _ports(container: Fields, path: str) -> Iterator[str]:
+    names: set[str] = set()
+    for here, port in items(container, "ports", path):
+        name = port.get("name") or ""
+        if name:
+            repeated = f"{name!r} is the name of another port too" if name in names else None
+            yield from at(join(here, "name"), formats.port_name(name) or repeated)
+            names.add(name)
+        if not _is_port(port.get("containerPort") or 0):
+            yield f"{here}.containerPort: expected a number from 1 to {_HIGHEST_PORT}, got {port.get('containerPort')}"
+        if port.get("hostPort") and not _is_port(port["hostPort"]):
+            yield f"{here}.hostPort: expected a number from 1 to {_HIGHEST_PORT}, got {port['hostPort']}"
+
+
+def _is_port(number: int) -> bool:
+    return 1 <= number <= _HIGHEST_PORT
+
+
+def _host_ports(
+    container: Fields, taken: set[tuple[object, ...]], path: str, *, is_fixed: bool, is_filled: bool
+) -> Iterator[str]:
+    """Yields the faults of host ports.
+
+    Args:
+        taken: the host ports of the containers before this one.
+        is_fixed: True if every host port has to be the container's port.
+        is_filled: True if a port without a host port gets one.
+    """
+    for here, port in items(container, "ports", path):
+        number = port.get("hostPort") or 0
+        if is_fixed and number and number != port.get("containerPort"):
+            yield f"{here}.hostPort: expected the containerPort, because hostNetwork is true"
+        if is_filled:
+            number = number or port.get("containerPort") or 0
+        key = (port.get("protocol") or "TCP", port.get("hostIP") or "", number)
+        if number and key in taken:
+            yield f"{here}.hostPort: {number} is used by another port too"
+        taken.add(key)
+
+
+def _mounts(container: Fields, volumes: Collection[str], path: str) -> Iterator[str]:
+    paths: set[str] = set()
+    for here, mount in items(container, "volumeMounts", path):
+        name, mount_path = mount.get("name") or "", mount.get("mountPath") or ""
+        if name not in volumes:
+            yield f"{here}.name: {name!r} is not the name of one of the pod's volumes"
+        if not mount_path:
+            yield f"{here}.mountPath: is missing"
+        elif mount_path in paths:
+            yield f"{here}.mountPath: {mount_path} is used twice by this container"
+        paths.add(mount_path)

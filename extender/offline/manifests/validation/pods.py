@@ -1,0 +1,105 @@
+"""Checks pods and pod templates, as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from extender.offline.manifests.validation import containers, formats, placement, resources, volumes
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+
+_CHOICES = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+}
+_NAMES: dict[str, Callable[[str], str | None]] = {
+    "nodeName": formats.dns_subdomain,
+    "priorityClassName": formats.dns_subdomain,
+    "serviceAccountName": formats.dns_subdomain,
+    "hostname": formats.dns_label,
+    "subdomain": formats.dns_label,
+}
+_INT32_MAX = 2**31 - 1
+
+
+def is_stored(pod: Fields) -> bool:
+    """Returns True if the manifest was read from an API server, which has admitted the pod before."""
+    metadata = fields(pod, "metadata")
+    return bool(metadata.get("resourceVersion") or metadata.get("creationTimestamp"))
+
+
+def of_pod(pod: Fields) -> Iterator[str]:
+    """Yields the faults of a pod that is created on its own."""
+    metadata, spec = fields(pod, "metadata"), fields(pod, "spec")
+    yield from metadata_faults(metadata, formats.dns_subdomain)
+    # The selectors of a stored pod contain the labels that matchLabelKeys names already.
+    labels = {} if is_stored(pod) else fields(metadata, "labels")
+    yield from _spec(spec, labels, metadata.get("name") or "", "spec", is_template=False)
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        yield "spec.nodeName: cannot be set together with schedulingGates"
+
+
+def of_template(template: Fields, path: str, claim_templates: Collection[str] = ()) -> Iterator[str]:
+    """Yields the faults of a pod template.
+
+    Args:
+        claim_templates: the names of a StatefulSet's volumeClaimTemplates, which replace volumes of the same name.
+    """
+    yield from placement.label_map(fields(template, "metadata", "labels"), f"{path}.metadata.labels")
+    spec = fields(template, "spec")
+    others = [volume for _, volume in items(spec, "volumes", "") if volume.get("name") not in claim_templates]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claim_templates]
+    yield from _spec({**spec, "volumes": [*others, *claims]}, {}, "", join(path, "spec"), is_template=True)
+
+
+def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -> Iterator[str]:
+    """Yields the faults in the metadata of an object, whose name `name_fault` checks."""
+    if metadata.get("name"):
+        yield from at("metadata.name", name_fault(metadata["name"]))
+    if metadata.get("namespace"):
+        yield from at("metadata.namespace", formats.dns_label(metadata["namespace"]))
+    yield from placement.label_map(fields(metadata, "labels"), "metadata.labels")
+    for key in fields(metadata, "annotations"):
+        yield from at(f"metadata.annotations.{key}", formats.qualified_name(key.lower()))
+
+
+def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template: bool) -> Iterator[str]:
+    yield from volumes.faults(spec, pod_name, path)
+    names = [volume.get("name") or "" for _, volume in items(spec, "volumes", "")]
+    yield from containers.faults(spec, names, path, is_template=is_template)
+    yield from placement.faults(spec, labels, path)
+    yield from _gates(spec, path)
+    whole, here = fields(spec, "resources"), join(path, "resources")
+    yield from resources.of_pod_level(whole, here)
+    if is_template:
+        yield from resources.disagreements(fields(whole, "requests"), fields(whole, "limits"), here)
+    if whole.get("claims") is not None:
+        yield f"{here}.claims: only containers have claims"
+    yield from resources.overhead(fields(spec, "overhead"), join(path, "overhead"))
+    yield from _simple_fields(spec, path)
+
+
+def _gates(spec: Fields, path: str) -> Iterator[str]:
+    names: set[str] = set()
+    for here, gate in items(spec, "schedulingGates", path):
+        name = gate.get("name") or ""
+        repeated = f"{name!r} is there twice" if name in names else None
+        yield from at(join(here, "name"), formats.qualified_name(name) or repeated)
+        names.add(name)
+
+
+def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
+    for field, values in _CHOICES.items():
+        if spec.get(field) and spec[field] not in values:
+            yield f"{path}.{field}: {spec[field]!r} is not one of {', '.join(values)}"
+    for field, fault in _NAMES.items():
+        if spec.get(field):
+            yield from at(join(path, field), fault(spec[field]))
+    if spec.get("runtimeClassName") is not None:
+        yield from at(join(path, "runtimeClassName"), formats.dns_subdomain(spec["runtimeClassName"]))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _INT32_MAX:
+        yield f"{path}.activeDeadlineSeconds: expected a number of 1 at least, got {deadline}"
+    if spec.get("hostUsers") is False:
+        for field in ("hostPID", "hostIPC"):
+            if spec.get(field):
+                yield f"{path}.{field}: cannot be true, because hostUsers is false"

@@ -1,0 +1,92 @@
+"""Checks the volumes and device claims of a pod, and the claims that are made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.errors import MalformedQuantity
+from extender.model.quantity import nano
+from extender.offline.manifests.validation import formats
+from extender.offline.manifests.validation.placement import label_selector
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, texts
+
+_ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_VOLUME_MODES = ("Block", "Filesystem")
+# A volume's source -> the field without which the API server refuses it.
+_NEEDED = {
+    "persistentVolumeClaim": "claimName",
+    "configMap": "name",
+    "secret": "secretName",
+    "hostPath": "path",
+    "csi": "driver",
+    "ephemeral": "volumeClaimTemplate",
+}
+
+
+def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
+    """Yields the faults in the volumes of a pod spec; `pod_name` is empty for a template."""
+    names: set[str] = set()
+    ephemeral = [volume for _, volume in items(spec, "volumes", "") if volume.get("ephemeral") is not None]
+    created = {f"{pod_name}-{volume.get('name')}" for volume in ephemeral}
+    for here, volume in items(spec, "volumes", path):
+        name = volume.get("name") or ""
+        repeated = f"{name!r} is the name of another volume too" if name in names else None
+        yield from at(join(here, "name"), formats.dns_label(name) or repeated)
+        names.add(name)
+        yield from _source(volume, here)
+        claim = fields(volume, "persistentVolumeClaim").get("claimName")
+        if pod_name and claim in created:
+            yield f"{here}.persistentVolumeClaim.claimName: {claim} is created for an ephemeral volume of this pod"
+    yield from _device_claims(spec, path)
+
+
+def claim_spec(spec: Fields, path: str) -> Iterator[str]:
+    """Yields the faults in the spec of a PersistentVolumeClaim."""
+    modes = texts(spec, "accessModes")
+    if not modes:
+        yield f"{path}.accessModes: is empty; expected one at least"
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            yield f"{path}.accessModes: {mode!r} is not one of {', '.join(_ACCESS_MODES)}"
+    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
+        yield f"{path}.accessModes: ReadWriteOncePod cannot be used with others"
+    if spec.get("volumeMode") not in (None, *_VOLUME_MODES):
+        yield f"{path}.volumeMode: {spec['volumeMode']!r} is not one of {', '.join(_VOLUME_MODES)}"
+    if not _is_positive(fields(spec, "resources", "requests").get("storage")):
+        yield f"{path}.resources.requests.storage: expected more than 0"
+    if spec.get("storageClassName"):
+        yield from at(join(path, "storageClassName"), formats.dns_subdomain(spec["storageClassName"]))
+    yield from label_selector(fields(spec, "selector"), join(path, "selector"))
+
+
+def _is_positive(quantity: str | int | float | None) -> bool:
+    try:
+        return nano(quantity) > 0
+    except MalformedQuantity:
+        return False
+
+
+def _source(volume: Fields, path: str) -> Iterator[str]:
+    sources = [key for key, value in volume.items() if key != "name" and value is not None]
+    if len(sources) > 1:
+        yield f"{path}: expected one kind of volume, got {' and '.join(sources)}"
+    for source, needed in _NEEDED.items():
+        if source in sources and not volume[source].get(needed):
+            yield f"{path}.{source}.{needed}: is missing"
+    template = fields(volume, "ephemeral", "volumeClaimTemplate")
+    if template:
+        yield from claim_spec(fields(template, "spec"), f"{path}.ephemeral.volumeClaimTemplate.spec")
+
+
+def _device_claims(spec: Fields, path: str) -> Iterator[str]:
+    names: set[str] = set()
+    for here, claim in items(spec, "resourceClaims", path):
+        name = claim.get("name") or ""
+        repeated = f"{name!r} is the name of another claim too" if name in names else None
+        yield from at(join(here, "name"), formats.dns_label(name) or repeated)
+        names.add(name)
+        sources = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
+        if len(sources) != 1:
+            yield f"{here}: expected either resourceClaimName or resourceClaimTemplateName"
+        for source in sources:
+            yield from at(join(here, source), formats.dns_subdomain(claim[source]))

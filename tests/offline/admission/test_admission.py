@@ -1,0 +1,58 @@
+"""Generated pods and workloads are admitted and refused as by a real API server (create with dryRun=All)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.offline.admission import generator, placement, requirements
+from tests.offline.admission.comparing import all_of_theirs, cluster, difference, ours, prepare
+from tests.offline.admission.generator import made
+from tests.offline.admission.recording import COUNT, recorded
+from tests.stock.control_plane import ControlPlane
+
+SEED = int(os.environ.get("SEED", "1"))
+CASES = int(os.environ.get("ADMISSION_CASES", "100"))
+
+
+def test_the_recorded_answers_are_ours() -> None:
+    state = cluster()
+    cases = list(recorded())
+    found = [(obj, difference(ours(obj, state), theirs)) for obj, _, theirs in cases]
+    assert [(obj, text) for obj, text in found if text] == []
+    assert len(cases) == COUNT
+
+
+def test_the_recorded_answers_have_every_kind_of_refusal() -> None:
+    refused = Counter(faults[0] for _, faults, theirs in recorded() if theirs.refusal and len(faults) == 1)
+    assert _faults() - refused.keys() == set()
+
+
+@pytest.mark.stock
+def test_the_api_server_answers_as_we_do(control_plane: ControlPlane) -> None:
+    prepare(control_plane.client)
+    state = cluster()
+    cases = [made(SEED, number) for number in range(CASES)]
+    theirs = all_of_theirs([obj for obj, _ in cases], control_plane.client)
+    found = [
+        (number, faults, difference(ours(obj, state), outcome))
+        for number, ((obj, faults), outcome) in enumerate(zip(cases, theirs, strict=True))
+    ]
+    refused = sum(outcome.refusal is not None for outcome in theirs)
+    print(f"SEED={SEED} ADMISSION_CASES={CASES}: {refused} refused")
+    assert [each for each in found if each[2]] == []
+
+
+def _faults() -> set[str]:
+    """Returns the names of all that the generator can make wrong, and that the API server refuses."""
+    ways = {
+        name for module in (generator, placement, requirements) for name, way in vars(module).items() if _is_way(way)
+    }
+    return ways - {"odd"}
+
+
+def _is_way(way: object) -> bool:
+    code = getattr(way, "__code__", None)
+    return code is not None and code.co_argcount == 1 and getattr(way, "__annotations__", {}).get("return") == "None"
