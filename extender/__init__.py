@@ -28,14 +28,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from extender.engine import Decision
     from extender.errors import ExtenderError
-    from extender.framework.permit import Handle, Wait, WaitingPod
+    from extender.framework.permit import Wait, WaitingPod
+    from extender.model.devices.claims import ResourceClaim
+    from extender.model.devices.slices import ResourceSlice
+    from extender.model.meta import CustomObject
     from extender.model.node import Node
     from extender.model.pod import Pod
+    from extender.model.scheduling.pod_groups import PodGroup
+    from extender.model.volumes.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+    from extender.model.workloads import (
+        Namespace,
+        PodDisruptionBudget,
+        PriorityClass,
+        ReplicaSet,
+        ReplicationController,
+        Service,
+        StatefulSet,
+    )
     from extender.offline.cluster import Cluster
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
-    from extender.plugins.users import PredicateFunction, permit, predicate, priority, reserve
+    from extender.plugins.users import (
+        Nominate,
+        PredicateFunction,
+        permit,
+        post_bind,
+        post_filter,
+        pre_bind,
+        pre_enqueue,
+        predicate,
+        priority,
+        queue_sort,
+        reserve,
+    )
+    from extender.plugins.users.handle import Handle, ObjectLister
     from extender.table import NodeInfo, NodePods, PodInfo, Table
     from extender.table.labels import Rows
     from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -45,25 +72,47 @@ __all__ = [
     "EPHEMERAL_STORAGE",
     "MEMORY",
     "PODS",
+    "CSINode",
     "Cluster",
+    "CustomObject",
     "Decision",
     "ExtenderError",
     "Handle",
+    "Namespace",
     "Node",
     "NodeInfo",
     "NodePods",
+    "Nominate",
+    "ObjectLister",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
     "Pod",
+    "PodDisruptionBudget",
+    "PodGroup",
     "PodInfo",
     "PredicateFunction",
+    "PriorityClass",
     "Recording",
+    "ReplicaSet",
+    "ReplicationController",
+    "ResourceClaim",
+    "ResourceSlice",
     "Rows",
     "Scenario",
+    "Service",
+    "StatefulSet",
+    "StorageClass",
     "Table",
     "Wait",
     "WaitingPod",
     "permit",
+    "post_bind",
+    "post_filter",
+    "pre_bind",
+    "pre_enqueue",
     "predicate",
     "priority",
+    "queue_sort",
     "replay",
     "reserve",
 ]
@@ -71,27 +120,49 @@ __all__ = [
 _HOMES = {
     "CPU": "extender.table.nodes.columns",
     "EPHEMERAL_STORAGE": "extender.table.nodes.columns",
-    "Handle": "extender.framework.permit",
     "MEMORY": "extender.table.nodes.columns",
     "PODS": "extender.table.nodes.columns",
+    "CSINode": "extender.model.volumes.storage",
     "Cluster": "extender.offline.cluster",
+    "CustomObject": "extender.model.meta",
     "Decision": "extender.engine",
     "ExtenderError": "extender.errors",
+    "Handle": "extender.plugins.users.handle",
+    "Namespace": "extender.model.workloads",
     "Node": "extender.model.node",
     "NodeInfo": "extender.table",
     "NodePods": "extender.table",
+    "Nominate": "extender.plugins.users",
+    "ObjectLister": "extender.plugins.users.handle",
+    "PersistentVolume": "extender.model.volumes.storage",
+    "PersistentVolumeClaim": "extender.model.volumes.storage",
     "Pod": "extender.model.pod",
+    "PodDisruptionBudget": "extender.model.workloads",
+    "PodGroup": "extender.model.scheduling.pod_groups",
     "PodInfo": "extender.table",
     "PredicateFunction": "extender.plugins.users",
+    "PriorityClass": "extender.model.workloads",
     "Recording": "extender.offline.recording.reading",
+    "ReplicaSet": "extender.model.workloads",
+    "ReplicationController": "extender.model.workloads",
+    "ResourceClaim": "extender.model.devices.claims",
+    "ResourceSlice": "extender.model.devices.slices",
     "Rows": "extender.table.labels",
     "Scenario": "extender.offline.what_if.scenario",
+    "Service": "extender.model.workloads",
+    "StatefulSet": "extender.model.workloads",
+    "StorageClass": "extender.model.volumes.storage",
     "Table": "extender.table",
     "Wait": "extender.framework.permit",
     "WaitingPod": "extender.framework.permit",
     "permit": "extender.plugins.users",
+    "post_bind": "extender.plugins.users",
+    "post_filter": "extender.plugins.users",
+    "pre_bind": "extender.plugins.users",
+    "pre_enqueue": "extender.plugins.users",
     "predicate": "extender.plugins.users",
     "priority": "extender.plugins.users",
+    "queue_sort": "extender.plugins.users",
     "replay": "extender.offline.recording.replay",
     "reserve": "extender.plugins.users",
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 
 import extender
+from extender.model.meta import Object
 from extender.offline.manifests.objects import to_object
 from extender.table import PodInfo, Table
 from tests.builders import make_node, make_pod
@@ -19,6 +21,13 @@ from tests.framework.cluster import pod_info, table_of
 DOCUMENT = Path(__file__).parents[1] / "docs" / "rules.md"
 OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "controller", "metadata", "spec", "status")
 BLOCK = re.compile(r"```\n(CPU\n.*?)```", re.DOTALL)
+EXPORTED = {name: getattr(extender, name) for name in extender.__all__}
+READ_KINDS: Mapping[str, Any] = {
+    name: found
+    for name, found in EXPORTED.items()
+    if inspect.isclass(found) and issubclass(found, Object) and name not in ("Node", "Pod")
+}
+"""The kinds that rules read through `ObjectLister`."""
 MEMBERS = {
     "Pod": (*OBJECT, "node_name", "priority", "containers", "init_containers", "terminating", "finished"),
     "Node": (*OBJECT, "taints", "allocatable"),
@@ -34,6 +43,7 @@ MEMBERS = {
         "images",
     ),
     "PodInfo": ("pod", "priority", "requests", "images", "host_ports"),
+    **{name: (*type_.__struct_fields__,) for name, type_ in READ_KINDS.items()},
     "PredicateFunction": ("in_force", "wake"),
     "Table": (
         "nodes.names",
@@ -50,7 +60,7 @@ MEMBERS = {
     ),
 }
 """Of these classes only some members are for users."""
-ANSWERS = {"Decision", "Handle", "NodeInfo", "NodePods", "Recording", "WaitingPod"}
+ANSWERS = {"Decision", "Handle", "NodeInfo", "NodePods", "ObjectLister", "Recording", "WaitingPod"}
 """Classes that users get and never make."""
 
 
@@ -61,6 +71,7 @@ def examples() -> dict[str, object]:
     rule = extender.predicate(lambda pod, node: True)
     (node_info,) = table.infos(table.nodes.rows)
     others = {"NodeInfo": node_info, "PodInfo": info, "PredicateFunction": rule, "Table": table}
+    others |= {name: kind() for name, kind in READ_KINDS.items()}
     return {"Pod": info.pod, "Node": to_object(node, "a node"), **others}
 
 

@@ -28,12 +28,14 @@ from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupKnown
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
+from extender.plugins.users.handle import InForce
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
+from extender.scheduler.binding.bind_rules import PreBindRules
 from extender.scheduler.binding.device_reservations import DeviceClaims
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
@@ -135,6 +137,7 @@ def compose_loop(
     waiting = WaitingPods(clock, exists, ports.pre_binders)
     volumes = Volumes(cache, ports.volumes)
     devices = DeviceClaims(cache, ports.claims, events, clock)
+    pre_bind = PreBindRules(lambda pod: cycles[pod.spec.scheduler_name].profile.pre_bind, permits)
     victim_evictor = VictimEvictor(cache, ports.evictor, events)
     preemption = PreemptionExecutor(
         evictions, cache, queue, nominations, victim_evictor, telemetry, preemptors, waiting
@@ -146,8 +149,8 @@ def compose_loop(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
     scheduler = Scheduler(
-        cycles, cache, queue, (volumes, devices), permits, binding, ports.binders, ports.pre_binders, failures, events,
-        telemetry, clock, limit,
+        cycles, cache, queue, (volumes, devices, pre_bind), permits, binding, ports.binders, ports.pre_binders,
+        failures, events, telemetry, clock, limit,
     )  # fmt: skip
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
@@ -208,7 +211,7 @@ class LoopRules:
         self.cycles.update(cycles)
         self.profiles.replace(_profiles_of(cycles))
         self._policy = policy
-        put_in_force(self.profiles.all, queue.wake, old_profiles)
+        put_in_force(self.profiles.all, InForce(queue.wake, permits), old_profiles)
         for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
             for waiting_pod in permits.pending(rule):
                 waiting_pod.reject(rule, f"rule {rule} is no longer in the policy")

@@ -18,12 +18,14 @@ from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
-from extender.plugins.users import CountedFailures, RuleFailures
+from extender.plugins.users import LiveHost
 from extender.plugins.users.function import file_of
+from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.reserve import CustomReserve
 from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy, provider
+from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
@@ -31,6 +33,7 @@ _TRIES = 5
 # Also the modules of packages, but not those in `..data`, where a mounted ConfigMap has its files.
 _MODULES = ("*.py", "[!.]*/*.py")
 
+_CLOCK = SystemClock()
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +43,7 @@ def profiles_of(policy: Path | None, provider_name: str, access: ClusterAccess =
 
 
 def policy_of(
-    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, access: ClusterAccess = IN_CLUSTER
+    policy: Path | None, provider_name: str, host: RuleHost | None = None, access: ClusterAccess = IN_CLUSTER
 ) -> Policy:
     """Returns the policy that the settings name.
 
@@ -48,7 +51,7 @@ def policy_of(
 
     Args:
         policy: a file, or configmap:NAMESPACE/NAME in the cluster of `access`.
-        failures: receives the failures of users' rules; None means that their errors are raised.
+        host: the process that runs users' rules; None means that their errors are raised.
 
     Raises:
         ConfigurationError: lists every fault of the policy.
@@ -57,7 +60,7 @@ def policy_of(
         return Policy((provider(provider_name),))
     try:
         text = policy_text(policy, access)
-        return load_policy(text, Library(failures=failures, folder=folder_of(policy)))
+        return load_policy(text, Library(host=host, folder=folder_of(policy)))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
     except ClusterError as error:
@@ -69,6 +72,11 @@ def policy_of(
 def log_failure(rule: str, error: BaseException) -> None:
     """Logs the failure of a user's rule; called for the first error of each type."""
     _log.error("rule failed, its later errors of this type are only counted rule=%s", rule, exc_info=error)
+
+
+def log_message(rule: str, pod: str, message: str) -> None:
+    """Logs a message that a user's rule wrote about a pod."""
+    _log.info("rule message rule=%s pod=%s message=%r", rule, pod, message)
 
 
 class PolicyFiles:
@@ -164,9 +172,14 @@ class PolicyReload:
     """Reads the policy, and reads it again after its file, or a module beside it, has changed."""
 
     def __init__(
-        self, settings: Settings, telemetry: Telemetry, reloaded: PolicyReloaded = lambda _faults: None
+        self,
+        settings: Settings,
+        telemetry: Telemetry,
+        reloaded: PolicyReloaded = lambda _faults: None,
+        clock: Clock = _CLOCK,
     ) -> None:
         self._settings = settings
+        self._clock = clock
         self._telemetry = telemetry
         self._reloaded = reloaded
         self._files = PolicyFiles(settings.policy, settings.access)
@@ -203,10 +216,11 @@ class PolicyReload:
         self._read = contents
         self._seen = contents
         # starts to count again, so that the first errors of the new rules are logged
-        failures = CountedFailures(self._telemetry, log_failure)
+        limit = TimeLimit(self._clock, settings.decision_seconds)
+        host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message)
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
-            policy = policy_of(settings.policy, settings.provider, failures, settings.access)
+            policy = policy_of(settings.policy, settings.provider, host, settings.access)
             if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")
             adopt(policy, contents.get(path, b"").decode(errors="replace"))
@@ -276,7 +290,7 @@ class Unreserve:
 def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
     """Returns the `Unreserve` of each user's rule that has one, by the rule's name."""
     rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
-    return {rule.name: Unreserve(rule.undo.function.function) for rule in rules if rule.undo is not None}
+    return {rule.name: Unreserve(rule.undo.decorated.function) for rule in rules if rule.undo is not None}
 
 
 def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> None:

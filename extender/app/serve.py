@@ -37,6 +37,7 @@ from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
+from extender.plugins.users.handle import InForce
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
@@ -134,8 +135,9 @@ class WebhookProcess:
         )
         self._traces = traces_of(os.environ)
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
-        put_in_force(self._profiles.all, self._refused.wake)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
+        self._in_force = InForce(self._refused.wake, self._permits)
+        put_in_force(self._profiles.all, self._in_force)
         self._verbs = self._create_verbs()
         self._preemption = self._create_preemption()
         self._tickers = self._create_tickers()
@@ -206,7 +208,7 @@ class WebhookProcess:
         """Uses this policy from the next call on. Raises ConfigurationError if it needs a restart."""
         refuse_changes(_fixed(self._policy), _fixed(policy))
         self._profiles.replace(policy.profiles)
-        put_in_force(policy.profiles, self._refused.wake, self._policy.profiles)
+        put_in_force(policy.profiles, self._in_force, self._policy.profiles)
         self._policy = policy
         self._refused.wake_all()
         self._setup.observation.policy_changed(text)

@@ -84,7 +84,7 @@ def set_up(
 ) -> Setup:
     """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError, OSError."""
     observation = Observation(settings, command, metrics, clock)
-    reload = PolicyReload(settings, metrics, policy_reloaded)
+    reload = PolicyReload(settings, metrics, policy_reloaded, clock)
     policy = reload.read()
     return Setup(
         command,

@@ -5,7 +5,7 @@
            |                                     |
            '-- rejected --> unreserve <----------'  rejected, timed out, or not bound
 
-`Permits` runs the rules and keeps the pods that wait. `Handle` is the part of `Permits` that a rule may call.
+`Permits` runs the rules and keeps the pods that wait. A rule reaches it through its `handle.Handle`.
 
 If a rule misses its deadline, the pod is rejected, although the rule still runs in another thread. When the rule
 returns, its `unreserve` is called. Until then no rule runs for that pod.
@@ -26,10 +26,8 @@ from typing import Any, NamedTuple, Protocol
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.selectors import selector_from_labels
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import Table
-from extender.table.pods.matches import PodCountQuery
 
 MAX_WAIT_SECONDS = 900.0
 
@@ -64,13 +62,16 @@ class PendingPermit(Protocol):
 
 
 class PendingPermits(Protocol):
-    """The part of `Permits` that `Handle` uses."""
+    """The part of `Permits` that rules reach through their handle."""
 
-    def pending(self, rule: str) -> list[PendingPermit]: ...
+    def pending(self, rule: str, /) -> list[PendingPermit]:
+        """Returns the pods that wait for the rule."""
 
-    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int: ...
+    def activate(self, namespace: str, labels: Mapping[str, str], /) -> None:
+        """Moves waiting pods with these labels to the active queue now."""
 
-    def activate(self, namespace: str, labels: Mapping[str, str]) -> None: ...
+    def tables(self) -> AbstractContextManager[Table]:
+        """Lends a current table."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,32 +99,36 @@ class WaitingPod:
         self._pending.reject(self._rule, reason)
 
 
-@dataclass(slots=True, eq=False)
-class Handle:
-    """The access that a Reserve or Permit rule has to the cluster; rules may keep it and use it in any thread."""
+class _NoPermits:
+    """The PendingPermits where no pod is ever bound, as in `extender explain`."""
 
-    _rule: str
-    _permits: PendingPermits
+    def pending(self, _rule: str) -> list[PendingPermit]:
+        return []
 
-    @property
-    def waiting(self) -> list[WaitingPod]:
-        """The pods that wait for this rule; the pod that the rule is deciding on is not among them yet."""
-        return [WaitingPod(self._rule, permit) for permit in self._permits.pending(self._rule)]
+    def activate(self, _namespace: str, _labels: Mapping[str, str]) -> None:
+        return
 
-    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Returns how many pods with these labels have a node, bound or assumed, the one being decided on included."""
-        return self._permits.count_placed(namespace, labels)
-
-    def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Moves waiting pods with these labels to the active queue now, without an event (upstream Handle.Activate).
-
-        Does nothing in `extender serve`, because kube-scheduler keeps the queue there.
-        """
-        self._permits.activate(namespace, labels)
+    def tables(self) -> AbstractContextManager[Table]:
+        return nullcontext(Table())
 
 
+NO_PERMITS: PendingPermits = _NoPermits()
 _READER = "permit"
 Timed = Callable[[str, str], AbstractContextManager[None]]
+
+
+class BindRule(Protocol):
+    """A user's PreBind or PostBind rule."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+        """Runs the rule for a pod that is about to be bound, or that was bound.
+
+        Raises:
+            BindingFailed: a PreBind rule rejected the pod, raised an exception or did not answer in time.
+        """
 
 
 class ReserveRule(Protocol):
@@ -136,7 +141,7 @@ class ReserveRule(Protocol):
     def may_wait(self) -> bool:
         """True for a Permit rule, False for a Reserve rule."""
 
-    def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
+    def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
         """Returns how many seconds the pod may wait until this rule allows it; 0 if it need not wait.
 
         Raises:
@@ -144,7 +149,7 @@ class ReserveRule(Protocol):
             RuleUnanswered: the rule did not answer by the deadline.
         """
 
-    def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
+    def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
         """Undoes what `run` did for the pod, if anything. Raises RuleUnanswered and nothing else."""
 
 
@@ -288,14 +293,14 @@ class Permits:
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
                     raise BindingFailed(f"{unfinished.rule.name} is still busy with an earlier attempt")
-            permit = Permit(pod, self._node(node_name), rules, self._lock)
+            permit = Permit(pod, self.node(node_name), rules, self._lock)
             pending: dict[str, float] = {}
             with self._lock:
                 self._permits[pod.uid] = permit
             try:
                 for rule in rules:
                     with timed("Permit" if rule.may_wait else "Reserve", rule.name):
-                        seconds = rule.run(pod, permit.node, Handle(rule.name, self), deadline)
+                        seconds = rule.run(pod, permit.node, self, deadline)
                     if seconds:
                         pending[rule.name] = seconds
             except RuleUnanswered as error:
@@ -337,7 +342,7 @@ class Permits:
 
     def _unreserve_rule(self, permit: Permit, rule: ReserveRule) -> None:
         try:
-            rule.unreserve(permit.pod, permit.node, Handle(rule.name, self), self._limit.begin())
+            rule.unreserve(permit.pod, permit.node, self, self._limit.begin())
         except RuleUnanswered as error:
             could_not_start = error.call is None
             self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=could_not_start))
@@ -386,17 +391,16 @@ class Permits:
             waiting = [permit for permit in self._permits.values() if rule in permit.pending]
             return [permit for permit in waiting if permit.rejection is None]
 
-    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Returns how many pods with these labels have a node and are not terminating."""
-        query = PodCountQuery(frozenset((namespace,)), selector_from_labels(labels), terminating=False)
-        with self._snapshot(_READER) as table:
-            return table.matching(query).total
+    def tables(self) -> AbstractContextManager[Table]:
+        """Lends a current table."""
+        return self._snapshot(_READER)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Moves waiting pods with these labels to the active queue now."""
         self._activate(namespace, labels)
 
-    def _node(self, name: str) -> Node:
+    def node(self, name: str) -> Node:
+        """Returns the node of this name. Raises BindingFailed if it no longer exists."""
         with self._snapshot(_READER) as table:
             row = table.nodes.row_of.get(name, -1)
             if row < 0 or not table.nodes.present[row]:

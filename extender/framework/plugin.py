@@ -15,8 +15,8 @@ from extender.framework.schema import Strict
 A = TypeVar("A", bound=BaseModel)
 
 PRE_FILTER, FILTER, PRE_SCORE, SCORE = "preFilter", "filter", "preScore", "score"
-RESERVE, PERMIT = "reserve", "permit"
-PRE_ENQUEUE, QUEUE_SORT = "preEnqueue", "queueSort"
+RESERVE, PERMIT, PRE_BIND, POST_BIND = "reserve", "permit", "preBind", "postBind"
+PRE_ENQUEUE, QUEUE_SORT, POST_FILTER = "preEnqueue", "queueSort", "postFilter"
 
 
 class Arguments(Strict):

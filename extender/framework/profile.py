@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from extender.framework.permit import ReserveRule
-from extender.framework.rules import Predicate, PreEnqueue, Priority, QueueSort
+from extender.framework.permit import BindRule, ReserveRule
+from extender.framework.rules import PostFilter, Predicate, PreEnqueue, Priority, QueueSort
 from extender.framework.status import Refusal
 from extender.model.extender_config import ExtenderConfig
 from extender.model.pod import Pod
@@ -53,7 +53,9 @@ class Profile:
         reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
         pre_enqueue: the rules that must admit a pod before it is tried.
         queue_sort: the user's rule that sorts ready pods; None for PrioritySort.
+        post_filter: users' rules of PostFilter that run before preemption, for pods that fit nowhere.
         permit: users' rules of Reserve, then those of Permit, in their order.
+        pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
         unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """
@@ -69,8 +71,21 @@ class Profile:
     reserving: frozenset[str] = RESERVING
     pre_enqueue: Sequence[PreEnqueue] = ()
     queue_sort: QueueSort | None = None
+    post_filter: Sequence[PostFilter] = ()
     permit: Sequence[ReserveRule] = ()
+    pre_bind: Sequence[BindRule] = ()
+    post_bind: Sequence[BindRule] = ()
     unsupported: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> Sequence[object]:
+        """The rules at every extension point."""
+        sort = () if self.queue_sort is None else (self.queue_sort,)
+        priorities = [weighted.priority for weighted in self.priorities]
+        return (
+            *self.pre_enqueue, *sort, *self.predicates, *self.post_filter, *priorities, *self.permit, *self.pre_bind,
+            *self.post_bind,
+        )  # fmt: skip
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
         """Returns True if `pod` must leave room for the nominated pod, apart from their priorities."""

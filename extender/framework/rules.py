@@ -8,7 +8,8 @@ number of threads may share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -126,6 +127,30 @@ class QueueSort(Protocol):
 
     def key(self, pod: PodInfo) -> tuple[float, ...]:
         """Returns the sort key of the pod: smaller first. PrioritySort decides between pods with equal keys."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The answer of a PostFilter rule about a pod that fits on no node.
+
+    Attributes:
+        node_name: the node to nominate the pod to; "" if the rule has no such node.
+        reason: why the rule nominates the pod to no node; "" if it says nothing.
+    """
+
+    node_name: str = ""
+    reason: str = ""
+
+
+class PostFilter(Protocol):
+    """A rule that runs for pods that fit on no node (upstream PostFilterPlugin)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
+        """Returns what the rule proposes. `refused`: node name -> the reasons why it cannot take the pod."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -80,6 +80,21 @@ class Object(Value, frozen=True):
     def controller(self) -> OwnerReference | None:
         """The owner that controls this object, if any (upstream metav1.GetControllerOf)."""
         return next((owner for owner in self.metadata.owner_references or () if owner.controller), None)
+
+
+class CustomObject(Object, frozen=True):
+    """An object of a kind that a policy names for watching (`watch`), which only users' rules read.
+
+    Attributes:
+        content: the whole object, as the API server sends it. A rule must not change it.
+    """
+
+    content: Mapping[str, Any] = {}
+
+
+def custom_type(kind: str) -> type[CustomObject]:
+    """Returns the type of the objects of this kind, which has the name of the kind as every other type has."""
+    return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]  # a Struct
 
 
 class LabelSelectorRequirement(Value, frozen=True):

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from extender.errors import ConfigurationError
 from extender.framework.rules import Check, Predicate, Priority
 from extender.offline.state import ClusterState
-from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction
+from extender.plugins.users import OfflineHost, PredicateFunction, PriorityFunction, ReserveFunction
 from extender.plugins.users.calls import described, is_ctrl_c
 from extender.table import PodInfo, Table
 
@@ -114,9 +114,9 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: Clus
     began = time.perf_counter()
     try:
         if isinstance(rule, PredicateFunction):
-            _filter(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
+            _filter(trial, rule.rule(name, valid, OfflineHost()), pods, state.table)
         else:
-            _score(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
+            _score(trial, rule.rule(name, valid, OfflineHost()), pods, state.table)
     except Exception as error:  # a user's rule may raise any exception
         trial.failure = described(error)
     trial.pods = len(pods)

@@ -31,9 +31,9 @@ from extender.plugins import (
     volume_restrictions,
     volume_zone,
 )
+from extender.plugins.users.function import CustomRule
 from extender.plugins.users.predicate import CustomPredicate
 from extender.plugins.users.priority import CustomPriority
-from extender.plugins.users.reserve import CustomReserve
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -80,8 +80,8 @@ INTERESTS: Mapping[str, Interests] = {
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
     """Returns the interests by the name of the rule, including users' rules of the profiles that have `woken_by`."""
     interests = dict(INTERESTS)
-    for rule in (rule for profile in profiles for rule in (*profile.predicates, *profile.permit)):
-        if isinstance(rule, CustomPredicate | CustomReserve) and rule.interests is not EVERYTHING:
+    for rule in (rule for profile in profiles for rule in profile.rules):
+        if isinstance(rule, CustomRule) and rule.interests is not EVERYTHING:
             interests[rule.name] = rule.interests
         elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add its own affinity for all pods
             interests[rule.name] = Interests((*interests[rule.name].of, *rule.added_interests))
@@ -103,5 +103,5 @@ def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:
         priorities=[
             WeightedPriority(plugin.priority(args), plugin.weight) for plugin, args in enabled if plugin.priority
         ],
-        pre_enqueue=[plugin.others[PRE_ENQUEUE](args) for plugin, args in enabled if PRE_ENQUEUE in plugin.others],
+        pre_enqueue=tuple(plugin.others[PRE_ENQUEUE](args) for plugin, args in enabled if PRE_ENQUEUE in plugin.others),
     )

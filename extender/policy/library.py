@@ -16,8 +16,9 @@ from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
-from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
+from extender.plugins.users import OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
 from extender.plugins.users.calls import described, is_ctrl_c
+from extender.plugins.users.handle import RuleHost
 from extender.policy.faults import Faults
 
 
@@ -73,7 +74,9 @@ def _drop(modules: dict[str, ModuleType]) -> None:
 
 
 ENTRY_POINT_GROUP = "extender.rules"
-UserRule = PredicateFunction[..., object] | PriorityFunction[..., object] | ReserveFunction[..., object]
+DECORATORS = (
+    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"
+)
 
 
 class Library:
@@ -86,8 +89,8 @@ class Library:
     def __init__(
         self,
         registry: Registry = IN_TREE,
-        rules: Mapping[str, UserRule] | None = None,
-        failures: RuleFailures | None = None,
+        rules: Mapping[str, RuleFunction[..., object]] | None = None,
+        host: RuleHost | None = None,
         folder: str = "",
         *,
         imports: bool = True,
@@ -95,17 +98,17 @@ class Library:
         """Sets what a policy may name.
 
         Args:
-            failures: receives the errors of users' rules; without it they are raised.
+            host: the process that runs users' rules; without it, their errors are raised.
             folder: the policy's folder.
             imports: True if the policy may name modules, which are then imported and run; installed entry points may
                 always be named.
         """
         self.registry = registry
         self._rules = rules or {}
-        self._failures = failures or RaisedFailures()
+        self._host = host or OfflineHost()
         self._folder = folder
         self._imports = imports
-        self.imported: dict[str, UserRule] = {}
+        self.imported: dict[str, RuleFunction[..., object]] = {}
         self._not_importable: set[str] = set()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
@@ -140,9 +143,8 @@ class Library:
             right = (*others, *self._rules, *(point.name for point in _entry_points()))
             faults.add(path, f"unknown plugin {name!r}", name, right)
             return None
-        if not isinstance(rule, PredicateFunction | PriorityFunction | ReserveFunction):
-            decorators = "@predicate, @priority, @reserve or @permit"
-            faults.add(path, f"{name} is not a rule; decorate the function with {decorators}")
+        if not isinstance(rule, RuleFunction):
+            faults.add(path, f"{name} is not a rule; decorate the function with {DECORATORS}")
             return None
         self.imported[name] = rule
         return self._as_plugin(name, rule)
@@ -167,17 +169,17 @@ class Library:
                 f"an installed module {name} hides the one beside the policy; rename the one beside the policy"
             )
 
-    def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
-        failures = self._failures
+    def _as_plugin(self, name: str, rule: RuleFunction[..., object]) -> Plugin[BaseModel]:
+        host = self._host
         if isinstance(rule, PredicateFunction):
             return Plugin(
-                name, rule.arguments, predicate=lambda given: rule.rule(name, dict(given), failures), default=False
+                name, rule.arguments, predicate=lambda given: rule.rule(name, dict(given), host), default=False
             )
         if isinstance(rule, PriorityFunction):
             return Plugin(
-                name, rule.arguments, priority=lambda given: rule.rule(name, dict(given), failures), default=False
+                name, rule.arguments, priority=lambda given: rule.rule(name, dict(given), host), default=False
             )
-        build = {rule.point: lambda given: rule.rule(name, dict(given), failures)}
+        build = {rule.point: lambda given: rule.rule(name, dict(given), host)}
         return Plugin(name, rule.arguments, others=build, default=False)
 
 

@@ -35,6 +35,7 @@ from extender.framework.events.cluster_events import (
 )
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.framework.rules import PreEnqueue
+from extender.model.meta import NO_LABELS
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
@@ -192,11 +193,21 @@ class PriorityQueue:
             helped = self._tiers.helped_by(change, up_to_priority)
         return self._requeue(helped, change.event.label)
 
-    def wake(self, rule: str) -> None:
-        """Requeues the pods that the rule rejected, because something changed that no cluster event reports."""
+    def wake(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
+        """Requeues the pods that the rule rejected, because something changed that no cluster event reports.
+
+        Args:
+            namespace, labels: only pods of this namespace (None means any) with these labels. A pod in flight is tried
+                again whatever its labels are.
+        """
         with self.lock:
             self._in_flight.wake(rule)
-            rejected = self._tiers.rejected(rule)
+            rejected = [
+                helped
+                for helped in self._tiers.rejected(rule)
+                if namespace in (None, helped.pod.info.pod.namespace)
+                and labels.items() <= helped.pod.info.pod.labels.items()
+            ]
         self._requeue(rejected, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:

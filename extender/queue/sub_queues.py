@@ -133,7 +133,8 @@ class SubQueues:
 
     def rejected(self, rule: str | None = None) -> list[HelpedPod]:
         """Returns the pods that the rule (None means any rule) rejected, to be retried after their backoff."""
-        pods = (*self.unschedulable, *self.gated) if rule is None else self.unschedulable.rejected_by(rule)
+        tiers = (self.unschedulable, self.gated)
+        pods = (pod for tier in tiers for pod in (tier if rule is None else tier.rejected_by(rule)))
         return [HelpedPod(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
 
     def requeue_helped(self, helped: Iterable[HelpedPod], event: str, now: float) -> int:

@@ -51,6 +51,12 @@ class Telemetry:
     def rule_failed(self, rule: str) -> None:
         """Called after a user's rule has raised an error or returned an invalid value for one pod."""
 
+    def rule_counted(self, rule: str, name: str, amount: float) -> None:
+        """Called when a user's rule adds the amount to a counter of its own."""
+
+    def rule_observed(self, rule: str, name: str, value: float) -> None:
+        """Called when a user's rule adds the value to a histogram of its own."""
+
     def policy_reloaded(self, *, succeeded: bool) -> None:
         """Called after the policy was read again. If that failed, the earlier policy stays in force."""
 

@@ -120,7 +120,7 @@ class RulePreemption:
 
 def _rules_of(profile: Profile) -> frozenset[str]:
     rules = (rule for rule in profile.predicates if isinstance(rule, CustomPredicate))
-    return frozenset(rule.name for rule in rules if rule.code is Code.UNSCHEDULABLE)
+    return frozenset(rule.name for rule in rules if rule.sees_pods)
 
 
 def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:

@@ -32,7 +32,8 @@ from extender.errors import (
     OutcomeUnknown,
     Outdated,
 )
-from extender.framework.permit import Permit, Permits, ReserveRule
+from extender.framework.permit import BindRule, Permit, Permits
+from extender.framework.profile import Profile
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -69,6 +70,7 @@ class AssumedPod:
         began_at: the start of the attempt, in monotonic seconds.
         reservations: what is reserved for the pod on the node, in the order in which it was taken.
         permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
+        post_bind: users' rules to run once the pod is bound.
     """
 
     pod: QueuedPod
@@ -76,11 +78,12 @@ class AssumedPod:
     began_at: float
     reservations: Sequence[Reservation] = ()
     permit: Permit | None = None
+    post_bind: Sequence[BindRule] = ()
     timer: PodTimer = UNTIMED
 
     @property
     def needs_only_binding(self) -> bool:
-        return not self.reservations and self.permit is None
+        return not (self.reservations or self.permit or self.post_bind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class Scheduler:
             return Failure(f"{type(error).__name__}: {error}")
         outcome: AssumedPod | Failure
         if isinstance(decision, Chosen):
-            outcome = self._assume_and_reserve(pod, decision, cycle.profile.permit, began_at)
+            outcome = self._assume_and_reserve(pod, decision, cycle.profile, began_at)
         else:
             outcome = decision
         self.telemetry.decided(self.clock.monotonic() - began_at)
@@ -166,7 +169,7 @@ class Scheduler:
             return cycle.schedule_pod(info, table)
 
     def _assume_and_reserve(
-        self, pod: QueuedPod, chosen: Chosen, rules: Sequence[ReserveRule], began_at: float
+        self, pod: QueuedPod, chosen: Chosen, profile: Profile, began_at: float
     ) -> AssumedPod | Failure:
         """Assumes the pod and reserves what it needs; undoes both if anything fails.
 
@@ -177,15 +180,14 @@ class Scheduler:
         except ExtenderError as error:  # the node or the pod has just been deleted
             return Failure(f"assume: {error}")
         reservations: list[Reservation] = []
-        profile = pod.info.pod.spec.scheduler_name
-        timer = SampledPodTimer(self.clock, self.telemetry, profile) if next(self.sample) else UNTIMED
+        timer = SampledPodTimer(self.clock, self.telemetry, profile.name) if next(self.sample) else UNTIMED
         try:
             for reserver in self.reservers:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
                     reservations.append(reservation)
                     with timer.plugin(RESERVE, reservation.plugin):
                         reservation.take()
-            permit = self.permits.run(rules, pod.info.pod, chosen.node_name, timer.plugin)
+            permit = self.permits.run(profile.permit, pod.info.pod, chosen.node_name, timer.plugin)
             timer.passed(RESERVE, PERMIT)
             if permit is not None:
                 self._reject_if_outdated(permit)
@@ -200,7 +202,7 @@ class Scheduler:
             return failure_of(error)
         finally:
             timer.tell()
-        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, timer)
+        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, profile.post_bind, timer)
 
     def _reject_if_outdated(self, permit: Permit) -> None:
         """Rejects a pod that would wait for a rule which was removed after its attempt began.
@@ -309,6 +311,14 @@ class BindingCycle:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", AttemptResult.SCHEDULED)
+            self._post_bind(assumed)
+
+    def _post_bind(self, assumed: AssumedPod) -> None:
+        if assumed.post_bind:
+            with suppress(BindingFailed):  # the node was deleted at this moment
+                node = self.permits.node(assumed.node_name)
+                for rule in assumed.post_bind:
+                    rule.run(assumed.pod.info.pod, node, self.permits)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
         """Keeps the pod assumed until the watch confirms it, or until it expires because no event shows it."""

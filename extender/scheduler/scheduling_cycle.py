@@ -7,7 +7,7 @@ framework.FitError and Diagnosis.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -20,6 +20,7 @@ from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
 from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
+from extender.framework.rules import Proposal
 from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
@@ -288,6 +289,10 @@ class SchedulingCycle:
     def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
         message = fit_message(fit)
         rejection = rejection_of(fit, self.profile)
+        for proposal in self._proposals(pod, table, fit):
+            if proposal.node_name:
+                return Failure(message, rejection, nominated_node=proposal.node_name)
+            message = f"{message} {proposal.reason}".rstrip()
         limits = self.profile.preemption
         if limits is None:
             return Failure(message, rejection)
@@ -304,6 +309,13 @@ class SchedulingCycle:
             return Failure(message, rejection, nominated_node=Nominating.CLEAR if is_final else Nominating.KEEP)
         plan = eviction_plan(self.profile, pod, table, preemption.candidates[preemption.nominated_node])
         return Failure(message, rejection, plan, plan.node_name)
+
+    def _proposals(self, pod: PodInfo, table: Table, fit: Fit) -> Iterator[Proposal]:
+        """Yields the proposals of users' PostFilter rules, in their order."""
+        if self.profile.post_filter:
+            refused = {table.nodes.names[row]: ", ".join(refusal.reasons) for row, refusal in fit.refused()}
+            for rule in self.profile.post_filter:
+                yield rule.propose(pod, refused, table)
 
 
 def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candidate) -> EvictionPlan:

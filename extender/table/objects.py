@@ -36,7 +36,10 @@ class Objects:
             self._journal.note_removed(kind, key)
 
     def all(self, kind: type[T]) -> Mapping[str, T]:
-        return cast("Mapping[str, T]", self._kinds.get(kind.__name__, {}))
+        return cast("Mapping[str, T]", self.of_kind(kind.__name__))
+
+    def of_kind(self, name: str) -> Mapping[str, Object]:
+        return self._kinds.get(name, {})
 
     def kinds(self) -> ItemsView[str, Mapping[str, Object]]:
         kinds: Mapping[str, Mapping[str, Object]] = self._kinds

@@ -16,6 +16,7 @@ that has to wait for a Permit rule waits in the thread of its call, with no lock
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -37,7 +38,7 @@ from extender.extender_v1.decoding import decode_binding_args
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
-from extender.framework.permit import Permit, Permits
+from extender.framework.permit import BindRule, Permit, Permits
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
@@ -212,7 +213,11 @@ class Bind:
         except BindingFailed as error:
             self._forget(info.uid)
             return self._end("refused", str(error))
-        return self._post_first(binding)
+        result = self._post_first(binding)
+        if checked and not result.error:
+            with suppress(BindingFailed):  # the node was deleted at this moment
+                self._run_rules(profile.post_bind, info, binding.node)
+        return result
 
     def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
         """Assumes the pod, unless the profile's check refuses it; returns the refusal. None skips the check."""
@@ -226,11 +231,19 @@ class Bind:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
                 self._permit_wait.wait(permit)
+            self._run_rules(profile.pre_bind, info, node)
         except BindingFailed:
             raise
         except BaseException:
             self._forget(info.uid)
             raise
+
+    def _run_rules(self, rules: Sequence[BindRule], info: PodInfo, node_name: str) -> None:
+        """Runs users' PreBind or PostBind rules. Raises BindingFailed if a PreBind rule rejects the pod."""
+        if rules:
+            node = self._permits.node(node_name)
+            for rule in rules:
+                rule.run(info.pod, node, self._permits)
 
     def _post_first(self, binding: Binding) -> ExtenderBindingResult:
         try:

@@ -11,7 +11,7 @@ kube-scheduler retries a rejected pod after an event that may help it, and other
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +22,7 @@ from extender.cache.cache import Cache
 from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profiles
+from extender.model.meta import NO_LABELS
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.table import PodInfo
@@ -43,7 +44,7 @@ class Activator(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """A rejected pod, given by its key, and the rules that rejected it.
+    """A rejected pod, given by its key and labels, and the rules that rejected it.
 
     Attributes:
         at: when the pod was rejected, in monotonic seconds.
@@ -54,6 +55,7 @@ class _Refused:
     """
 
     key: str
+    labels: Mapping[str, str]
     rules: Collection[str]
     at: float
     looked: bool = False
@@ -99,17 +101,24 @@ class RefusedPods:
             if refused:
                 woken = any(self._last_wake.get(rule, 0) > wakes for rule in (_ANY, *rules))
                 fitted = earlier.fitted if earlier else 0
-                self._pods[pod.uid] = _Refused(pod.key, rules, self._clock.monotonic(), woken=woken, fitted=fitted)
+                self._pods[pod.uid] = _Refused(
+                    pod.key, pod.labels, rules, self._clock.monotonic(), woken=woken, fitted=fitted
+                )
                 if len(self._pods) > MOST_PODS:
                     self._pods.popitem(last=False)
 
-    def wake(self, rule: str) -> None:
-        """Schedules a check of the pods that the rule rejected, because something the rule reads has changed."""
+    def wake(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
+        """Schedules a check of the pods that the rule rejected, because something the rule reads has changed.
+
+        Args:
+            namespace, labels: only pods of this namespace (None means any) with these labels.
+        """
         with self._lock:
             self.wakes += 1
             self._last_wake[rule] = self.wakes
             for pod in self._pods.values():
-                pod.woken = pod.woken or rule in pod.rules
+                named = namespace in (None, pod.key.partition("/")[0]) and labels.items() <= pod.labels.items()
+                pod.woken = pod.woken or (named and rule in pod.rules)
 
     def wake_all(self) -> None:
         """Schedules a check of every pod, because the rules have changed."""

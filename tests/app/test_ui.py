@@ -23,7 +23,7 @@ from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.nodes import all_nodes, one_node
 from extender.plugins.registry import default_profile
-from extender.plugins.users import RaisedFailures, predicate
+from extender.plugins.users import OfflineHost, predicate
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.unsettled import UnsettledWrites
 from extender.web.answers import Answer
@@ -130,7 +130,7 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
         asked.append(pod.name)
         return end.wait(60)
 
-    profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [])])
+    profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, OfflineHost())], [])])
     limit, cache = TimeLimit(ManualClock(), 0.5), cache_of(make_node("n").obj(), make_pod("p").obj())
     pages = live_pages(cache, profiles, lambda: None, limit)
     simulate = simulation_handler(cache, profiles, lambda: None, limit)

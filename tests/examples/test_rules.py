@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from extender import Cluster, Decision
+from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
 from extender.offline.rule_trial import rules_in
-from extender.plugins.users import RaisedFailures, put_in_force
+from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.handle import InForce
 from extender.policy.library import Library
 from extender.policy.loading import read
 from tests.builders import ZONE, Object, make_node, make_pod
@@ -115,8 +117,8 @@ def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
     file.write_text("0")
     rules = rules_in(FOLDER / "licences.py")
     arguments = {"resource": LICENCE, "file": str(file), "look_every_seconds": 0.01}
-    profile = Profile("p", [rules["licence_left"].rule("licences", arguments, RaisedFailures())], [])
-    put_in_force([profile], lambda _: woken.set())
+    profile = Profile("p", [rules["licence_left"].rule("licences", arguments, OfflineHost())], [])
+    put_in_force([profile], InForce(lambda *_: woken.set(), NO_PERMITS))
     try:
         cluster = Cluster.from_objects([make_node("n").allocatable({LICENCE: "100"}).obj()], Profiles([profile]))
         pod = make_pod("p").limit({LICENCE: "1"}).obj()
@@ -126,7 +128,7 @@ def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
         assert woken.wait(60)
         assert cluster.decide(pod).feasible
     finally:
-        put_in_force([], lambda _: None, before=[profile])
+        put_in_force([], InForce(lambda *_: None, NO_PERMITS), before=[profile])
 
 
 def test_data_locality() -> None:

@@ -9,7 +9,7 @@ from extender.framework.events.cluster_events import Action, ClusterEvent, Resou
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.profile import Profile
 from extender.plugins.registry import interests_of
-from extender.plugins.users import RaisedFailures
+from extender.plugins.users import OfflineHost
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
@@ -36,7 +36,7 @@ def untold(pod: object, node: object) -> bool:
     ],
 )
 def test_woken_by_names_the_events(rule: object, event: ClusterEvent, wakes: bool) -> None:
-    made = rule.rule("rules:mine", {}, RaisedFailures())  # type: ignore[attr-defined]  a decorated function
+    made = rule.rule("rules:mine", {}, OfflineHost())  # type: ignore[attr-defined]  a decorated function
     hints = QueueingHints(interests_of([Profile("mine", [made], [])]), lambda _: None)
     assert bool(hints.interests("rules:mine", event)) is wakes
 

@@ -16,7 +16,7 @@ from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from extender.plugins.node_affinity import NodeAffinityFilter
-from extender.plugins.users import PredicateFunction, RaisedFailures
+from extender.plugins.users import OfflineHost, PredicateFunction
 from extender.policy.policy import provider
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
@@ -136,7 +136,7 @@ def undeclared(pod: Pod, node: Node) -> bool:
 @pytest.mark.parametrize("rule", [pytest.param(declared, id="declared"), pytest.param(undeclared, id="any event")])
 def test_a_pod_that_leaves_wakes_those_of_a_users_rule_that_sees_no_pods(rule: PredicateFunction[..., bool]) -> None:
     default = provider("DefaultProvider")
-    made = rule.rule("rules:mine", {}, RaisedFailures())
+    made = rule.rule("rules:mine", {}, OfflineHost())
     profile = replace(default, predicates=[*default.predicates, made])
     world = World(node("n1"), pod("holder").node("n1"), pod("p"), profile=profile)
     world.pass_time(30)

@@ -13,7 +13,7 @@ from extender import PodInfo, Rows, Table, predicate
 from extender.errors import Refused
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
-from extender.plugins.users import RaisedFailures
+from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
@@ -55,7 +55,7 @@ class Webhook:
 
     def __init__(self, *built: Any, rule: Any = one_painter, limit: TimeLimit = NO_LIMIT, **profile: Any) -> None:
         default = provider("DefaultProvider")
-        made = rule.rule("painting", {}, RaisedFailures())
+        made = rule.rule("painting", {}, OfflineHost())
         self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)])
         self.clock = ManualClock()
         self.cache = cache_of(*(each if isinstance(each, dict) else each.obj() for each in built), clock=self.clock)

@@ -18,7 +18,7 @@ from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.lines import AttemptLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
-from extender.plugins.users import RaisedFailures
+from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
@@ -33,8 +33,8 @@ Rule = Callable[[Callable[[PodInfo | Pod], object]], Profile]
 
 def with_rules(*predicates: Any, priorities: Any = ()) -> Profile:
     default = provider("DefaultProvider")
-    ours = [WeightedPriority(rule.rule("Hanging", {}, RaisedFailures())) for rule in priorities]
-    made = [rule.rule("Hanging", {}, RaisedFailures()) for rule in predicates]
+    ours = [WeightedPriority(rule.rule("Hanging", {}, OfflineHost())) for rule in priorities]
+    made = [rule.rule("Hanging", {}, OfflineHost()) for rule in predicates]
     return replace(default, predicates=[*default.predicates, *made], priorities=[*default.priorities, *ours])
 
 

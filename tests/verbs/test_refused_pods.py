@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
+from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.node_unschedulable import NodeUnschedulable
-from extender.plugins.users import RaisedFailures, predicate, put_in_force
+from extender.plugins.users import OfflineHost, predicate, put_in_force
+from extender.plugins.users.handle import InForce
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
@@ -128,10 +130,10 @@ class Licensed:
         self.pods = [make_pod(f"p{number}").uid(f"p{number}").obj() for number in range(pods)]
         cache: Cache = cache_of(node("4"), *self.pods)
         self.rule = predicate(lambda pod, node: self.server.take())
-        rules = [NodeUnschedulable(), self.rule.rule("rules:licensed", {}, RaisedFailures())]
+        rules = [NodeUnschedulable(), self.rule.rule("rules:licensed", {}, OfflineHost())]
         profiles = Profiles([Profile("p", rules, [])])
         self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
-        put_in_force(profiles.all, self.refused.wake)
+        put_in_force(profiles.all, InForce(self.refused.wake, NO_PERMITS))
         self._filter = Filter(cache, profiles, Telemetry(), refused=self.refused)
 
     def ask(self, *others: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
-from extender.plugins.users import RaisedFailures, predicate, priority
+from extender.plugins.users import OfflineHost, predicate, priority
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodCountQuery, Table
@@ -57,10 +57,8 @@ def _of_a_user(form: str, delay: Callable[[], object]) -> Profile:
         return np.ones(len(rows), np.bool_)
 
     function = slow if form == "of nodes" else slow_columns
-    rule = predicate(function).rule("Slow", {}, RaisedFailures())
-    return Profile(
-        "default-scheduler", [rule], [WeightedPriority(priority(function).rule("Slow", {}, RaisedFailures()))]
-    )
+    rule = predicate(function).rule("Slow", {}, OfflineHost())
+    return Profile("default-scheduler", [rule], [WeightedPriority(priority(function).rule("Slow", {}, OfflineHost()))])
 
 
 class _World:
@@ -198,8 +196,8 @@ class _HangingRule:
             return int(node.name != "n1" or self.end.wait(60))
 
         clock, telemetry, limit = SystemClock(), Telemetry(), TimeLimit(ManualClock(), 1.0)
-        scored = WeightedPriority(hanging_too.rule("HangingToo", {}, RaisedFailures()))
-        profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [scored])])
+        scored = WeightedPriority(hanging_too.rule("HangingToo", {}, OfflineHost()))
+        profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, OfflineHost())], [scored])])
         self.pods = [make_pod("web").obj(), make_pod("other").obj()]
         self.cache = cache_of(*(make_node(name).obj() for name in _NODES), *self.pods, clock=clock)
         self.binder = FakeBinder()

@@ -21,7 +21,7 @@ from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
-from extender.plugins.users import CountedFailures
+from extender.plugins.users import OfflineHost
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import Policy, parsed, provider
@@ -62,7 +62,7 @@ class Rules:
             ConfigurationError: the policy has faults, or names a rule from elsewhere.
         """
         rules = trusted.library.imported if trusted else {}
-        library = Library(failures=_ignored_failures(), rules=rules, imports=False)
+        library = Library(host=_SilentHost(), rules=rules, imports=False)
         return cls._of(settings, None if settings.policy is None else settings.policy.encode(), library)
 
     @classmethod
@@ -75,7 +75,7 @@ class Rules:
             ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
             OSError: the file cannot be read.
         """
-        library = Library(failures=_ignored_failures(), folder=str(path.parent.resolve()))
+        library = Library(host=_SilentHost(), folder=str(path.parent.resolve()))
         return cls._of(settings, path.read_bytes(), library)
 
     @classmethod
@@ -88,9 +88,11 @@ class Rules:
         return cls(profiles, Scale(settings.score_scale), asks_extenders, library)
 
 
-def _ignored_failures() -> CountedFailures:
-    """Returns a handler that counts failures of users' rules but does not log them, because this is a replay."""
-    return CountedFailures(Telemetry(), lambda _rule, _error: None)
+class _SilentHost(OfflineHost):
+    """Ignores failures of users' rules, because this is a replay."""
+
+    def failed(self, rule: str, error: BaseException) -> None:
+        """Does nothing: the rule's answer is the one after a failure."""
 
 
 class PlayedRandom(Random):

@@ -3,24 +3,47 @@
 Start with `predicate`. `function` reads the signature, and `calls` calls the function with a time limit.
 """
 
-from extender.plugins.users.calls import CountedFailures, RaisedFailures, RuleFailures
-from extender.plugins.users.function import RuleFunction
-from extender.plugins.users.predicate import PredicateFunction, predicate, put_in_force
+from extender.plugins.users.calls import LiveHost, OfflineHost
+from extender.plugins.users.function import CustomRule, RuleFunction, custom_rules, put_in_force
+from extender.plugins.users.post_filter import Nominate, PostFilterFunction, post_filter
+from extender.plugins.users.predicate import PredicateFunction, predicate
 from extender.plugins.users.priority import PriorityFunction, priority
-from extender.plugins.users.reserve import PermitFunction, ReserveFunction, permit, reserve
+from extender.plugins.users.queueing import PreEnqueueFunction, QueueSortFunction, pre_enqueue, queue_sort
+from extender.plugins.users.reserve import (
+    PermitFunction,
+    PostBindFunction,
+    PreBindFunction,
+    ReserveFunction,
+    permit,
+    post_bind,
+    pre_bind,
+    reserve,
+)
 
 __all__ = [
-    "CountedFailures",
+    "CustomRule",
+    "LiveHost",
+    "Nominate",
+    "OfflineHost",
     "PermitFunction",
+    "PostBindFunction",
+    "PostFilterFunction",
+    "PreBindFunction",
+    "PreEnqueueFunction",
     "PredicateFunction",
     "PriorityFunction",
-    "RaisedFailures",
+    "QueueSortFunction",
     "ReserveFunction",
-    "RuleFailures",
     "RuleFunction",
+    "custom_rules",
     "permit",
+    "post_bind",
+    "post_filter",
+    "pre_bind",
+    "pre_enqueue",
     "predicate",
     "priority",
     "put_in_force",
+    "queue_sort",
     "reserve",
 ]

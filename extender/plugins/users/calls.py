@@ -14,10 +14,10 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Semaphore, current_thread, main_thread
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from extender.errors import RuleUnanswered
-from extender.runtime.clock import Deadline
+from extender.runtime.clock import NO_DEADLINE, Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.near_names import did_you_mean
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import ParkedThreads
@@ -25,6 +25,7 @@ from extender.runtime.threads import ParkedThreads
 T = TypeVar("T")
 MAX_RUNNING: Final = 64
 """The largest number of calls that run in other threads at once. A call that never returns counts forever."""
+_CLOCK: Final = SystemClock()
 _places = Semaphore(MAX_RUNNING)
 _threads = ParkedThreads[Callable[[], None]](lambda work: work(), "rule")
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
@@ -96,36 +97,73 @@ def sendable(reason: str) -> str:
     return reason.encode(errors="replace").decode()
 
 
-class RuleFailures(Protocol):
-    """Receives the failures of rules: once for each pod and rule, not for each node."""
+class OfflineHost:
+    """The RuleHost of tests and offline commands: a failure of a rule is raised, because it should stop them."""
+
+    def __init__(self, clock: Clock = _CLOCK) -> None:
+        self._clock = clock
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """Handles a failure of the rule; `error` has its traceback."""
-        ...
+        if not isinstance(error, Exception):  # it would end the caller's thread or process
+            action = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
+            error = RuntimeError(f"the rule {action}").with_traceback(error.__traceback__)
+        error.add_note(f"in rule {rule}")
+        raise error
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def begin(self) -> Deadline:
+        return NO_DEADLINE
+
+    def log(self, rule: str, pod: str, message: str) -> None:
+        """Drops the message."""
+
+    def count(self, rule: str, name: str, amount: float) -> None:
+        """Drops the amount."""
+
+    def observe(self, rule: str, name: str, value: float) -> None:
+        """Drops the value."""
 
 
-class CountedFailures:
-    """Counts all failures, and logs the first of each rule and type of error."""
+class LiveHost:
+    """The RuleHost of a running process: counts failures, and logs the first of each rule and type of error.
 
-    def __init__(self, telemetry: Telemetry, log: Callable[[str, BaseException], None]) -> None:
+    Args:
+        limit: the time limit of a decision, which also limits each call that belongs to no decision.
+        log_failure: logs a failure with its traceback.
+        log_message: logs a message that a rule wrote about a pod.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        clock: Clock,
+        limit: TimeLimit,
+        log_failure: Callable[[str, BaseException], None],
+        log_message: Callable[[str, str, str], None],
+    ) -> None:
         self._telemetry = telemetry
-        self._log = log
+        self._clock = clock
+        self._limit = limit
+        self._log_failure = log_failure
+        self.log = log_message
         self._logged: set[tuple[str, type[BaseException]]] = set()
 
     def failed(self, rule: str, error: BaseException) -> None:
         self._telemetry.rule_failed(rule)
         if (rule, type(error)) not in self._logged:
             self._logged.add((rule, type(error)))
-            self._log(rule, error)
+            self._log_failure(rule, error)
 
+    def now(self) -> float:
+        return self._clock.now()
 
-class RaisedFailures:
-    """Raises the error, for tests and offline commands: a wrong rule should stop them."""
+    def begin(self) -> Deadline:
+        return self._limit.begin()
 
-    def failed(self, rule: str, error: BaseException) -> None:
-        # SystemExit and KeyboardInterrupt would end the caller's thread or process
-        if not isinstance(error, Exception):
-            action = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
-            error = RuntimeError(f"the rule {action}").with_traceback(error.__traceback__)
-        error.add_note(f"in rule {rule}")
-        raise error
+    def count(self, rule: str, name: str, amount: float) -> None:
+        self._telemetry.rule_counted(rule, name, amount)
+
+    def observe(self, rule: str, name: str, value: float) -> None:
+        self._telemetry.rule_observed(rule, name, value)

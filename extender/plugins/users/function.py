@@ -1,15 +1,17 @@
 """Reads the signature of a user's function, which says how to call it and which arguments the policy may set.
 
-Two positional parameters are (pod, node), structs of the model: the function is called for each node. A node annotated
-as `NodeInfo` comes with its pods and totals. Three are (pod, table, rows): it is called once for all rows. Reserve and
-Permit rules decide on one node and take (pod, node) or (pod, node, handle). Keyword-only parameters are the rule's
-arguments. The policy sets them, and pydantic validates them by their annotations.
+The number of positional parameters selects the form of the function. For predicates and priorities, two are (pod,
+node), structs of the model: the function is called for each node. A node annotated as `NodeInfo` comes with its pods
+and totals. Three are (pod, table, rows): it is called once for all rows. Other decorators define their own forms.
+
+The keyword-only parameter `handle` gets a `Handle`. Other keyword-only parameters are the rule's arguments. The policy
+sets them, and pydantic validates them by their annotations.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,11 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
+from extender.framework.permit import NO_PERMITS, PendingPermits
+from extender.framework.profile import Profile
 from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits
 from extender.runtime.near_names import did_you_mean
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
@@ -32,7 +38,8 @@ _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resour
 _ACTIONS = {"".join(map(str.title, name.split("_"))): action for name, action in Action.__members__.items()}
 P = ParamSpec("P")
 R = TypeVar("R")
-_PLAIN, _THREE = 2, 3
+_THREE = 3
+_HANDLE = "handle"
 _LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -68,14 +75,19 @@ class RuleFunction(Generic[P, R]):
     """A function that a decorator turned into a rule; calling it still calls the function.
 
     Attributes:
-        columns: True if the function takes three positional parameters instead of (pod, node).
+        point: the extension point where the rule runs.
+        forms: the forms that the function may have, by the number of its positional parameters.
+        columns: True if the function takes three positional parameters.
         wants_pods: True if its second parameter is annotated as a NodeInfo, a node with its pods and totals.
-        arguments: the pydantic model of the function's keyword-only parameters.
+        wants_handle: True if it has the keyword-only parameter `handle`.
+        arguments: the pydantic model of the function's other keyword-only parameters.
+        interests: the events that may help a pod that the rule refused.
     """
 
-    forms = "(pod, node) or (pod, table, rows)"
+    point: str
+    forms: Mapping[int, str] = {2: "(pod, node)", 3: "(pod, table, rows)"}
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], woken_by: Mapping[str, str] | None = None) -> None:
         """Raises TypeError if the function, or any other callable, does not have the signature of a rule."""
         parameters = list(inspect.signature(function).parameters.values())
         plain = _plain(function)
@@ -83,16 +95,57 @@ class RuleFunction(Generic[P, R]):
         self.__name__ = plain.__name__
         self.__module__ = plain.__module__
         self.__doc__ = plain.__doc__
-        self.columns = _takes_three(plain.__qualname__, parameters, self.forms)
-        self.wants_pods = _is_node_info(parameters[1].annotation)
+        self.columns = _positional(plain.__qualname__, parameters, self.forms) == _THREE
+        self.wants_pods = len(parameters) > 1 and _is_node_info(parameters[1].annotation)
         _refuse_lazy(plain.__qualname__, function)
-        self.arguments = _model(plain, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
+        by_keyword = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        self.wants_handle = by_keyword.pop(_HANDLE, None) is not None
+        self.arguments = _model(plain, list(by_keyword.values()))
+        self.interests = interests_of(woken_by)
+        self._in_force: Mapping[str, InForce] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.__module__}:{self.__name__}>"
+
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Any:
+        """Returns the rule for the engine, of the type that its extension point has; `arguments` must be valid."""
+        raise NotImplementedError
+
+    @property
+    def in_force(self) -> bool:
+        """True while `extender serve` or `extender schedule` uses the rule; False offline and after it was replaced.
+
+        A thread that the rule has started should end when this is False.
+        """
+        return bool(self._in_force)
+
+    def wake(self) -> None:
+        """Retries the pods that this rule refused, after a change outside the cluster. May be called from any thread.
+
+        `extender schedule` retries them after their backoff. In `extender serve` the leader makes kube-scheduler retry
+        those that fit now. Does nothing while the rule is not in force.
+        """
+        for name, process in self._in_force.items():
+            process.wake(name)
+
+    def put_in_force(self, processes: Mapping[str, InForce]) -> None:
+        """Sets how the rule reaches its process, by the rule's name in the policy; {} if it is no longer in force."""
+        self._in_force = processes
+
+    def handle(
+        self, name: str, pod: Pod, host: RuleHost, table: Table | None = None, permits: PendingPermits = NO_PERMITS
+    ) -> Handle:
+        """Returns the handle for one call of the rule.
+
+        Args:
+            table: the table of the decision; None if the call belongs to no decision.
+            permits: what the handle uses while the rule is not in force.
+        """
+        process = self._in_force.get(name) or InForce(nothing_waits, permits)
+        return Handle(name, pod, host, process, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +157,49 @@ class BoundFunction:
 
     def __call__(self, *inputs: object) -> object:
         return self.function(*inputs, **self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomRule:
+    """A user's rule as a policy names it.
+
+    Attributes:
+        name: the name in the policy.
+        decorated: the function, with the arguments of its decorator.
+        given: the arguments that the policy sets.
+        host: the process that runs the rule.
+    """
+
+    name: str
+    decorated: RuleFunction[..., Any]
+    given: Mapping[str, object]
+    host: RuleHost
+
+    @property
+    def interests(self) -> Interests:
+        return self.decorated.interests
+
+    def function(self, pod: Pod, table: Table | None = None) -> BoundFunction:
+        """Returns the function for calls about one pod, with its arguments and, if it wants one, a handle."""
+        if not self.decorated.wants_handle:
+            return BoundFunction(self.decorated.function, self.given)
+        handle = self.decorated.handle(self.name, pod, self.host, table)
+        return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
+
+
+def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:
+    """Makes the rules of these profiles reach the process; rules that only `before` has are no longer in force."""
+    by_rule: dict[RuleFunction[..., Any], dict[str, InForce]] = {rule.decorated: {} for rule in custom_rules(before)}
+    for rule in custom_rules(profiles):
+        by_rule.setdefault(rule.decorated, {})[rule.name] = process
+    for decorated, by_name in by_rule.items():
+        decorated.put_in_force(by_name)
+
+
+def custom_rules(profiles: Iterable[Profile]) -> Iterator[CustomRule]:
+    """Yields the users' rules of the profiles, at every extension point."""
+    for profile in profiles:
+        yield from (rule for rule in profile.rules if isinstance(rule, CustomRule))
 
 
 def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:
@@ -127,14 +223,17 @@ def file_of(function: Callable[..., object]) -> Path | None:
     return None
 
 
-def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> bool:
+def _positional(name: str, parameters: list[inspect.Parameter], forms: Mapping[int, str]) -> int:
+    """Returns the number of positional parameters. Raises TypeError if that is not one of the forms."""
     positional = sum(parameter.kind in _POSITIONAL for parameter in parameters)
     variadic = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
-    if variadic or positional not in (_PLAIN, _THREE):
+    if variadic or positional not in forms:
+        first = next(iter(forms.values())).strip("()")
         raise TypeError(
-            f"{name} must take {forms}, and its own arguments by keyword: def rule(pod, node, *, watts: int = 500)"
+            f"{name} must take {' or '.join(forms.values())}, and its own arguments by keyword:"
+            f" def rule({first}, *, watts: int = 500)"
         )
-    return positional == _THREE
+    return positional
 
 
 def _is_node_info(annotation: object) -> bool:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from extender.errors import DeadlineExceeded
-from extender.framework.events.queueing_hints import EVERYTHING, Interests
-from extender.framework.profile import Profile
+from extender.framework.plugin import FILTER
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
-from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c, sendable
-from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of, nodes_at
+from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
+from extender.plugins.users.handle import RuleHost
 from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -29,38 +29,15 @@ MAX_REASONS: Final = 256
 class PredicateFunction(RuleFunction[P, R]):
     """A function that `@predicate` turned into a predicate."""
 
+    point = FILTER
+
     def __init__(self, function: Callable[P, R], sees_pods: bool, woken_by: Mapping[str, str] | None = None) -> None:
-        super().__init__(function)
+        super().__init__(function, woken_by)
         self.sees_pods = sees_pods
-        self.interests = interests_of(woken_by)
-        self._wakers: Mapping[str, Callable[[], object]] = {}
 
-    @property
-    def in_force(self) -> bool:
-        """True while `extender serve` or `extender schedule` uses the rule; False offline and after it was replaced.
-
-        A thread that the rule has started should end when this is False.
-        """
-        return bool(self._wakers)
-
-    def wake(self) -> None:
-        """Retries the pods that this rule refused, after a change outside the cluster. May be called from any thread.
-
-        `extender schedule` retries them after their backoff. In `extender serve` the leader makes kube-scheduler retry
-        those that fit now. Does nothing while the rule is not in force.
-        """
-        for waker in self._wakers.values():
-            waker()
-
-    def put_in_force(self, wakers: Mapping[str, Callable[[], object]]) -> None:
-        """Sets the functions that `wake` calls, by the rule's name in the policy; none if it is no longer in force."""
-        self._wakers = wakers
-
-    def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Predicate:
         """Returns the predicate for the engine; `arguments` must be valid."""
-        code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        function = BoundFunction(self.function, arguments)
-        return CustomPredicate(name, function, self.columns, self.wants_pods, code, failures, self.interests, self)
+        return CustomPredicate(name, self, arguments, host, self.sees_pods)
 
 
 @overload
@@ -94,23 +71,19 @@ def predicate(
 
 
 @dataclass(frozen=True, slots=True)
-class CustomPredicate:
+class CustomPredicate(CustomRule):
     """A user's predicate, with its name and arguments."""
 
-    name: str
-    function: BoundFunction
-    columns: bool
-    wants_pods: bool
-    code: Code
-    failures: RuleFailures
-    interests: Interests = EVERYTHING
-    decorated: PredicateFunction[..., Any] | None = None
+    sees_pods: bool
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        return _ColumnsCheck(self, pod, table) if self.columns else _NodeByNodeCheck(self, pod, table)
+        function = self.function(pod.pod, table)
+        check = _ColumnsCheck if self.decorated.columns else _NodeByNodeCheck
+        return check(self, function, pod, table)
 
     def refusal(self, reason: str) -> Refusal:
-        return Refusal(self.name, self.code, (sendable(reason) or f"node(s) were refused by {self.name}",))
+        code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Refusal(self.name, code, (sendable(reason) or f"node(s) were refused by {self.name}",))
 
     @property
     def other_reasons(self) -> str:
@@ -119,32 +92,17 @@ class CustomPredicate:
 
     def failed(self, error: BaseException) -> Refusal:
         """Reports that the rule failed, and returns a refusal; no eviction helps, because the answer is unknown."""
-        self.failures.failed(self.name, error)
+        self.host.failed(self.name, error)
         return unresolvable(self.name, f"rule {self.name} failed")
 
 
-def put_in_force(profiles: Iterable[Profile], wake: Callable[[str], object], before: Iterable[Profile] = ()) -> None:
-    """Makes the rules of these profiles call `wake(name)`; rules that only `before` has are no longer in force."""
-    wakers: dict[PredicateFunction[..., Any], dict[str, Callable[[], object]]]
-    wakers = {decorated: {} for _, decorated in _decorated_in(before)}
-    for name, decorated in _decorated_in(profiles):
-        wakers.setdefault(decorated, {})[name] = partial(wake, name)
-    for decorated, by_name in wakers.items():
-        decorated.put_in_force(by_name)
-
-
-def _decorated_in(profiles: Iterable[Profile]) -> Iterator[tuple[str, PredicateFunction[..., Any]]]:
-    for rule in (rule for profile in profiles for rule in profile.predicates):
-        if isinstance(rule, CustomPredicate) and rule.decorated is not None:
-            yield rule.name, rule.decorated
-
-
 class _CustomCheck(Check):
-    def __init__(self, rule: CustomPredicate, pod: PodInfo, table: Table) -> None:
+    def __init__(self, rule: CustomPredicate, function: BoundFunction, pod: PodInfo, table: Table) -> None:
         self._rule = rule
+        self._function = function
         self._pod = pod
         self._table = table
-        self.sees_pods = rule.code is Code.UNSCHEDULABLE
+        self.sees_pods = rule.sees_pods
 
     def refuse(self, rows: Rows) -> Verdict:
         return answer_of(self._rule.name, partial(self._judge, rows), self._table.deadline)
@@ -159,7 +117,7 @@ class _NodeByNodeCheck(_CustomCheck):
         failed: list[int] = []
         first_error: BaseException | None = None
         deadline = self._table.deadline
-        for position, node in enumerate(nodes_at(rows, self._table, self._rule.wants_pods)):
+        for position, node in enumerate(nodes_at(rows, self._table, self._rule.decorated.wants_pods)):
             deadline.check(f"the rest of {self._rule.name}")
             try:
                 reason = self._reason(node)
@@ -183,7 +141,7 @@ class _NodeByNodeCheck(_CustomCheck):
 
     def _reason(self, node: Node | NodeInfo) -> str | None:
         """Returns the reason why the rule refuses the node, empty if it gave none; None if the pod fits."""
-        answer = self._rule.function(self._pod.pod, node)
+        answer = self._function(self._pod.pod, node)
         if answer is None:
             return None
         if isinstance(answer, bool | np.bool_):
@@ -196,7 +154,7 @@ class _NodeByNodeCheck(_CustomCheck):
 class _ColumnsCheck(_CustomCheck):
     def _judge(self, rows: Rows) -> Verdict:
         try:
-            return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
+            return self._verdict(self._function(self._pod, self._table, rows), len(rows))
         except DeadlineExceeded:
             raise
         except BaseException as error:

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.errors import DeadlineExceeded
+from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c
-from extender.plugins.users.function import BoundFunction, RuleFunction, nodes_at
+from extender.plugins.users.calls import answer_of, is_ctrl_c
+from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
+from extender.plugins.users.handle import RuleHost
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -26,14 +28,15 @@ Floats = NDArray[np.float64]
 class PriorityFunction(RuleFunction[P, R]):
     """A function that `@priority` turned into a priority."""
 
+    point = SCORE
+
     def __init__(self, function: Callable[P, R], normalise: bool) -> None:
         super().__init__(function)
         self.normalise = normalise
 
-    def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Priority:
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Priority:
         """Returns the priority for the engine; `arguments` must be valid."""
-        function = BoundFunction(self.function, arguments)
-        return CustomPriority(name, function, self.columns, self.wants_pods, self.normalise, failures)
+        return CustomPriority(name, self, arguments, host, self.normalise)
 
 
 @overload
@@ -60,15 +63,10 @@ def priority(
 
 
 @dataclass(frozen=True, slots=True)
-class CustomPriority:
+class CustomPriority(CustomRule):
     """A user's priority, with its name and arguments."""
 
-    name: str
-    function: BoundFunction
-    columns: bool
-    wants_pods: bool
     normalise: bool
-    failures: RuleFailures
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         try:
@@ -83,16 +81,17 @@ class CustomPriority:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            self.failures.failed(self.name, error)
+            self.host.failed(self.name, error)
             return None
 
     def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
-        if self.columns:
-            return self.function(pod, table, rows)
+        function = self.function(pod.pod, table)
+        if self.decorated.columns:
+            return function(pod, table, rows)
         answers = []
-        for node in nodes_at(rows, table, self.wants_pods):
+        for node in nodes_at(rows, table, self.decorated.wants_pods):
             table.deadline.check(f"the rest of {self.name}")
-            answers.append(self.function(pod.pod, node))
+            answers.append(function(pod.pod, node))
         return answers
 
 

@@ -1,4 +1,4 @@
-"""@reserve and @permit: turn functions into rules that run after a node was chosen and before the pod is bound."""
+"""@reserve, @permit, @pre_bind and @post_bind: turn functions into rules that run after a node was chosen for a pod."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from extender.errors import BindingFailed, RuleUnanswered
-from extender.framework.events.queueing_hints import EVERYTHING, Interests
-from extender.framework.permit import Handle, ReserveRule, Wait
-from extender.framework.plugin import PERMIT, RESERVE
+from extender.framework.permit import BindRule, PendingPermits, ReserveRule, Wait
+from extender.framework.plugin import PERMIT, POST_BIND, PRE_BIND, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c, sendable
-from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
+from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction
+from extender.plugins.users.handle import RuleHost
 from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")
@@ -22,15 +22,19 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class ReserveFunction(RuleFunction[P, R]):
+class NodeFunction(RuleFunction[P, R]):
+    """A function of a pod and of the node that was chosen for it; `handle` may also be its third parameter."""
+
+    forms: Mapping[int, str] = {2: "(pod, node)", 3: "(pod, node, handle)"}
+
+
+class ReserveFunction(NodeFunction[P, R]):
     """A function that `@reserve` turned into a Reserve rule."""
 
-    forms = "(pod, node) or (pod, node, handle)"
     point = RESERVE
 
     def __init__(self, function: Callable[P, R], woken_by: Mapping[str, str] | None = None) -> None:
-        super().__init__(function)
-        self.interests = interests_of(woken_by)
+        super().__init__(function, woken_by)
         self._undo: ReserveFunction[..., object] | None = None
 
     def unreserve(self, function: F) -> F:
@@ -45,21 +49,39 @@ class ReserveFunction(RuleFunction[P, R]):
         self._undo = undo
         return function
 
-    def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> ReserveRule:
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> ReserveRule:
         """Returns the rule for the engine; `arguments` must be valid."""
-        undo = None if self._undo is None else self._undo.call_with(arguments)
-        return CustomReserve(name, self.call_with(arguments), undo, self.point == PERMIT, failures, self.interests)
-
-    def call_with(self, arguments: Mapping[str, object]) -> _Call:
-        """Returns the function together with those of the `arguments` that it takes."""
-        own = {key: value for key, value in arguments.items() if key in self.arguments.model_fields}
-        return _Call(BoundFunction(self.function, own), self.columns)
+        undo = None
+        if self._undo is not None:
+            own = self._undo.arguments.model_fields
+            undo = CustomCall(name, self._undo, {key: arguments[key] for key in arguments.keys() & own.keys()}, host)
+        return CustomReserve(name, self, arguments, host, undo, may_wait=self.point == PERMIT)
 
 
 class PermitFunction(ReserveFunction[P, R]):
     """A function that `@permit` turned into a Permit rule."""
 
     point = PERMIT
+
+
+class PreBindFunction(NodeFunction[P, R]):
+    """A function that `@pre_bind` turned into a PreBind rule."""
+
+    point = PRE_BIND
+
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> BindRule:
+        """Returns the rule for the engine; `arguments` must be valid."""
+        return CustomPreBind(name, self, arguments, host)
+
+
+class PostBindFunction(NodeFunction[P, R]):
+    """A function that `@post_bind` turned into a PostBind rule."""
+
+    point = POST_BIND
+
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> BindRule:
+        """Returns the rule for the engine; `arguments` must be valid."""
+        return CustomPostBind(name, self, arguments, host)
 
 
 @overload
@@ -101,66 +123,118 @@ def permit(
     return lambda decorated: PermitFunction(decorated, woken_by)
 
 
+@overload
+def pre_bind(function: Callable[P, R], /) -> PreBindFunction[P, R]: ...
+@overload
+def pre_bind(*, woken_by: Mapping[str, str] | None = None) -> Callable[[Callable[P, R]], PreBindFunction[P, R]]: ...
+def pre_bind(
+    function: Callable[P, R] | None = None, /, *, woken_by: Mapping[str, str] | None = None
+) -> PreBindFunction[P, R] | Callable[[Callable[P, R]], PreBindFunction[P, R]]:
+    """Turns the function into a rule of PreBind, which is called just before the pod is bound.
+
+    It takes and returns what a rule of `reserve` does. Other pods are scheduled while it runs, so it may send a request
+    to another service. If the pod is not bound after all, the `unreserve` of a rule of `reserve` undoes what it did.
+    """
+    if function is not None:
+        return PreBindFunction(function, woken_by)
+    return lambda decorated: PreBindFunction(decorated, woken_by)
+
+
+def post_bind(function: Callable[P, R]) -> PostBindFunction[P, R]:
+    """Turns the function into a rule of PostBind, which is called after the pod was bound. Its answer is ignored."""
+    return PostBindFunction(function)
+
+
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """A function with its arguments. `takes_handle` is True if its third parameter is a handle."""
+class CustomCall(CustomRule):
+    """A user's function of a pod and of the node that was chosen for it."""
 
-    function: BoundFunction
-    takes_handle: bool
+    def call(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline, what: str = "") -> object:
+        """Returns the function's answer. Raises what it raises, and RuleUnanswered after the deadline.
 
-    def __call__(self, pod: Pod, node: Node, handle: Handle) -> object:
-        inputs: tuple[Any, ...] = (pod, node, handle) if self.takes_handle else (pod, node)
-        return self.function(*inputs)
+        Args:
+            what: the name of the call in that error; by default the name of the rule.
+        """
+        handle = self.decorated.handle(self.name, pod, self.host, permits=permits)
+        given = {**self.given, "handle": handle} if self.decorated.wants_handle else self.given
+        inputs: tuple[Any, ...] = (pod, node, handle) if self.decorated.columns else (pod, node)
+        return answer_of(what or self.name, partial(BoundFunction(self.decorated.function, given), *inputs), deadline)
 
+    def failure(self, error: BaseException) -> BindingFailed:
+        """Reports the function's exception, and returns the error for the pod. Raises Ctrl-C again."""
+        if is_ctrl_c(error):
+            raise error
+        self.host.failed(self.name, error)
+        return BindingFailed(f"rule {self.name} failed")
 
-@dataclass(frozen=True, slots=True)
-class CustomReserve:
-    """A user's Reserve or Permit rule, with its name and arguments."""
+    def seconds(self, answer: object, point: str) -> float:
+        """Returns how many seconds the pod may wait, according to the function's answer.
 
-    name: str
-    function: _Call
-    undo: _Call | None
-    may_wait: bool
-    failures: RuleFailures
-    interests: Interests = EVERYTHING
-
-    def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
-        """Calls the function, see ReserveRule.run."""
-        try:
-            answer = answer_of(self.name, partial(self.function, pod, node, handle), deadline)
-            seconds = self._seconds(answer)
-        except RuleUnanswered:
-            raise
-        except BaseException as error:
-            if is_ctrl_c(error):
-                raise
-            self.failures.failed(self.name, error)
-            raise BindingFailed(f"rule {self.name} failed") from None
-        if seconds is None:
-            raise BindingFailed(sendable(str(answer or f"rejected by {self.name}")), self.name)
-        return seconds
-
-    def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
-        """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
-        try:
-            if self.undo is not None:
-                answer_of(f"unreserve of {self.name}", partial(self.undo, pod, node, handle), deadline)
-        except RuleUnanswered as error:
-            self.failures.failed(self.name, error)
-            raise
-        except BaseException as error:  # continues, because the other rules must still undo what they reserved
-            if is_ctrl_c(error):
-                raise
-            self.failures.failed(self.name, error)
-
-    def _seconds(self, answer: object) -> float | None:
-        """Returns how many seconds the pod may wait, according to the rule's answer; None if it rejects the pod."""
+        Raises:
+            BindingFailed: the function rejected the pod.
+            TypeError: a rule of this extension point must not return such an answer.
+        """
         if answer is None or answer is True:
             return 0.0
         if answer is False or isinstance(answer, str):
-            return None
-        if isinstance(answer, Wait) and self.may_wait:
+            raise BindingFailed(sendable(str(answer or f"rejected by {self.name}")), self.name)
+        if isinstance(answer, Wait) and point == PERMIT:
             return float(answer.timeout_seconds)
-        answers = "True, None, Wait(seconds), False or a reason" if self.may_wait else "True, None, False or a reason"
-        point = PERMIT if self.may_wait else RESERVE
+        answers = "True, None, Wait(seconds), False or a reason" if point == PERMIT else "True, None, False or a reason"
         raise TypeError(f"a rule of {point} must return {answers}, not {answer!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomReserve(CustomCall):
+    """A user's Reserve or Permit rule, with its name and arguments."""
+
+    undo: CustomCall | None
+    may_wait: bool
+
+    def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
+        """Calls the function, see ReserveRule.run."""
+        try:
+            return self.seconds(self.call(pod, node, permits, deadline), PERMIT if self.may_wait else RESERVE)
+        except (RuleUnanswered, BindingFailed):
+            raise
+        except BaseException as error:
+            raise self.failure(error) from None
+
+    def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
+        """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
+        try:
+            if self.undo is not None:
+                self.undo.call(pod, node, permits, deadline, f"unreserve of {self.name}")
+        except RuleUnanswered as error:
+            self.host.failed(self.name, error)
+            raise
+        except BaseException as error:  # the other rules, and the pod itself, must still be unreserved
+            self.failure(error)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPreBind(CustomCall):
+    """A user's PreBind rule, with its name and arguments."""
+
+    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+        """Calls the function, see BindRule.run."""
+        try:
+            self.seconds(self.call(pod, node, permits, self.host.begin()), PRE_BIND)
+        except RuleUnanswered as error:
+            raise BindingFailed(str(error)) from None
+        except BindingFailed:
+            raise
+        except BaseException as error:
+            raise self.failure(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPostBind(CustomCall):
+    """A user's PostBind rule, with its name and arguments."""
+
+    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+        """Calls the function; a failure is only reported, because the pod is bound."""
+        try:
+            self.call(pod, node, permits, self.host.begin())
+        except BaseException as error:
+            self.failure(error)

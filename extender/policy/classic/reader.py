@@ -54,7 +54,7 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
                 predicates,
                 weighted,
                 check_all_predicates=spec.always_check_all_predicates,
-                pre_enqueue=[SchedulingGates()],
+                pre_enqueue=(SchedulingGates(),),
             ),
         ),
         extenders=read_extenders(spec.extenders, faults),

@@ -8,7 +8,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from extender.framework.plugin import PERMIT, PRE_ENQUEUE, QUEUE_SORT, RESERVE, Plugin
+from extender.framework.plugin import (
+    PERMIT,
+    POST_BIND,
+    POST_FILTER,
+    PRE_BIND,
+    PRE_ENQUEUE,
+    QUEUE_SORT,
+    RESERVE,
+    Plugin,
+)
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate, QueueSort
 from extender.plugins.default_preemption import DefaultPreemptionArgs
@@ -124,7 +133,10 @@ class _ProfileReader:
             reserving=RESERVING.intersection(self._running(RESERVE)),
             pre_enqueue=self._rules_at(PRE_ENQUEUE),
             queue_sort=self._queue_sort(),
-            permit=(*self._rules_at(RESERVE), *self._rules_at(PERMIT)),
+            post_filter=self._rules_at(POST_FILTER),
+            permit=self._rules_at(RESERVE) + self._rules_at(PERMIT),
+            pre_bind=self._rules_at(PRE_BIND),
+            post_bind=self._rules_at(POST_BIND),
             unsupported=tuple(self._unsupported()),
         )
 
@@ -200,11 +212,11 @@ class _ProfileReader:
             if plugin.priority and arguments is not None and not idle:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
 
-    def _rules_at(self, point: str) -> list[Any]:
+    def _rules_at(self, point: str) -> tuple[Any, ...]:
         """Returns the rules that run at the extension point, in their order."""
         plugins = [self._plugins[name] for name in self._running(point)]
         given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins if point in plugin.others]
-        return [plugin.others[point](arguments) for plugin, arguments in given if arguments is not None]
+        return tuple(plugin.others[point](arguments) for plugin, arguments in given if arguments is not None)
 
     def _queue_sort(self) -> QueueSort | None:
         """Returns the user's rule that sorts the queue; adds a fault unless exactly one plugin sorts it."""
@@ -212,7 +224,7 @@ class _ProfileReader:
         if len(names) > 1:
             what = f"only one plugin can sort the queue, got {', '.join(names)}; disable the others"
             self._faults.add(f"{self._path}.plugins.{QUEUE_SORT}", what)
-        rules: list[QueueSort] = self._rules_at(QUEUE_SORT)
+        rules: tuple[QueueSort, ...] = self._rules_at(QUEUE_SORT)
         return rules[0] if rules else None
 
     def _refuse_unprepared(self) -> None:

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 # Switched off, because series that end with _created are a third of all series and are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
 
+MOST_RULE_SERIES = 200
+"""The most pairs of a user's rule and a name that get series of their own, because each takes memory forever."""
+
 Sizes = Callable[[], Mapping[str, int]]
 Leading = Callable[[], Mapping[str, bool]]
 """Returns {name of the lease: True if this process leads}; {} without an election."""
@@ -47,6 +50,7 @@ class Metrics(Telemetry):
         self._version = version
         self._synced_at: dict[str, float] = {}
         self._withdrawn_at: dict[str, float] = {}
+        self._rule_names: set[tuple[str, str]] = set()
         counters = {
             name: Counter(name, row.help, row.labels, registry=registry)
             for name, row in series.items()
@@ -128,6 +132,19 @@ class Metrics(Telemetry):
 
     def rule_failed(self, rule: str) -> None:
         self._counter("extender_rule_failures_total", rule).inc()
+
+    def rule_counted(self, rule: str, name: str, amount: float) -> None:
+        self._counter("extender_rule_events_total", rule, self._rule_series(rule, name)).inc(amount)
+
+    def rule_observed(self, rule: str, name: str, value: float) -> None:
+        self._histogram("extender_rule_values", rule, self._rule_series(rule, name)).observe(value)
+
+    def _rule_series(self, rule: str, name: str) -> str:
+        """Returns the name, or `other` if the rules have used MOST_RULE_SERIES names already."""
+        if (rule, name) not in self._rule_names and len(self._rule_names) >= MOST_RULE_SERIES:
+            return "other"
+        self._rule_names.add((rule, name))
+        return name
 
     def preempted_for_rules(self, victims: int) -> None:
         """Counts the pods that `extender serve` has evicted in favour of a pod that only users' rules refused."""

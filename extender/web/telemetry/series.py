@@ -17,6 +17,8 @@ _CALL_BUCKETS = exponential(0.0001, 2, 16)
 _POINT_BUCKETS = exponential(0.0001, 2, 14)
 # As kube-scheduler's plugin_execution_duration_seconds.
 _WAIT_BUCKETS = exponential(0.00001, 1.5, 20)
+_RULE_BUCKETS = exponential(0.001, 10, 8)
+_RULE_BUCKETS = (0.001, 0.01, 0.1, 1, 10, 100, 1_000, 10_000)
 
 _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
 _TO_BOUND_BUCKETS = exponential(0.01, 2, 20)
@@ -92,6 +94,14 @@ SERIES: Mapping[str, Series] = {
             "kind",
         ),
         counter("extender_rule_failures_total", "Pods for which a user's rule failed.", "rule"),
+        counter("extender_rule_events_total", "The counters of users' rules (handle.count).", "rule", "name"),
+        histogram(
+            "extender_rule_values",
+            "The histograms of users' rules (handle.observe).",
+            _RULE_BUCKETS,
+            "rule",
+            "name",
+        ),
         counter(
             "extender_preemption_victims_total",
             "Pods that serve evicted for pods which only rules refused (--preempt-for-rules).",

@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 
-from extender.plugins.users import RaisedFailures, RuleFunction
+from extender.plugins.users import OfflineHost, RuleFunction
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import refusals, scores
 from tests.plugins.users import examples
 
-RAISING = RaisedFailures()
+RAISING = OfflineHost()
 
 
 def test_pods_go_where_the_rack_has_power_left() -> None:

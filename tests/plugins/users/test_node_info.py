@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from extender.engine import Engine
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import Priority
-from extender.plugins.users import RaisedFailures, predicate, priority
+from extender.plugins.users import OfflineHost, predicate, priority
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, scores, table_of
 
@@ -31,17 +31,17 @@ def emptiest(pod: Pod, node: extender.NodeInfo) -> int:
 
 
 def test_a_predicate_sees_the_pods_of_each_node() -> None:
-    rule = at_most.rule("at_most", {"most": 2}, RaisedFailures())
+    rule = at_most.rule("at_most", {"most": 2}, OfflineHost())
     assert refusals(rule, POD, *NODES, *OTHERS).keys() == {"full"}
 
 
 def test_a_priority_sees_the_pods_of_each_node() -> None:
-    rule: Priority = emptiest.rule("emptiest", {}, RaisedFailures())
+    rule: Priority = emptiest.rule("emptiest", {}, OfflineHost())
     assert scores(rule, POD, *NODES, *OTHERS) == {"empty": 100, "full": 80}
 
 
 def test_preemption_asks_again_without_the_victims() -> None:
-    rule = at_most.rule("at_most", {"most": 2}, RaisedFailures())
+    rule = at_most.rule("at_most", {"most": 2}, OfflineHost())
     engine = Engine(table_of(NODES[1], *OTHERS), Profiles([Profile("p", [rule], ())]))
     found = engine.preempt(pod_info(POD).pod)
     assert found.nominated_node == "full"

@@ -14,8 +14,9 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName
-from extender.plugins.users import CountedFailures, RaisedFailures, predicate
+from extender.plugins.users import LiveHost, OfflineHost, predicate
 from extender.plugins.users.predicate import MAX_REASONS
+from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
@@ -114,7 +115,7 @@ def test_sys_exit_is_a_failure_of_the_rule(error: BaseException) -> None:
 
     assert refused(ends) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
     with pytest.raises(RuntimeError, match=r"the rule (called|raised)"):
-        refusals(predicate(ends).rule("mine", {}, RaisedFailures()), POD, *NODES)
+        refusals(predicate(ends).rule("mine", {}, OfflineHost()), POD, *NODES)
 
 
 def test_ctrl_c_is_not_a_failure_of_the_rule() -> None:
@@ -143,7 +144,7 @@ def test_evictions_help_only_if_the_rule_says_that_it_sees_pods(columns: bool) -
 @pytest.mark.parametrize("sees_pods", [False, True])
 def test_preemption_calls_a_rule_again_if_it_sees_pods(sees_pods: bool) -> None:
     table = table_of(*NODES)
-    rule = predicate(sees_pods=sees_pods)(lambda pod, node: True).rule("mine", {}, RaisedFailures())
+    rule = predicate(sees_pods=sees_pods)(lambda pod, node: True).rule("mine", {}, OfflineHost())
     check = rule.prepare(pod_info(POD), table)
     assert isinstance(check, Check)
     assert check.sees_pods is sees_pods
@@ -157,14 +158,14 @@ def test_a_function_is_called_only_for_nodes_that_no_earlier_rule_refused() -> N
         return True
 
     table, pod = table_of(*NODES), pod_info({**POD, "spec": {"nodeName": "n1"}})
-    rules = [NodeName(), predicate(watching).rule("mine", {}, RaisedFailures())]
+    rules = [NodeName(), predicate(watching).rule("mine", {}, OfflineHost())]
     find_fit(Profile("p", rules, ()), pod, table, table.nodes.rows)
     assert seen == ["n1"]
 
 
 def test_arguments_are_passed_by_name() -> None:
     rule = predicate(lambda pod, node, *, least: int(node.labels["i"]) >= least)
-    assert refusals(rule.rule("mine", {"least": 2}, RaisedFailures()), POD, *NODES).keys() == {"n0", "n1"}
+    assert refusals(rule.rule("mine", {"least": 2}, OfflineHost()), POD, *NODES).keys() == {"n0", "n1"}
 
 
 def test_the_function_can_still_be_called() -> None:
@@ -185,7 +186,9 @@ def test_failures_are_counted_and_the_first_of_each_kind_is_logged() -> None:
             self.counted += 1
 
     telemetry, logged = Counting(), list[tuple[str, Exception]]()
-    failures = CountedFailures(telemetry, lambda rule, error: logged.append((rule, error)))
+    failures = LiveHost(
+        telemetry, ManualClock(), NO_LIMIT, lambda rule, error: logged.append((rule, error)), lambda *_: None
+    )
     errors = [KeyError("a"), KeyError("b"), ValueError("c")]
     for error in errors:
         failures.failed("mine", error)
@@ -195,7 +198,7 @@ def test_failures_are_counted_and_the_first_of_each_kind_is_logged() -> None:
 
 
 def test_offline_a_failure_stops_everything_and_names_the_rule() -> None:
-    rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, RaisedFailures())
+    rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, OfflineHost())
     with pytest.raises(AttributeError) as caught:
         refusals(rule, POD, *NODES)
     assert caught.value.__notes__ == ["in rule mine"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from extender.errors import BindingFailed
-from extender.framework.permit import Handle, Wait
+from extender.framework.permit import NO_PERMITS, Wait
+from extender.plugins.users import OfflineHost
 from extender.plugins.users.reserve import permit, reserve
 from extender.runtime.clock import NO_DEADLINE
 from tests.builders import make_pod
@@ -15,10 +14,11 @@ from tests.framework.cluster import pod_info
 from tests.queue.queueing import node
 
 
-class Messages:
+class Messages(OfflineHost):
     """The errors of rules, as text."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[str] = []
 
     def failed(self, rule: str, error: BaseException) -> None:
@@ -29,8 +29,7 @@ def asked(decorator: object, answer: object, failures: Messages) -> float:
     """What a rule that gives this answer says of a pod: how many seconds it may wait."""
     function = reserve if decorator is reserve else permit
     rule = function(lambda pod, node: answer).rule("mine", {}, failures)
-    handle = cast("Handle", None)  # the rule takes none
-    return rule.run(pod_info(make_pod("p").obj()).pod, node("n"), handle, NO_DEADLINE)
+    return rule.run(pod_info(make_pod("p").obj()).pod, node("n"), NO_PERMITS, NO_DEADLINE)
 
 
 @pytest.mark.parametrize("decorator", [reserve, permit])

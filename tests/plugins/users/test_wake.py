@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from extender import Cluster, PredicateFunction, predicate
+from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
-from extender.plugins.users import RaisedFailures, put_in_force
+from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.handle import InForce
 from tests.builders import make_node, make_pod
 
 
@@ -14,13 +16,17 @@ def made() -> PredicateFunction[..., Any]:
     return predicate(lambda pod, node: False)
 
 
+def process(heard: list[str]) -> InForce:
+    return InForce(lambda rule, *_: heard.append(rule), NO_PERMITS)
+
+
 def profiles(**rules: PredicateFunction[..., Any]) -> Profiles:
-    return Profiles([Profile("p", [rule.rule(name, {}, RaisedFailures()) for name, rule in rules.items()], [])])
+    return Profiles([Profile("p", [rule.rule(name, {}, OfflineHost()) for name, rule in rules.items()], [])])
 
 
 def test_a_wake_is_passed_on_with_each_name_of_the_rule() -> None:
     rule, heard = made(), list[str]()
-    put_in_force(profiles(a=rule, b=rule, other=made()).all, heard.append)
+    put_in_force(profiles(a=rule, b=rule, other=made()).all, process(heard))
     rule.wake()
     assert rule.in_force
     assert heard == ["a", "b"]
@@ -37,8 +43,8 @@ def test_a_wake_does_nothing_offline() -> None:
 def test_a_wake_of_a_replaced_rule_does_nothing() -> None:
     replaced, stays, heard = made(), made(), list[str]()
     before, now = profiles(a=replaced, b=stays), profiles(a=made(), c=stays)
-    put_in_force(before.all, heard.append)
-    put_in_force(now.all, heard.append, before.all)
+    put_in_force(before.all, process(heard))
+    put_in_force(now.all, process(heard), before.all)
     replaced.wake()
     stays.wake()
     assert (replaced.in_force, stays.in_force) == (False, True)

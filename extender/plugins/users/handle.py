@@ -1,0 +1,198 @@
+"""Gives users' rules access to the cluster and to the process that runs them (upstream framework.Handle).
+
+`Handle` is what the rule gets. `ObjectLister` is the part of it that reads other objects. `RuleHost` is the process
+that runs the rule, and `InForce` is how the rule reaches the queue and the waiting pods of that process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar, overload
+
+from extender.framework.permit import PendingPermits, WaitingPod
+from extender.model.meta import NO_LABELS, CustomObject, Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.selectors import selector_from_labels
+from extender.runtime.clock import Deadline
+from extender.table import PodCountQuery, Table
+
+T = TypeVar("T", bound=Object)
+Tables = Callable[[], AbstractContextManager[Table]]
+"""Lends a table of the cluster for the length of a `with` block."""
+
+
+class RuleHost(Protocol):
+    """The process that runs a user's rule: gives it the time, and receives its failures, its log and its metrics."""
+
+    def failed(self, rule: str, error: BaseException) -> None:
+        """Handles a failure of the rule, once for each pod and not for each node; `error` has its traceback."""
+
+    def now(self) -> float:
+        """Returns the seconds since the epoch."""
+
+    def begin(self) -> Deadline:
+        """Returns the deadline of a call that starts now and belongs to no decision."""
+
+    def log(self, rule: str, pod: str, message: str) -> None:
+        """Logs a message of the rule about the pod, `namespace/name`."""
+
+    def count(self, rule: str, name: str, amount: float) -> None:
+        """Adds the amount to a counter of the rule."""
+
+    def observe(self, rule: str, name: str, value: float) -> None:
+        """Adds the value to a histogram of the rule."""
+
+
+class Wake(Protocol):
+    def __call__(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS, /) -> object:
+        """Retries the pods that the rule refused: those with these labels, in one namespace or in all (None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Connects a rule that is in use to its running process.
+
+    Attributes:
+        wake: retries pods that the rule refused.
+        permits: the pods that wait at Permit, and the tables of the cache.
+    """
+
+    wake: Wake
+    permits: PendingPermits
+
+
+def nothing_waits(_rule: str, _namespace: str | None = None, _labels: Mapping[str, str] = NO_LABELS, /) -> None:
+    """Does nothing: the `wake` of a rule that no process uses, such as those of `extender explain`."""
+
+
+class ObjectLister:
+    """Reads the objects of the cluster, as the decision sees them. A rule must not change what it gets."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    @overload
+    def get(self, kind: type[T], key: str) -> T | None: ...
+    @overload
+    def get(self, kind: str, key: str) -> CustomObject | None: ...
+    def get(self, kind: type[Object] | str, key: str) -> Any:
+        """Returns the object `namespace/name`, or `name` if it is in no namespace; None if there is none.
+
+        `kind` is a class such as `Service`, or the name of a kind that the policy watches.
+        """
+        with self._tables() as table:
+            if kind is Node:
+                return table.nodes.node(table.nodes.row_of[key]) if table.nodes.has(key) else None
+            if kind is Pod:
+                return next((info.pod for info in table.pods if info.pod.key == key), None)
+            return table.objects.of_kind(_name(kind)).get(key)
+
+    @overload
+    def list(self, kind: type[T], namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[T]: ...
+    @overload
+    def list(
+        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[CustomObject]: ...
+    def list(
+        self, kind: type[Object] | str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Any]:
+        """Returns the objects of a kind with all these labels, in one namespace or in all (None).
+
+        Pods are those that have a node.
+        """
+        wanted = labels.items()
+        with self._tables() as table:
+            return [
+                obj
+                for obj in _all(table, kind)
+                if (namespace is None or obj.namespace == namespace) and wanted <= obj.labels.items()
+            ]
+
+    def controller_of(self, obj: Object) -> Object | None:
+        """Returns the object that controls this one, such as the ReplicaSet of a pod; None if it is not read."""
+        owner = obj.controller
+        if owner is None:
+            return None
+        key = f"{obj.namespace}/{owner.name}" if obj.namespace else owner.name
+        with self._tables() as table:
+            controller = table.objects.of_kind(owner.kind).get(key)
+        return controller if controller is not None and controller.uid == owner.uid else None
+
+
+def _name(kind: type[Object] | str) -> str:
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def _all(table: Table, kind: type[Object] | str) -> list[Object]:
+    if kind is Node:
+        return [table.nodes.node(row) for row in table.nodes.rows.tolist()]
+    if kind is Pod:
+        return [info.pod for info in table.pods]
+    return list(table.objects.of_kind(_name(kind)).values())
+
+
+class Handle:
+    """The access that a rule has to the cluster and to the process that runs it.
+
+    A rule of Reserve, Permit, PreBind or PostBind may keep its handle and use it in any thread. Any other rule may use
+    it until it returns.
+    """
+
+    def __init__(self, rule: str, pod: Pod, host: RuleHost, in_force: InForce, table: Table | None = None) -> None:
+        """`table`: the table of the decision; None if the rule belongs to no decision."""
+        self._rule = rule
+        self._pod = pod
+        self._host = host
+        self._in_force = in_force
+        self._tables: Tables = in_force.permits.tables if table is None else lambda: nullcontext(table)
+
+    @property
+    def objects(self) -> ObjectLister:
+        """The objects of the cluster."""
+        return ObjectLister(self._tables)
+
+    @property
+    def now(self) -> datetime:
+        """The present time, in UTC."""
+        return datetime.fromtimestamp(self._host.now(), UTC)
+
+    @property
+    def waiting(self) -> list[WaitingPod]:
+        """The pods that wait at Permit for this rule; the pod that it is deciding on is not among them yet."""
+        return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
+
+    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """Returns how many pods with these labels have a node, bound or assumed. Pods being deleted do not count.
+
+        In Reserve and after it, the pod that the rule is deciding on counts too.
+        """
+        query = PodCountQuery(frozenset((namespace,)), selector_from_labels(labels), terminating=False)
+        with self._tables() as table:
+            return table.matching(query).total
+
+    def wake(self, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
+        """Retries the pods that this rule refused: those with these labels, in one namespace or in all (None)."""
+        self._in_force.wake(self._rule, namespace, labels)
+
+    def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """Moves waiting pods with these labels to the active queue now, without an event (upstream Handle.Activate).
+
+        Does nothing in `extender serve`, because kube-scheduler keeps the queue there.
+        """
+        self._in_force.permits.activate(namespace, labels)
+
+    def log(self, message: str) -> None:
+        """Logs the message, with the names of the rule and of the pod."""
+        self._host.log(self._rule, self._pod.key, message)
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Adds the amount to the counter `extender_rule_events_total` with the labels rule and name."""
+        self._host.count(self._rule, name, amount)
+
+    def observe(self, name: str, value: float) -> None:
+        """Adds the value to the histogram `extender_rule_values` with the labels rule and name."""
+        self._host.observe(self._rule, name, value)

@@ -1,0 +1,131 @@
+"""@pre_enqueue and @queue_sort: turn functions into rules of the queue of `extender schedule`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isnan
+from typing import ParamSpec, TypeVar, overload
+
+from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
+from extender.framework.rules import PreEnqueue, QueueSort
+from extender.framework.status import Refusal, unresolvable
+from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.function import CustomRule, RuleFunction
+from extender.plugins.users.handle import RuleHost
+from extender.table import PodInfo
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class PodFunction(RuleFunction[P, R]):
+    """A function of a pod."""
+
+    forms: Mapping[int, str] = {1: "(pod)"}
+
+
+class PreEnqueueFunction(PodFunction[P, R]):
+    """A function that `@pre_enqueue` turned into a PreEnqueue rule."""
+
+    point = PRE_ENQUEUE
+
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> PreEnqueue:
+        """Returns the rule for the queue; `arguments` must be valid."""
+        return CustomPreEnqueue(name, self, arguments, host)
+
+
+class QueueSortFunction(PodFunction[P, R]):
+    """A function that `@queue_sort` turned into the order of the queue."""
+
+    point = QUEUE_SORT
+
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> QueueSort:
+        """Returns the rule for the queue; `arguments` must be valid."""
+        return CustomQueueSort(name, self, arguments, host)
+
+
+@overload
+def pre_enqueue(function: Callable[P, R], /) -> PreEnqueueFunction[P, R]: ...
+@overload
+def pre_enqueue(
+    *, woken_by: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], PreEnqueueFunction[P, R]]: ...
+def pre_enqueue(
+    function: Callable[P, R] | None = None, /, *, woken_by: Mapping[str, str] | None = None
+) -> PreEnqueueFunction[P, R] | Callable[[Callable[P, R]], PreEnqueueFunction[P, R]]:
+    """Turns the function into a rule of PreEnqueue, which says whether a pod may be scheduled at all yet.
+
+    A function of (pod) returns True or None if the pod may be tried. If not, it returns the reason, or False; the pod
+    then waits, without an attempt, until an event in `woken_by` or a call of `wake` asks the rule again. It is called
+    with the queue locked, so it must be quick.
+
+    Args:
+        woken_by: the cluster events that may let the pod in, as for `predicate`.
+
+    If the function raises or returns anything else, the pod waits.
+    """
+    if function is not None:
+        return PreEnqueueFunction(function, woken_by)
+    return lambda decorated: PreEnqueueFunction(decorated, woken_by)
+
+
+def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:
+    """Turns the function into the order in which ready pods are tried, instead of PrioritySort.
+
+    A function of (pod) returns a number, or a tuple of numbers: smaller first. Pods with equal numbers are sorted as by
+    PrioritySort: by priority, and then by the time of their arrival. It must give equal pods equal numbers at any time,
+    because the queue sorts a pod once. It is called with the queue locked, so it must be quick.
+
+    If the function raises or returns anything else, the pod is sorted behind all others.
+    """
+    return QueueSortFunction(function)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPreEnqueue(CustomRule):
+    """A user's PreEnqueue rule, with its name and arguments."""
+
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        """Returns the refusal with the function's reason; None if the pod may be tried."""
+        try:
+            reason = self._reason(answer_of(self.name, partial(self.function(pod.pod), pod.pod), self.host.begin()))
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
+            self.host.failed(self.name, error)
+            reason = f"rule {self.name} failed"
+        return None if reason is None else unresolvable(self.name, sendable(reason))
+
+    def _reason(self, answer: object) -> str | None:
+        if answer is None or answer is True:
+            return None
+        if answer is False or isinstance(answer, str):
+            return str(answer or f"held back by {self.name}")
+        raise TypeError(f"a rule of {PRE_ENQUEUE} must return True, None, False or a reason, not {answer!r}")
+
+
+_LAST = (inf,)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomQueueSort(CustomRule):
+    """A user's order of the queue, with its name and arguments."""
+
+    def key(self, pod: PodInfo) -> tuple[float, ...]:
+        """Returns the function's answer as a tuple of numbers."""
+        try:
+            return _numbers(answer_of(self.name, partial(self.function(pod.pod), pod.pod), self.host.begin()))
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
+            self.host.failed(self.name, error)
+            return _LAST
+
+
+def _numbers(answer: object) -> tuple[float, ...]:
+    numbers = answer if isinstance(answer, tuple) else (answer,)
+    if all(isinstance(number, int | float) and not isnan(number) for number in numbers):
+        return numbers
+    raise TypeError(f"a rule of {QUEUE_SORT} must return a number or a tuple of numbers, not {answer!r}")

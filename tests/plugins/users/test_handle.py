@@ -1,0 +1,154 @@
+"""The handle: what a rule may read of the cluster, and what it may tell its process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender import Handle, Namespace, Node, Pod, ReplicaSet, Service, predicate, priority
+from extender.framework.find_fit import find_fit
+from extender.framework.permit import NO_PERMITS
+from extender.framework.profile import Profile
+from extender.plugins.users import LiveHost, OfflineHost, put_in_force
+from extender.plugins.users.handle import InForce
+from extender.runtime.clock import NO_LIMIT, ManualClock
+from extender.runtime.ports import Telemetry
+from tests.builders import Builder, make_namespace, make_node, make_pod, make_service
+from tests.framework.cluster import pod_info, scores, table_of
+
+WEB = Builder("apps/v1", "ReplicaSet", "web", "shop").uid("uid-web")
+DATABASE = Builder("v1", "Service", "db", "shop").label(tier="data")
+OBJECTS = [
+    make_node("n").label(zone="a").obj(),
+    make_namespace("shop", team="red"),
+    make_service("web", {}, namespace="shop"),
+    DATABASE.obj(),
+    WEB.obj(),
+    make_pod("web-1", namespace="shop").owner("ReplicaSet", "web", uid="uid-web").label(app="web").node("n").obj(),
+]
+POD = make_pod("web-2", namespace="shop").owner("ReplicaSet", "web", uid="uid-web").obj()
+
+
+def handed(host: Any = None) -> Handle:
+    """Returns the handle that a predicate gets."""
+    handles: list[Handle] = []
+
+    @predicate
+    def keep(pod: Pod, node: Node, *, handle: Handle) -> None:
+        handles.append(handle)
+
+    table = table_of(*OBJECTS)
+    profile = Profile("p", [keep.rule("keep", {}, host or OfflineHost())], ())
+    find_fit(profile, pod_info(POD), table, table.nodes.rows)
+    return handles[0]
+
+
+def names(objects: Any) -> list[str]:
+    return sorted(obj.name for obj in objects)
+
+
+def test_a_rule_lists_objects_by_kind_namespace_and_labels() -> None:
+    objects = handed().objects
+    assert names(objects.list(Service)) == ["db", "web"]
+    assert names(objects.list(Service, labels={"tier": "data"})) == ["db"]
+    assert objects.list(Service, "lab") == []
+    assert names(objects.list(Node)) == ["n"]
+    assert names(objects.list(Pod, "shop", {"app": "web"})) == ["web-1"]
+
+
+def test_a_rule_gets_one_object_by_its_key() -> None:
+    objects = handed().objects
+    found = objects.get(Namespace, "shop")
+    assert found is not None
+    assert found.labels["team"] == "red"
+    assert [objects.get(Service, "shop/none"), objects.get(Node, "none"), objects.get(Pod, "shop/web-2")] == [None] * 3
+    node, pod = objects.get(Node, "n"), objects.get(Pod, "shop/web-1")
+    assert node is not None
+    assert pod is not None
+    assert (node.name, pod.name) == ("n", "web-1")
+
+
+def test_the_controller_of_a_pod_is_found_by_name_and_uid() -> None:
+    objects = handed().objects
+    controller = objects.controller_of(pod_info(POD).pod)
+    assert isinstance(controller, ReplicaSet)
+    assert controller.name == "web"
+    recreated = make_pod("old", namespace="shop").owner("ReplicaSet", "web", uid="uid-of-an-earlier-one").obj()
+    assert objects.controller_of(pod_info(recreated).pod) is None
+    assert objects.controller_of(pod_info(make_pod("alone").obj()).pod) is None
+
+
+def test_a_priority_may_use_the_handle_too() -> None:
+    @priority
+    def by_team(pod: Pod, node: Node, *, handle: Handle, team: str) -> int:
+        namespace = handle.objects.get(Namespace, pod.namespace)
+        return 100 if namespace is not None and namespace.labels.get("team") == team else 0
+
+    assert scores(by_team.rule("r", {"team": "red"}, OfflineHost()), POD, *OBJECTS) == {"n": 100}
+
+
+def test_the_handle_is_not_an_argument_of_the_policy() -> None:
+    @predicate
+    def rule(pod: Pod, node: Node, *, handle: Handle, most: int = 1) -> None: ...
+
+    assert list(rule.arguments.model_fields) == ["most"]
+
+
+class Noted(Telemetry):
+    def __init__(self) -> None:
+        self.series: list[tuple[str, str, float]] = []
+
+    def rule_counted(self, rule: str, name: str, amount: float) -> None:
+        self.series.append((rule, name, amount))
+
+    def rule_observed(self, rule: str, name: str, value: float) -> None:
+        self.series.append((rule, name, value))
+
+
+def test_a_rule_reads_the_clock_counts_and_logs_through_its_process() -> None:
+    telemetry, messages = Noted(), list[tuple[str, ...]]()
+    clock = ManualClock(1_000.0)
+    host = LiveHost(telemetry, clock, NO_LIMIT, lambda *_: None, lambda *message: messages.append(message))
+    handle = handed(host)
+    assert handle.now == datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
+    handle.count("asked")
+    handle.count("bytes", 7)
+    handle.observe("seconds", 0.5)
+    handle.log("hello")
+    assert telemetry.series == [("keep", "asked", 1), ("keep", "bytes", 7), ("keep", "seconds", 0.5)]
+    assert messages == [("keep", "shop/web-2", "hello")]
+
+
+def test_a_handle_of_a_rule_in_force_wakes_the_pods_it_selects() -> None:
+    handles, heard = list[Handle](), list[tuple[object, ...]]()
+
+    @predicate
+    def keep(pod: Pod, node: Node, *, handle: Handle) -> None:
+        handles.append(handle)
+
+    profile = Profile("p", [keep.rule("keep", {}, OfflineHost())], ())
+    put_in_force([profile], InForce(lambda *asked: heard.append(asked), NO_PERMITS))
+    table = table_of(*OBJECTS)
+    find_fit(profile, pod_info(POD), table, table.nodes.rows)
+    handles[0].wake()
+    handles[0].wake("shop", {"app": "web"})
+    assert heard == [("keep", None, {}), ("keep", "shop", {"app": "web"})]
+
+
+def test_offline_a_handle_wakes_nobody_and_no_pod_waits() -> None:
+    handle = handed()
+    handle.wake()
+    handle.activate("shop", {})
+    handle.log("dropped")
+    handle.count("dropped")
+    assert handle.waiting == []
+    assert handle.count_placed("shop", {"app": "web"}) == 1
+
+
+@pytest.mark.parametrize("form", [lambda pod, node, *, handle: True, lambda pod, table, rows, *, handle: rows >= 0])
+def test_both_forms_may_have_a_handle(form: Any) -> None:
+    table = table_of(*OBJECTS)
+    profile = Profile("p", [predicate(form).rule("r", {}, OfflineHost())], ())
+    assert len(find_fit(profile, pod_info(POD), table, table.nodes.rows).feasible) == 1

@@ -1,0 +1,82 @@
+"""@pre_enqueue and @queue_sort: what the functions may answer, and what follows from a failure."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.framework.status import Refusal, unresolvable
+from extender.plugins.users import pre_enqueue, queue_sort
+from tests.builders import make_pod
+from tests.framework.cluster import pod_info
+from tests.plugins.users.failures import Remembered
+
+POD = pod_info(make_pod("p").obj())
+FAILED = unresolvable("mine", "rule mine failed")
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal", "failures"),
+    [
+        pytest.param(True, None, [], id="True"),
+        pytest.param(None, None, [], id="None"),
+        pytest.param(False, unresolvable("mine", "held back by mine"), [], id="False"),
+        pytest.param("no quota", unresolvable("mine", "no quota"), [], id="a reason"),
+        pytest.param(5, FAILED, [("mine", "TypeError")], id="a number"),
+        pytest.param(KeyError("x"), FAILED, [("mine", "KeyError")], id="raises"),
+    ],
+)
+def test_a_rule_of_pre_enqueue_may_answer(
+    answer: object, refusal: Refusal | None, failures: list[tuple[str, str]]
+) -> None:
+    def function(pod: object) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    host = Remembered()
+    assert pre_enqueue(function).rule("mine", {}, host).refuse(POD) == refusal
+    assert host.told == failures
+
+
+def key_of(answer: object) -> tuple[float, ...]:
+    return queue_sort(lambda pod: answer).rule("mine", {}, Remembered()).key(POD)
+
+
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [
+        pytest.param(3, (3,), id="a number"),
+        pytest.param(True, (True,), id="a truth value"),
+        pytest.param((1, -2.5), (1, -2.5), id="a tuple"),
+        pytest.param((), (), id="an empty tuple"),
+        pytest.param("a", (math.inf,), id="a text"),
+        pytest.param(math.nan, (math.inf,), id="not a number"),
+        pytest.param((1, None), (math.inf,), id="a tuple with None"),
+        pytest.param(None, (math.inf,), id="None"),
+    ],
+)
+def test_a_rule_of_queue_sort_may_answer(answer: object, key: tuple[float, ...]) -> None:
+    assert key_of(answer) == key
+
+
+ANSWERS = st.one_of(
+    st.floats(), st.integers(), st.text(), st.none(), st.lists(st.one_of(st.floats(), st.text())).map(tuple)
+)
+
+
+@given(st.lists(ANSWERS, min_size=3, max_size=3))
+def test_whatever_a_rule_answers_its_keys_are_in_a_total_order(answers: list[object]) -> None:
+    a, b, c = map(key_of, answers)
+    assert (a < b) + (b < a) + (a == b) == 1
+    assert not (a <= b <= c) or a <= c
+
+
+def test_functions_of_a_pod_take_nothing_else() -> None:
+    with pytest.raises(TypeError, match=r"must take \(pod\), and its own arguments by keyword"):
+        pre_enqueue(lambda pod, node: True)
+    with pytest.raises(TypeError, match=r"must take \(pod\), and its own arguments by keyword"):
+        queue_sort(lambda: 0)

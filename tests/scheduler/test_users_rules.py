@@ -1,0 +1,223 @@
+"""Users' rules of PreEnqueue, QueueSort, PostFilter, PreBind and PostBind in the loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender import (
+    Handle,
+    Node,
+    Nominate,
+    Pod,
+    Service,
+    post_bind,
+    post_filter,
+    pre_bind,
+    pre_enqueue,
+    predicate,
+    queue_sort,
+    reserve,
+)
+from extender.framework.profile import Profile
+from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.handle import InForce
+from extender.policy.policy import provider
+from extender.queue.queued_pod import Tier
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_service
+from tests.plugins.users.failures import Remembered
+from tests.scheduler.world import NAME, World
+
+
+def node(name: str, cpu: str = "4") -> NodeBuilder:
+    return make_node(name).capacity(cpu=cpu, memory="16Gi", pods="10").allocatable(cpu=cpu, memory="16Gi", pods="10")
+
+
+def pod(name: str, cpu: str = "1") -> PodBuilder:
+    return make_pod(name).uid(name).scheduler(NAME).req(cpu=cpu)
+
+
+def made(rule: Any, name: str, host: Any = None) -> Any:
+    return rule.rule(name, {}, host or OfflineHost())
+
+
+def world_of(*built: Any, **points: Any) -> World:
+    """Returns a loop whose profile has these rules; they are in force."""
+    profile: Profile = replace(provider("DefaultProvider"), **points)
+    world = World(profile=profile)
+    put_in_force([profile], InForce(world.queue.wake, world.permits))
+    for each in built:
+        world.put(each)
+    world.watch()
+    return world
+
+
+# ---- PreEnqueue
+
+
+@pre_enqueue(woken_by={"Service": "Add"})
+def after_its_service(pod: Pod, *, handle: Handle) -> str | None:
+    return None if handle.objects.get(Service, f"{pod.namespace}/web") else "waiting for the service web"
+
+
+def test_a_pod_is_not_tried_before_a_pre_enqueue_rule_lets_it_in() -> None:
+    world = world_of(node("n1"), pod("p"), pre_enqueue=[made(after_its_service, "gate")])
+    world.settle()
+    (queued,) = [queued for _, queued in world.queue.queued()]
+    assert (world.node_of("p"), queued.attempts) == ("", 0)
+    assert queued.gate is not None
+    assert (queued.gate.plugin, queued.gate.reasons) == ("gate", ("waiting for the service web",))
+    world.put(node("n2"))  # an event that the rule does not name
+    world.settle()
+    assert [info.pod.name for info in world.queue.pods()[Tier.GATED]] == ["p"]
+    world.put(make_service("web", {}))
+    world.settle()
+    assert world.node_of("p") != ""
+
+
+def test_a_wake_lets_the_selected_pods_in() -> None:
+    let_in: set[str] = set()
+
+    @pre_enqueue(woken_by={"StatefulSet": "Add"})
+    def listed(pod: Pod) -> bool:
+        return pod.name in let_in
+
+    world = world_of(node("n1"), pod("a").label(app="x"), pod("b").label(app="y"), pre_enqueue=[made(listed, "listed")])
+    world.settle()
+    let_in |= {"a", "b"}
+    world.queue.wake("listed", "default", {"app": "x"})
+    world.settle()
+    assert (world.node_of("a"), world.node_of("b")) == ("n1", "")
+    listed.wake()
+    world.settle()
+    assert world.node_of("b") == "n1"
+
+
+def test_a_failing_pre_enqueue_rule_holds_back_only_its_own_pods() -> None:
+    @pre_enqueue
+    def fails_for_bad(pod: Pod) -> bool:
+        return not pod.labels["bad"]
+
+    host = Remembered()
+    world = world_of(node("n1"), pod("p"), pod("q").label(bad=""), pre_enqueue=[made(fails_for_bad, "gate", host)])
+    world.settle()
+    assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
+    assert ("gate", "KeyError") in host.told
+
+
+# ---- QueueSort
+
+
+@queue_sort
+def gold_first(pod: Pod) -> int:
+    return 0 if pod.labels.get("tier") == "gold" else 1
+
+
+def test_pods_are_tried_in_the_order_of_the_rule() -> None:
+    world = world_of(queue_sort=made(gold_first, "gold"))
+    for each in (pod("first"), pod("high").priority(9), pod("gold").label(tier="gold"), pod("last")):
+        world.put(each)
+        world.clock.advance(1)
+        world.watch()
+    popped = iter(lambda: world.queue.pop(0), None)
+    assert [queued.info.pod.name for queued in popped] == ["gold", "high", "first", "last"]
+
+
+# ---- PostFilter
+
+
+@predicate(woken_by={"StatefulSet": "Add"})
+def full(pod: Pod, node: Node) -> str:
+    return "node(s) were full"
+
+
+def test_a_post_filter_rule_nominates_the_pod_to_a_node() -> None:
+    seen: list[dict[str, str]] = []
+
+    @post_filter
+    def second(pod: Pod, refused: dict[str, str]) -> Nominate:
+        seen.append(dict(refused))
+        return Nominate("n2")
+
+    profile = provider("DefaultProvider")
+    predicates = [*profile.predicates, made(full, "full")]
+    world = world_of(node("n1"), node("n2"), pod("p"), predicates=predicates, post_filter=[made(second, "second")])
+    world.settle()
+    assert seen == [{"n1": "node(s) were full", "n2": "node(s) were full"}]
+    assert world.conditions[-1][1:] == ("Unschedulable", "0/2 nodes are available: 2 node(s) were full.", "n2")
+
+
+@pytest.mark.parametrize(
+    ("answer", "note", "failures"),
+    [
+        pytest.param(None, "", [], id="None"),
+        pytest.param("no node will be free", " no node will be free", [], id="a reason"),
+        pytest.param(5, "", [("mine", "TypeError")], id="a number"),
+        pytest.param(Nominate("n9"), "", [("mine", "ValueError")], id="no such node"),
+    ],
+)
+def test_preemption_follows_if_no_rule_nominates(answer: object, note: str, failures: list[tuple[str, str]]) -> None:
+    host = Remembered()
+    rule = post_filter(lambda pod, refused: answer).rule("mine", {}, host)
+    world = world_of(node("n1", "1"), pod("victim").node("n1"), pod("p").priority(5), post_filter=[rule])
+    world.settle()
+    assert host.told == failures
+    assert world.pod("victim").terminating
+    message = world.conditions[-1][2]
+    assert message == f"0/1 nodes are available: 1 Insufficient cpu.{note}"
+
+
+# ---- PreBind and PostBind
+
+
+def binding_rules(calls: list[str], **answers: object) -> dict[str, Any]:
+    def called(point: str, pod: Pod) -> object:
+        calls.append(f"{point} {pod.name}")
+        answer = answers.get(point)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    held = reserve(woken_by={"StatefulSet": "Add"})(lambda pod, node: called("reserve", pod))
+    held.unreserve(lambda pod, node: called("unreserve", pod))
+    prepare = pre_bind(woken_by={"StatefulSet": "Add"})(lambda pod, node: called("prebind", pod))
+    done = post_bind(lambda pod, node: called("postbind", pod))
+    host = Remembered()
+    return {
+        "permit": [made(held, "held", host)],
+        "pre_bind": [made(prepare, "prepare", host)],
+        "post_bind": [made(done, "done", host)],
+    }
+
+
+def test_pre_bind_runs_before_and_post_bind_after_the_bind() -> None:
+    calls: list[str] = []
+    world = world_of(node("n1"), pod("p"), **binding_rules(calls))
+    world.settle()
+    assert (world.node_of("p"), calls) == ("n1", ["reserve p", "prebind p", "postbind p"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "tier"),
+    [
+        pytest.param("no network", "0/1 nodes are available: 1 no network.", Tier.UNSCHEDULABLE, id="rejects"),
+        pytest.param(KeyError("x"), "rule prepare failed", Tier.BACKOFF, id="raises"),
+    ],
+)
+def test_a_pod_that_pre_bind_rejects_is_not_bound_and_unreserved(answer: object, message: str, tier: Tier) -> None:
+    calls: list[str] = []
+    world = world_of(node("n1"), pod("p"), **binding_rules(calls, prebind=answer))
+    world.settle()
+    assert (world.node_of("p"), world.cache.overview().assumed) == ("", [])
+    assert calls == ["reserve p", "prebind p", "unreserve p"]
+    assert world.conditions[-1][2] == message
+    assert [each.pod.name for each in world.queue.pods()[tier]] == ["p"]
+
+
+def test_a_failure_of_post_bind_changes_nothing() -> None:
+    calls: list[str] = []
+    world = world_of(node("n1"), pod("p"), **binding_rules(calls, postbind=KeyError("x")))
+    world.settle()
+    assert (world.node_of("p"), calls) == ("n1", ["reserve p", "prebind p", "postbind p"])
