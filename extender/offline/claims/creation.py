@@ -29,7 +29,7 @@ from extender.model.volumes.storage import (
 )
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
-from extender.offline.manifests.templates import POD_INDEX, POD_NAME, Workload
+from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.volume_reservations import bound
 from extender.table.objects import Objects
@@ -85,9 +85,13 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
 def replica(pod: Pod, name: str, uid: str) -> Pod:
     """Returns a copy of the pod under another name.
 
-    A StatefulSet's replica gets the labels of its ordinal, and volumes that name its own claims.
+    A StatefulSet's replica gets the labels of its ordinal, and volumes that name its own claims; a pod of an indexed
+    Job gets the label of its index.
     """
     metadata = replace(pod.metadata, name=name, uid=uid)
+    if COMPLETION_INDEX in pod.labels:
+        labels = {**pod.labels, COMPLETION_INDEX: name.rpartition("-")[2]}
+        return replace(pod, metadata=replace(metadata, labels=labels))
     if not is_of_stateful_set(pod):
         return replace(pod, metadata=metadata)
     labels = {**pod.labels, POD_INDEX: name.rpartition("-")[2], POD_NAME: name}

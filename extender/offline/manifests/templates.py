@@ -23,16 +23,25 @@ Dict = dict[str, Any]
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 """The labels that have a different value for each pod of a StatefulSet."""
 
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""The label that has a different value for each pod of an indexed Job."""
+
 _HASH = "pod-template-hash"
-_OWNERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "StatefulSet": "StatefulSet"}
+_GENERATED = "template"  # stands in for a part of a name, or a UID, that a controller would make up
+_OWNERS = {
+    "Deployment": "ReplicaSet",
+    "ReplicaSet": "ReplicaSet",
+    "StatefulSet": "StatefulSet",
+    "ReplicationController": "ReplicationController",
+}
+_API_VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1"}
+_JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+_JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 # The tolerations that the DaemonSet controller adds to its pods (upstream daemon/util AddOrUpdateDaemonPodTolerations).
 _DAEMON_TOLERATED = (
     *((key, "NoExecute") for key in ("not-ready", "unreachable")),
     *((key, "NoSchedule") for key in ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")),
 )
-_DAEMON_TOLERATIONS = [
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in _DAEMON_TOLERATED
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class Workload:
     def names(self, count: int) -> list[str]:
         """Returns names for `count` pods of the workload."""
         name = self.manifest["metadata"]["name"]
-        if isinstance(self.owner, StatefulSet):  # the manifest has the name of the first replica, such as web-0
+        # The manifest of a StatefulSet or an indexed Job has the name of the first replica, such as web-0.
+        if isinstance(self.owner, StatefulSet) or COMPLETION_INDEX in self.manifest["metadata"].get("labels", {}):
             base, _, first = name.rpartition("-")
             return [f"{base}-{number}" for number in range(int(first), int(first) + count)]
         return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
@@ -131,13 +141,18 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
     metadata = template.get("metadata") or {}
     pod_spec = dict(template.get("spec") or {})
     labels = dict(metadata.get("labels") or {})
-    if kind == "Deployment":
-        labels[_HASH] = "template"
-    if kind == "DaemonSet":
-        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_DAEMON_TOLERATIONS]
-    owner = _owner(kind, name, namespace, labels, item)
-    references = [_reference(kind, name, owner)]
     source = f"{kind} {namespace}/{name}"
+    if kind == "Deployment":
+        labels[_HASH] = _GENERATED
+    if kind == "DaemonSet":
+        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_daemon_tolerations(pod_spec)]
+    owner = _owner(kind, name, namespace, labels, item)
+    if kind in ("Job", "CronJob"):
+        name = name if kind == "Job" else f"{name}-{_GENERATED}"
+        references = [_reference("Job", name, None)]
+        name, labels = _of_job(name, labels, _job_spec(kind, item))
+    else:
+        references = [_reference(kind, name, owner)]
     if isinstance(owner, StatefulSet):
         start = _get(item, ("spec", "ordinals", "start"))
         first = start if isinstance(start, int) else 0
@@ -145,8 +160,8 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
         labels |= {POD_INDEX: str(first), POD_NAME: name}
         templates = [each.name for each in owner.spec.volume_claim_templates or ()]
         pod_spec["volumes"] = [
-            *(each for each in pod_spec.get("volumes") or () if each.get("name") not in templates),
             *({"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in templates),
+            *(each for each in pod_spec.get("volumes") or () if each.get("name") not in templates),
         ]
     pod_metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": references}
     if metadata.get("annotations"):
@@ -155,15 +170,37 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
     return Workload(source, manifest, _replicas(kind, item), owner)
 
 
+def _daemon_tolerations(pod_spec: Mapping[str, Any]) -> list[Dict]:
+    network = [("network-unavailable", "NoSchedule")] if pod_spec.get("hostNetwork") else []
+    return [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+        for key, effect in (*_DAEMON_TOLERATED, *network)
+    ]
+
+
+def _job_spec(kind: str, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    job: Mapping[str, Any] = _get(item, ("spec",) if kind == "Job" else ("spec", "jobTemplate", "spec"))
+    return job
+
+
+def _of_job(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> tuple[str, Dict]:
+    """Returns the name and the labels of a Job's first pod."""
+    own: Dict = {}
+    if not spec.get("manualSelector"):
+        own = {**dict.fromkeys(_JOB_NAMES, name), **dict.fromkeys(_JOB_UIDS, _GENERATED)}
+    if spec.get("completionMode") == "Indexed":
+        return f"{name}-0", {**own, **labels, COMPLETION_INDEX: "0"}
+    return name, {**own, **labels}
+
+
 def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item: Mapping[str, Any]) -> Object | None:
     if kind not in _OWNERS:
         return None
-    selector: Dict = dict((item.get("spec") or {}).get("selector") or {"matchLabels": labels})
+    is_plain = kind == "ReplicationController"  # its selector is a map of labels
+    selector: Dict = dict(_get(item, ("spec", "selector")) or (labels if is_plain else {"matchLabels": labels}))
     if kind == "Deployment":
-        name, selector = (
-            f"{name}-template",
-            {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: "template"}},
-        )
+        name = f"{name}-{_GENERATED}"
+        selector = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: _GENERATED}}
     document: Dict = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{kind}/{namespace}/{name}"},
         "spec": {"selector": selector},
@@ -177,9 +214,10 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
 
 
 def _reference(kind: str, name: str, owner: Object | None) -> Dict:
-    api_version, uid = "batch/v1" if kind.endswith("Job") else "v1", ""
+    uid = ""
     if owner is not None:
-        api_version, kind, name, uid = "apps/v1", type(owner).__name__, owner.name, owner.uid
+        kind, name, uid = type(owner).__name__, owner.name, owner.uid
+    api_version = _API_VERSIONS.get(kind, "apps/v1")
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
@@ -187,10 +225,19 @@ def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:
     spec = item.get("spec") or {}
     if kind == "DaemonSet":
         return None
-    if kind == "CronJob":
-        spec = (spec.get("jobTemplate") or {}).get("spec") or {}
-    count = spec.get("parallelism") if kind.endswith("Job") else spec.get("replicas")
+    if kind in ("Job", "CronJob"):
+        return 0 if spec.get("suspend") else _parallel(_job_spec(kind, item))
+    count = spec.get("replicas")
     return count if isinstance(count, int) else 1
+
+
+def _parallel(spec: Mapping[str, Any]) -> int:
+    """Returns how many pods of a Job run at first: never more than it has completions."""
+    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    parallel = parallelism if isinstance(parallelism, int) else 1
+    if spec.get("suspend"):
+        return 0
+    return min(parallel, completions) if isinstance(completions, int) else parallel
 
 
 def _template_path(kind: str, item: Mapping[str, Any]) -> tuple[str, ...] | None:

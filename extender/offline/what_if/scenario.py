@@ -13,9 +13,10 @@ from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.offline.claims.creation import add_claims_like, is_of_stateful_set, replica
+from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, like, pinned_to
 from extender.offline.explain.changes.taints import with_cordon
-from extender.offline.manifests.templates import Workload, required_workload
+from extender.offline.manifests.templates import COMPLETION_INDEX, Workload, required_workload
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation, in_order
@@ -237,13 +238,16 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
     if workload.owner is not None:
         state.add(workload.owner)
     requested = replicas if replicas is not None else workload.replicas
-    count = len(state.node_names()) if requested is None else _checked_count(workload.source, requested)
+    count = 1 if requested is None else _checked_count(workload.source, requested)
     if not count:
         return []
     names = workload.names(count)
     first = state.admit(workload.manifest if count == 1 else workload.pod(names[0]))
     notes += [f"{workload.source}: {note}" for note in first.notes]
-    new = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
+    if requested is None:
+        new = [PodInfo(daemon_on(name, first.pod)) for name in nodes_of_daemons(state, first.pod)]
+    else:
+        new = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
     for info in new:
         if info.pod.key in state.infos:
             raise ConfigurationError([f"{workload.source}: a pod {info.pod.key} already exists in the cluster"])
@@ -252,7 +256,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
 
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
     pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
-    if is_of_stateful_set(pod):
+    if is_of_stateful_set(pod) or COMPLETION_INDEX in pod.labels:
         # the labels of such pods differ, so that they cannot share computed values
         return [PodInfo(each) for each in pods]
     first = PodInfo(pod)

@@ -76,7 +76,7 @@ POLICIES = [
 def test_counting_at_once_gives_what_trying_gives(
     objects: list[Object], cpu: str, memory: str, licences: str, policy: Profiles | None
 ) -> None:
-    pod = make_pod("t").req({"example.com/licence": licences}, cpu=cpu, memory=memory)
+    pod = make_pod("t").limit({"example.com/licence": licences}).req(cpu=cpu, memory=memory)
     plain = pod.obj()
     # A preference for pods that do not exist changes no score, but makes pods depend on each other.
     tried = pod.anti_affinity("kubernetes.io/hostname", labels={"no": "pod"}).obj()
@@ -93,7 +93,7 @@ def test_counting_at_once_gives_what_trying_gives(
 @pytest.mark.parametrize("offered", ["0", "2"])
 def test_a_resource_that_the_policy_ignores_limits_nothing(offered: str) -> None:
     node = make_node("n").capacity({"example.com/licence": offered}, cpu="4").obj()
-    pod = make_pod("t").req({"example.com/licence": "1"}, cpu="1").obj()
+    pod = make_pod("t").limit({"example.com/licence": "1"}).req(cpu="1").obj()
     cluster = Cluster.from_objects([node], fit_arguments(ignoredResources=["example.com/licence"]))
     assert cluster.capacity([pod]).total == 4
 
