@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-injection test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
+.PHONY: help setup run test explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +54,9 @@ test-injection: $(READY) ## raise an error at calls of every function of the loo
 
 test-admission: $(READY) ## compare what becomes of 2,000 generated pods and workloads with a real API server; SEED=2 for others
 	ADMISSION_CASES=2000 $(VENV)/bin/pytest -s tests/offline/admission
+
+test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
+	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)
 
 mutate: $(READY) ## change the code in 2,000 places, one at a time, and report where no test notices; takes up to three hours
 	@$(VENV)/bin/python -m tests.mutation $(ARGS)

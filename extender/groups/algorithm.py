@@ -31,6 +31,10 @@ class DecideOne(Protocol):
     def __call__(self, info: PodInfo, rows: Rows | None) -> MemberDecision: ...
 
 
+Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
+"""Chooses one of several decisions about a group that differ in their placement only, as Random.choice does."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRules:
     """The rules for groups in the profile of their members.
@@ -49,8 +53,8 @@ class GroupRules:
 DEFAULT_RULES = GroupRules()
 
 
-def _first(_count: int) -> int:
-    return 0
+def _first(decisions: Sequence[GroupDecision]) -> GroupDecision:
+    return decisions[0]
 
 
 def decide_group(
@@ -58,19 +62,20 @@ def decide_group(
     trial: Trial,
     decide_one: DecideOne,
     rules: GroupRules = DEFAULT_RULES,
-    pick: Callable[[int], int] = _first,
+    choose: Choose = _first,
 ) -> GroupDecision:
     """Returns the decision about the whole tree; the trial is at its mark again when this returns.
 
     Args:
         decide_one: decides about one member on the trial's table.
-        pick: chooses one of `count` placements with equal scores, as Random.randrange does.
+        choose: chooses one of the decisions for placements with equal scores, or that all refuse the group; upstream
+            chooses at random.
 
     Raises what `decide_one` raises.
     """
     mark = trial.mark()
     try:
-        decision = _Attempt(trial, decide_one, rules, pick).decide(root, None)
+        decision = _Attempt(trial, decide_one, rules, choose).decide(root, None)
     finally:
         trial.revert(mark)
     if decision.is_success and not decision.placed:  # all members run already, or there are none
@@ -113,7 +118,7 @@ class _Attempt:
     trial: Trial
     decide_one: DecideOne
     rules: GroupRules
-    pick: Callable[[int], int]
+    choose: Choose
 
     def decide(self, tree: Tree, rows: Rows | None) -> GroupDecision:
         """Decides about the group on these nodes, and leaves its placed members on the table if it succeeds."""
@@ -153,7 +158,7 @@ class _Attempt:
             decision = children[child.group.key] = self.decide(child, rows)
             if decision.status is GroupStatus.ERROR:
                 reason = f"composite pod group evaluation failed due to child error: {decision.cause}"
-                return GroupDecision(composite, GroupStatus.ERROR, (reason,), children=children)
+                return GroupDecision(composite, GroupStatus.ERROR, (reason,))
             feasibility.count(scheduled=decision.is_success)
         return GroupDecision(composite, *feasibility.verdict(), children=children)
 
@@ -174,7 +179,7 @@ class _Attempt:
             tried.append((placement, decision))
         feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
         if not feasible:
-            return _none_of(tried)
+            return self._none([decision for _, decision in tried])
         best = self._best(tree, feasible)
         self._place_all(best)
         return best
@@ -186,7 +191,13 @@ class _Attempt:
         proposed = [(placement, [infos[uid] for uid in decision.placed]) for placement, decision in feasible]
         totals = total_scores(tree, proposed, self.trial.table, self.rules.scoring)
         ties = [decision for (_, decision), total in zip(feasible, totals, strict=True) if total == max(totals)]
-        return ties[self.pick(len(ties))]
+        return self.choose(ties)
+
+    def _none(self, tried: Sequence[GroupDecision]) -> GroupDecision:
+        """Returns the decision if no placement can take the group: that of one, with its reason as a part."""
+        chosen = self.choose(tried)
+        reason = f"0/{len(tried)} placements are available, first placement status: {chosen.cause}"
+        return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))
 
     def _place(self, info: PodInfo, member: MemberDecision, node_name: str) -> None:
         for obj in member.reserved:
@@ -206,10 +217,3 @@ class _Attempt:
 
     def _feasibility(self, minimum: int, remaining: int, scheduled: int) -> _Feasibility:
         return _Feasibility(minimum if self.rules.enforces_gangs else 0, remaining, scheduled)
-
-
-def _none_of(tried: Sequence[tuple[TopologyPlacement, GroupDecision]]) -> GroupDecision:
-    """Returns the decision if no placement can take the group: that of the first, with its reason as a part."""
-    first = tried[0][1]
-    reason = f"0/{len(tried)} placements are available, first placement status: {first.cause}"
-    return replace(first, reasons=(UNSCHEDULABLE_GROUP, reason))

@@ -99,7 +99,8 @@ def _effective(decision: GroupDecision) -> Iterator[GroupDecision]:
     for child in decision.tree.children:
         own = decision.children.get(child.group.key)
         if own is None or (own.is_success and not decision.is_success):
-            own = GroupDecision(child, decision.status, decision.reasons)
+            children = own.children if own is not None else {}
+            own = GroupDecision(child, decision.status, decision.reasons, children=children)
         yield from _effective(own)
 
 

@@ -34,10 +34,12 @@ def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
 
 
 def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:
-    """Yields the pod's volumes and claims as scheduler and controllers would leave them once the pod is placed."""
+    """Yields the pod's volumes and claims as the scheduler assumes them once the pod is placed.
+
+    A claim names its volume only after a controller has bound it; until then the volume names the claim.
+    """
     for claim, volume in chosen.volumes.bind:
         yield bound(volume, claim)
-        yield replace(claim, spec=replace(claim.spec, volume_name=volume.name))
     for claim in chosen.volumes.provision:
         yield selected(claim, chosen.node_name)
     consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)

@@ -87,6 +87,25 @@ class Oracle(_Conversation):
         return None if answer is None or answer.get("error", "").startswith("panic") else answer
 
 
+class GroupOracle(_Conversation):
+    """The stock scheduler's cycle for a pod group, with the gates for groups on; one group a case."""
+
+    def __init__(self, executable: Path, *gates: str) -> None:
+        on = ",".join(f"{gate}=true" for gate in ("GenericWorkload", *gates))
+        super().__init__(executable, "--groups", f"--feature-gates=OpportunisticBatching=false,{on}")
+
+    def answer(self, case: Object) -> Object:
+        """Returns how the cycle went (see GroupAnswer in groups.go); `error` says why a case has no answer."""
+        self._send(case)
+        answer = self._receive()
+        if answer is None:
+            self._process.kill()
+            self._process.communicate()
+            self._start()
+            return {"error": "the scheduler crashed"}
+        return answer
+
+
 class TimedOracle(_Conversation):
     """The stock scheduler timed on one cluster: `with TimedOracle(binaries["oracle"], objects) as stock: ...`.
 

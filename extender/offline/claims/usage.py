@@ -21,7 +21,13 @@ from extender.model.pod import Pod
 from extender.model.quantity import units
 from extender.model.selectors import compile_selector
 from extender.model.volumes.pod_volumes import claims_of
-from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
+from extender.model.volumes.storage import (
+    BIND_COMPLETED_ANNOTATION,
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.device_reservations import pending_claim
 from extender.scheduler.group_members import reserved
@@ -40,10 +46,14 @@ _ALLOWED = "simulation/maximum-volume-size"  # of a pool: the largest volume, as
 def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
     """Binds volumes and allocates devices in `state` for a placed pod, as scheduler and controllers would."""
     for obj in reserved(pod, chosen):
-        if isinstance(obj, PersistentVolumeClaim) and not obj.spec.volume_name:
+        if isinstance(obj, PersistentVolumeClaim):
             state.add(_from_pool(state, obj, chosen.node_name))
         else:
             state.add(obj)
+    for claim, volume in chosen.volumes.bind:
+        annotations = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
+        metadata = replace(claim.metadata, annotations=annotations)
+        state.add(replace(claim, metadata=metadata, spec=replace(claim.spec, volume_name=volume.name)))
 
 
 def release(state: ClusterState, pod: Pod) -> list[Change]:

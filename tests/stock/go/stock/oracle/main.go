@@ -8,7 +8,8 @@
 // Of the configuration the pod's profile is used; the first one for a pod that names no scheduler. A case that cannot be
 // answered has an "error" in its answer.
 // With --bench it reads one case, without a pod, and then one Step after another, and writes the Timing of each; with
-// --loop one Backlog after another, and writes how many of its pods were Placed.
+// --loop one Backlog after another, and writes how many of its pods were Placed. With --groups each case has no pod but one
+// group with its pods, and the answer is a GroupAnswer.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"io"
 	"os"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
@@ -27,13 +29,21 @@ import (
 func main() {
 	timed := flag.Bool("bench", false, "time decisions on one cluster, with a bind after each")
 	looped := flag.Bool("loop", false, "place pods one after another on one cluster")
+	grouped := flag.Bool("groups", false, "run one cycle for the pod group of each case")
+	gates := flag.String("feature-gates", "", "feature gates, like GenericWorkload=true")
 	individually := flag.Bool("individually", true, "also run every filter plugin by itself on every node")
 	klog.InitFlags(nil)
 	flag.Parse()
 	metrics.Register()
+	if err := utilfeature.DefaultMutableFeatureGate.Set(*gates); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(2)
+	}
 	run := bench
 	if *looped {
 		run = loop
+	} else if *grouped {
+		run = serveGroups
 	} else if !*timed {
 		run = func(in io.Reader, out io.Writer) error { return serve(in, out, *individually) }
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/ptr"
 )
 
@@ -75,12 +76,19 @@ func profileOf(pod *v1.Pod, profiles []config.KubeSchedulerProfile) (config.Kube
 func synced(
 	ctx context.Context, objects []runtime.Object, c *config.KubeSchedulerConfiguration, snapshot *cache.Snapshot,
 ) (*scheduler.Scheduler, error) {
-	client := fake.NewSimpleClientset(objects...)
+	return syncedWith(ctx, fake.NewSimpleClientset(objects...), c, snapshot, nil)
+}
+
+func syncedWith(
+	ctx context.Context, client *fake.Clientset, c *config.KubeSchedulerConfiguration, snapshot *cache.Snapshot,
+	registry frameworkruntime.Registry,
+) (*scheduler.Scheduler, error) {
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	recorders := func(string) events.EventRecorderLogger { return events.NewFakeRecorder(0) }
 	sched, err := scheduler.New(ctx, client, informers, nil, recorders,
 		scheduler.WithNodeInfoSnapshot(snapshot),
 		scheduler.WithProfiles(c.Profiles...),
+		scheduler.WithFrameworkOutOfTreeRegistry(registry),
 		scheduler.WithParallelism(c.Parallelism),
 		scheduler.WithPercentageOfNodesToScore(ptr.To[int32](100)))
 	if err != nil {

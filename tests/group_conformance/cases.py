@@ -1,0 +1,140 @@
+"""Random cases: a small cluster and one root group, whose members differ in their names and now and then in size."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_group
+from tests.conformance.draft import Dice, Draft, draft
+from tests.conformance.features import FEATURES
+from tests.conformance.uniform import BACKEND
+
+PLAIN = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {"schedulerName": "default-scheduler", "plugins": {"podGroupPostFilter": {"disabled": [{"name": "*"}]}}}
+    ],
+}
+"""The default profile, without preemption by groups."""
+ROOT = "root"
+FEATURED = (
+    "resources",
+    "node-affinity",
+    "taints",
+    "ports",
+    "images",
+    "topology-spread",
+    "inter-pod-affinity",
+    "volumes",
+    "volume-limits",
+)
+MIXED, TOPOLOGY, COMPOSITE = "mixed", "topology", "composite"
+KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE)
+_GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",)}
+_GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
+_KEYS = (ZONE, "disktype", "rack", "absent")
+
+
+def gates_of(kind: str) -> tuple[str, ...]:
+    """Returns the gates that cases of this kind need besides GenericWorkload."""
+    return _GATES.get(kind, ())
+
+
+@st.composite
+def cases(draw: st.DrawFn, kind: str) -> Object:
+    """A case whose members have one feature or, if the kind is no feature, one or two of them."""
+    dice = Dice(draw)
+    drafted = draft(dice)
+    features = [kind] if kind in FEATURES else dice.some(FEATURED, 1, 2)
+    for name in sorted(features, key=list(FEATURES).index):
+        FEATURES[name](dice, drafted)
+    for node in drafted.nodes:
+        node.label(rack=dice.one("r0", "r1", "r2"))
+    if dice.chance(70):  # so little room that some gangs do not fit
+        for node in drafted.nodes:
+            node.capacity(cpu=dice.one("1", "2", "4"))
+    drafted.target.priority(0)
+    items = drafted.case(kind)["cluster"]["items"]
+    return {"cluster": {"items": [*items, *_Groups(dice, drafted, kind).root()]}, "config": PLAIN}
+
+
+class _Groups:
+    """Draws groups and their members."""
+
+    def __init__(self, dice: Dice, drafted: Draft, kind: str) -> None:
+        self._dice = dice
+        self._target = drafted.target.obj()
+        self._nodes = drafted.node_names
+        self._constrained = bool(gates_of(kind))
+        self._is_tree = kind == COMPOSITE
+        self._members = 0
+        self._groups = 0
+
+    def root(self) -> list[Object]:
+        return self._composite(ROOT, 2) if self._is_tree else self._leaf(ROOT, 8)
+
+    def _composite(self, name: str, depth: int, **spec: Any) -> list[Object]:
+        children: list[list[Object]] = []
+        for _ in range(self._dice.count(1, 3)):
+            self._groups += 1
+            child = f"group-{self._groups}"
+            parent = {"parentCompositePodGroupName": name}
+            deeper = depth > 1 and self._dice.chance(25)
+            children.append(self._composite(child, depth - 1, **parent) if deeper else self._leaf(child, 3, **parent))
+        minimum = self._dice.count(1, len(children)) if self._dice.chance(70) else None
+        group = make_composite_pod_group(name, minimum, namespace=self._namespace, **self._constraint(), **spec)
+        return [group, *(obj for child in children for obj in child)]
+
+    def _leaf(self, name: str, most: int, **spec: Any) -> list[Object]:
+        waiting, running = self._dice.count(1, most), self._dice.count(0, 2) if self._dice.chance(20) else 0
+        members = [self._member(name) for _ in range(waiting)]
+        members += [_placed(self._member(name), self._dice.one(*self._nodes)) for _ in range(running)]
+        minimum = self._dice.count(1, waiting + running) if self._dice.chance(80) else None
+        return [make_pod_group(name, minimum, namespace=self._namespace, **self._constraint(), **spec), *members]
+
+    @property
+    def _namespace(self) -> str:
+        namespace: str = self._target["metadata"]["namespace"]
+        return namespace
+
+    def _constraint(self) -> Object:
+        if not self._constrained or self._dice.chance(25):
+            return {}
+        return {"schedulingConstraints": {"topology": [{"key": self._dice.one(*_KEYS)}]}}
+
+    def _member(self, group: str) -> Object:
+        member = copy.deepcopy(self._target)
+        name = f"member-{self._members}"
+        self._members += 1
+        member["metadata"] |= {"name": name, "uid": name}
+        member["spec"] |= {"schedulingGroup": {"podGroupName": group}, "schedulerName": "default-scheduler"}
+        if self._dice.chance(20):
+            container = member["spec"]["containers"][0]
+            container.setdefault("resources", {}).setdefault("requests", {})["cpu"] = self._dice.one("200m", "1", "2")
+        return member
+
+
+def _placed(member: Object, node: str) -> Object:
+    member["spec"]["nodeName"] = node
+    member["status"] = {"phase": "Running"}
+    return member
+
+
+def named(kind: str, number: int, first_seed: int) -> list[Object]:
+    """That many cases, the same for the same seed, named by kind and number."""
+    made: list[Object] = []
+    drawing = settings(
+        max_examples=number,
+        phases=[Phase.generate],
+        backend=BACKEND,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    seed(f"group {kind} {first_seed}")(drawing(given(case=cases(kind))(lambda case: made.append(case))))()
+    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(made[:number])]

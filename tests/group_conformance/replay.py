@@ -1,0 +1,182 @@
+"""Replays a cycle of the stock scheduler for a root group, and compares each step with ours.
+
+Stock is random where nodes or placements have equal scores, and where it says which placement failed. So each member is
+placed where stock has placed it, if that is one of the best nodes, and of placements that are as good stock's is taken;
+anything else is a difference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from extender.framework.score import score
+from extender.groups import (
+    Composite,
+    GroupDecision,
+    GroupRules,
+    GroupStatus,
+    Leaf,
+    MemberDecision,
+    Tree,
+    decide_group,
+    member_failure,
+)
+from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.tree import waiting_members
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.offline.manifests.objects import to_objects
+from extender.offline.state import ClusterState
+from extender.plugins.registry import default_profile
+from extender.scheduler.group_members import decides_members
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from extender.table.trial import Trial
+from tests.builders import Object
+from tests.group_conformance.cases import gates_of
+
+
+class Forced(SchedulingCycle):
+    """A cycle that takes the nodes and placements that stock has taken, if they are among the best.
+
+    Attributes:
+        differences: where they are not.
+    """
+
+    def __init__(self, state: ClusterState, root: Tree, stock: Object) -> None:
+        super().__init__(default_profile(), Random(0))
+        self._state = state
+        self._root = root
+        self._stock = stock
+        self._tries: dict[tuple[str, tuple[str, ...]], Object] = {}
+        for each in stock["tries"]:
+            self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
+        self._node = ""
+        self.differences: list[str] = []
+
+    def decide_one(self, info: PodInfo, rows: Rows | None) -> MemberDecision:
+        """Decides as stock did on these nodes."""
+        nodes = self._state.table.nodes
+        names = nodes.names_of(nodes.rows if rows is None else rows)
+        attempt = self._tries.get((info.pod.key, tuple(sorted(names))))
+        if attempt is None:
+            self.differences.append(f"{info.pod.key}: stock has not tried it on {names}")
+            return MemberDecision(None, "not tried", is_error=True)
+        self._node = attempt.get("node", "")
+        decision = decides_members(self, self._state.table)(info, rows)
+        if (decision.node_name or "") != self._node:
+            ours = decision.node_name or decision.message
+            self.differences.append(f"{info.pod.key}: stock {self._node or 'no node'}, ours {ours}")
+        return decision
+
+    def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
+        return None
+
+    def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
+        total = score(self.profile, pod, table, feasible).total
+        best = table.nodes.names_of(feasible[total == total.max()])
+        return table.nodes.row_of[self._node if self._node in best else best[0]]
+
+    def choose(self, decisions: Sequence[GroupDecision]) -> GroupDecision:
+        """Returns the decision for the placement that stock chose, or whose failure it reports."""
+        tree = decisions[0].tree
+        if decisions[0].is_success:
+            nodes = self._chosen_nodes(tree)
+            return next((each for each in decisions if not nodes.isdisjoint(self._nodes_of(each))), decisions[0])
+        keys = {info.pod.key for info in waiting_members(tree)}
+        tries = [set(each["nodes"]) for each in self._stock["tries"] if each["pod"] in keys]
+        tried = [each for nodes in tries for each in decisions if nodes <= self._nodes_of(each)]
+        return max([*tried, *decisions], key=self._texts_of_stock)
+
+    def _texts_of_stock(self, decision: GroupDecision) -> int:
+        """Returns the number of groups below for which stock has the same text."""
+        conditions = self._stock["conditions"]
+        leaves = leaf_decisions(decision)
+        return sum(leaf.cause in conditions.get(leaf.tree.group.key, {"message": ""})["message"] for leaf in leaves)
+
+    def _chosen_nodes(self, tree: Tree) -> set[str]:
+        """Returns the nodes on which stock has placed members of the group again, after it chose a placement."""
+        keys = {info.pod.key for info in waiting_members(tree)}
+        if tree is self._root and self._stock["placed"]:
+            return {node for pod, node in self._stock["placed"].items() if pod in keys}
+        return {each["node"] for each in self._stock.get("again", ()) if each["pod"] in keys}
+
+    def _nodes_of(self, decision: GroupDecision) -> set[str]:
+        key = decision.tree.group.topology_key
+        return {node.name for node in self._state.nodes() if key is None or node.labels.get(key) == decision.placement}
+
+
+def differences(case: Object, stock: Object) -> list[str]:
+    """Returns what we decide otherwise than stock in the case."""
+    state = ClusterState(to_objects(case["cluster"]["items"]))
+    root = _tree(state, [each["pod"] for each in stock["tries"]])
+    if stock.get("gated"):
+        return [] if _is_short(root) or _is_gated(root) else ["stock does not try the group"]
+    cycle = Forced(state, root, stock)
+    rules = GroupRules(by_placements=bool(gates_of(case["name"].rpartition("-")[0])))
+    decision = decide_group(root, Trial(state.table), cycle.decide_one, rules, cycle.choose)
+    return cycle.differences or list(_outcomes(decision, stock))
+
+
+def _outcomes(decision: GroupDecision, stock: Object) -> Iterator[str]:
+    placed: dict[str, str] = {}
+    for leaf in leaf_decisions(decision):
+        # Once the root has failed, what PodGroupPostFilter says is appended to all groups; here it says nothing.
+        final = with_reason(leaf, "") if decision.status is GroupStatus.UNSCHEDULABLE else leaf
+        ours = {"status": str(final.is_success), "reason": final.status.value, "message": _settled(final.text)}
+        theirs = stock["conditions"].get(final.tree.group.key)
+        if ours != (theirs and {**theirs, "message": _settled(theirs["message"])}):
+            yield f"{final.tree.group.key}: stock {theirs}, ours {ours}"
+        for info in waiting_members(final.tree):
+            member = final.members[info.uid]
+            if final.is_success and member.node_name is not None:
+                placed[info.pod.key] = member.node_name
+            text, failure = member_failure(final, member), stock["failures"].get(info.pod.key, {}).get("message")
+            if (text and _settled(text)) != (failure and _settled(failure)):
+                yield f"{info.pod.key}: stock {failure!r}, ours {text!r}"
+    if placed != stock["placed"]:
+        yield f"placed: stock {stock['placed']}, ours {placed}"
+
+
+def _settled(message: str) -> str:
+    """Returns the text without what is random in stock, and without the words of a plugin's own error.
+
+    Stock appends the reason of PodGroupPostFilter several times to a status that groups share, and names any of the
+    scheduled members that are in no domain, or in several.
+    """
+    message = re.sub(r"(no topology domain found for pod|more than 1 domain found for pod group:) .*", r"\1", message)
+    message = re.sub(r'(running \w+ plugin "\w+":) .*', r"\1", message)
+    return re.sub(r"(, )+$", ", ", message)
+
+
+def _tree(state: ClusterState, tried: Sequence[str]) -> Tree:
+    """Builds the tree of the only root; members are in the order in which stock has tried them."""
+    order = {key: number for number, key in reversed(list(enumerate(tried)))}
+    infos = sorted(state.infos.values(), key=lambda info: (order.get(info.pod.key, len(tried)), info.pod.name))
+    groups = [*state.objects.all(PodGroup).values(), *state.objects.all(CompositePodGroup).values()]
+
+    def built(group: PodGroup | CompositePodGroup) -> Tree:
+        if isinstance(group, PodGroup):
+            own = [info for info in infos if info.pod.group_key == group.key]
+            waiting = [info for info in own if not info.pod.node_name]
+            return Leaf(group, waiting, [info.uid for info in own if info.pod.node_name])
+        children = [each for each in groups if each.parent_key == group.key]
+        return Composite(group, [built(child) for child in sorted(children, key=lambda child: child.name)])
+
+    (root,) = [group for group in groups if group.parent_key is None]
+    return built(root)
+
+
+def _is_short(tree: Tree) -> bool:
+    """Returns True if there are too few pods for the group to be tried (PreEnqueue of GangScheduling)."""
+    if isinstance(tree, Leaf):
+        return len(tree.waiting) + len(tree.scheduled) < tree.group.min_count
+    return sum(not _is_short(child) for child in tree.children) < tree.group.min_count
+
+
+def _is_gated(tree: Tree) -> bool:
+    """Returns True if a member has a scheduling gate or waits for a claim, which holds the whole group."""
+    pods = [info.pod for info in waiting_members(tree)]
+    return any(pod.spec.scheduling_gates or pod.spec.resource_claims for pod in pods)

@@ -1,0 +1,33 @@
+"""Our decisions about groups equal the stock scheduler's on every case of the checked-in set, step by step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tests.builders import Object
+from tests.group_conformance.answered import answered
+from tests.group_conformance.cases import KINDS
+from tests.group_conformance.replay import differences
+
+
+@pytest.fixture(scope="module")
+def by_kind() -> dict[str, list[Object]]:
+    found: dict[str, list[Object]] = defaultdict(list)
+    for case in answered():
+        found[case["name"].rpartition("-")[0]].append(case)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_case(kind: str, by_kind: dict[str, list[Object]]) -> None:
+    assert len(by_kind[kind]) > 15
+    found = {case["name"]: differences(case, case["stock"]) for case in by_kind[kind]}
+    assert {name: differing for name, differing in found.items() if differing} == {}
+
+
+def test_the_set_has_groups_that_fit_and_groups_that_do_not(by_kind: dict[str, list[Object]]) -> None:
+    for kind, cases in by_kind.items():
+        reasons = {each["reason"] for case in cases for each in case["stock"]["conditions"].values()}
+        assert reasons >= {"Scheduled", "Unschedulable"}, kind
