@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from extender.plugins.users.handle import Handle, ObjectLister
     from extender.table import NodeInfo, NodePods, PodInfo, Table
-    from extender.table.labels import Rows
+    from extender.table.labels import BoolColumn, IntColumn, Rows
     from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 __all__ = [
@@ -72,12 +72,14 @@ __all__ = [
     "EPHEMERAL_STORAGE",
     "MEMORY",
     "PODS",
+    "BoolColumn",
     "CSINode",
     "Cluster",
     "CustomObject",
     "Decision",
     "ExtenderError",
     "Handle",
+    "IntColumn",
     "Namespace",
     "Node",
     "NodeInfo",
@@ -122,12 +124,14 @@ _HOMES = {
     "EPHEMERAL_STORAGE": "extender.table.nodes.columns",
     "MEMORY": "extender.table.nodes.columns",
     "PODS": "extender.table.nodes.columns",
+    "BoolColumn": "extender.table.labels",
     "CSINode": "extender.model.volumes.storage",
     "Cluster": "extender.offline.cluster",
     "CustomObject": "extender.model.meta",
     "Decision": "extender.engine",
     "ExtenderError": "extender.errors",
     "Handle": "extender.plugins.users.handle",
+    "IntColumn": "extender.table.labels",
     "Namespace": "extender.model.workloads",
     "Node": "extender.model.node",
     "NodeInfo": "extender.table",

@@ -20,7 +20,7 @@ from tests.framework.cluster import pod_info, table_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "rules.md"
 OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "controller", "metadata", "spec", "status")
-BLOCK = re.compile(r"```\n(CPU\n.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```\n(BoolColumn\n.*?)```", re.DOTALL)
 EXPORTED = {name: getattr(extender, name) for name in extender.__all__}
 READ_KINDS: Mapping[str, Any] = {
     name: found
@@ -57,6 +57,7 @@ MEMBERS = {
         "nodes.labels['zone'].ids",
         "nodes.labels['zone'].values",
         "nodes.labels['zone'].find",
+        "pods.count",
     ),
 }
 """Of these classes only some members are for users."""

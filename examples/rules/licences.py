@@ -25,8 +25,8 @@ def licence_left(
         return np.ones(len(rows), np.bool_)
     index = table.nodes.resources.get(resource)
     taken = 0 if index is None else int(table.nodes.requested[index].sum())
-    refused = taken + wanted > licences(file, look_every_seconds)
-    return {"node(s) would run more licences than there are": np.full(len(rows), refused)}
+    fits = taken + wanted <= licences(file, look_every_seconds)
+    return {"node(s) would run more licences than there are": np.full(len(rows), fits)}
 
 
 def licences(file: str, look_every_seconds: float) -> int:

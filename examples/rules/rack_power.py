@@ -24,7 +24,7 @@ def within_feed(
     """Refuses racks whose feed has too little power left for the pod."""
     ids = table.nodes.labels[rack].ids[rows]
     drawn = watts_by_rack(table, rack, cpu_watts)[ids] + pod.requests.get("cpu", 0) * cpu_watts / 1000
-    return {"node(s) had no power left in their rack": (ids != 0) & (drawn > feed_watts)}
+    return {"node(s) had no power left in their rack": (ids == 0) | (drawn <= feed_watts)}
 
 
 @priority(normalise=True)

@@ -46,6 +46,14 @@ def test_pods_are_counted_by_label_namespace_and_owner() -> None:
     assert [on_node.count_owned_by("uid-web"), on_node.count_owned_by("uid-other")] == [2, 0]
 
 
+def test_columns_count_pods_by_label_on_many_nodes_at_once() -> None:
+    nodes = [make_node(name).obj() for name in ("n", "m")]
+    table = table_of(*nodes, placed("p", "n").obj(), placed("q", "n").label(app="p").obj())
+    assert table.pods.count({"app": "p"}, table.nodes.rows).tolist() == [2, 0]
+    assert table.pods.count({"app": "p"}, table.nodes.rows, "none").tolist() == [0, 0]
+    assert table.pods.count({"app": "p"}, table.nodes.rows[1:]).tolist() == [0]
+
+
 def test_a_supposed_pod_counts_within_the_block_only() -> None:
     table = table_of(make_node("n").obj())
     with table.hypothetically(placed=[(pod_info(placed("p", "n").obj()), "n")]):

@@ -53,8 +53,9 @@ def predicate(
 
     A function of (pod, node) returns True or None if the pod fits. If not, it returns the reason, a short text without
     names and numbers ("node(s) had no power left"), or False for a general reason. A function of (pod, table, rows)
-    returns bool[len(rows)], True if the pod fits, or {reason: bool[len(rows)]}, True if it does not. If a pod gets more
-    than 256 different reasons, the rest share one.
+    returns bool[len(rows)], True if the pod fits, or {reason: bool[len(rows)]}, True if the pod fits as far as this
+    reason goes; a node that is False for several reasons gets the first. If a pod gets more than 256 different reasons,
+    the rest share one.
 
     Args:
         sees_pods: True if the answer depends on placed pods, so that evicting some may help. Without it, preemption
@@ -169,7 +170,7 @@ class _ColumnsCheck(_CustomCheck):
         others = np.zeros(rows, np.bool_)
         verdict: list[tuple[BoolColumn, Refusal]] = []
         for reason, column in answer.items():
-            mask = _bools(column, rows) & ~refused
+            mask = ~_bools(column, rows) & ~refused
             refused |= mask
             if len(verdict) < MAX_REASONS:
                 verdict.append((mask, self._rule.refusal(str(reason))))

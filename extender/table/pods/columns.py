@@ -6,16 +6,18 @@ Source of the host ports: upstream HostPortInfo.CheckConflict.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.model.selectors import selector_from_labels
 from extender.table.journal import RESOURCES, Journal
-from extender.table.labels import Rows
+from extender.table.labels import IntColumn, Rows
 from extender.table.nodes.columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import HostPort, PodInfo
+from extender.table.pods.matches import Matches, PodCountQuery
 
 _FIRST_CAPACITY = 64
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  only compared with; no socket is bound to it
@@ -36,8 +38,9 @@ class PodColumns:
         changes: the rows whose pods have changed, under the topic RESOURCES; also if their requests are the same.
     """
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, matches: Matches) -> None:
         self._nodes = nodes
+        self._matches = matches
         self.changes = Journal()
         self.slot_of: dict[str, int] = {}
         self.infos: list[PodInfo | None] = []
@@ -120,6 +123,12 @@ class PodColumns:
         self._partly_counted.discard(slot)
         self._free.append(slot)
         return info, row
+
+    def count(self, labels: Mapping[str, str], rows: Rows, namespace: str | None = None) -> IntColumn:
+        """Returns int64[len(rows)]: how many pods of each node have all these labels; namespace None means any."""
+        namespaces = None if namespace is None else frozenset((namespace,))
+        counts: IntColumn = self._matches.count(PodCountQuery(namespaces, selector_from_labels(labels))).by_node[rows]
+        return counts
 
     def on(self, row: int) -> Rows:
         """Returns the slots of the pods on the node with this row."""

@@ -13,6 +13,7 @@ from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.nodes.columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
+from extender.table.pods.matches import Matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._nodes = nodes
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
-        self._columns = PodColumns(nodes)
+        self._columns = PodColumns(nodes, Matches(nodes.capacity))
         self._schedulers: Counter[str] = Counter()  # the number of nominated pods by schedulerName
         self._rows_changed = Cursor(journal, TOPOLOGY)
 

@@ -62,12 +62,12 @@ def test_each_node_gets_its_own_answer() -> None:
     [
         pytest.param(np.array([True, False, True]), {"n1": GENERAL}, id="which nodes fit"),
         pytest.param(
-            {"a": np.array([True, True, False]), "b": np.array([False, True, False])},
+            {"a": np.array([False, False, True]), "b": np.array([True, False, True])},
             {"n0": unresolvable("mine", "a"), "n1": unresolvable("mine", "a")},
             id="by reason, of which the first counts",
         ),
         pytest.param(
-            {"a": np.array([True, False, False]), "b": np.array([False, True, False]), "c": np.array([True] * 3)},
+            {"a": np.array([False, True, True]), "b": np.array([True, False, True]), "c": np.array([False] * 3)},
             {"n0": unresolvable("mine", "a"), "n1": unresolvable("mine", "b"), "n2": unresolvable("mine", "c")},
             id="each node by the first of its reasons",
         ),
@@ -86,7 +86,7 @@ def test_reasons_beyond_the_maximum_share_one(form: str) -> None:
     """Each reason costs a column of all nodes: with thousands of nodes, one reason per node would need gigabytes."""
     functions: Mapping[str, Callable[..., object]] = {
         "of nodes": lambda pod, node: f"{node.name} was too far away",
-        "of columns": lambda pod, table, rows: {f"{table.nodes.names[r]} was too far away": rows == r for r in rows},
+        "of columns": lambda pod, table, rows: {f"{table.nodes.names[r]} was too far away": rows != r for r in rows},
     }
     nodes = [make_node(f"n{i}").obj() for i in range(MAX_REASONS + 20)]
     rule = predicate(functions[form]).rule("mine", {}, Remembered())
@@ -135,7 +135,7 @@ def test_a_failure_on_many_nodes_is_reported_once() -> None:
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_evictions_help_only_if_the_rule_says_that_it_sees_pods(columns: bool) -> None:
-    functions: list[Callable[..., object]] = [lambda pod, node: "full", lambda pod, table, rows: {"full": rows >= 0}]
+    functions: list[Callable[..., object]] = [lambda pod, node: "full", lambda pod, table, rows: {"full": rows < 0}]
     blind, seeing = refused(functions[columns]), refused(functions[columns], sees_pods=True)
     assert blind["n0"] == unresolvable("mine", "full")
     assert seeing["n0"] == unschedulable("mine", "full")
