@@ -17,7 +17,7 @@ import pytest
 from tests.simulation.broken import BROKEN
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "100"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
 FORMS = [
