@@ -29,7 +29,7 @@ from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import nearest, with_suggestion
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.table.features import FeatureGates
@@ -336,8 +336,12 @@ def _leader_service(
 def _kinds(names: Sequence[str]) -> list[Kind]:
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        expected = f": expected one of {', '.join(KINDS)}"
-        raise ConfigurationError(
-            [f"watchKinds: unknown kind {name}{did_you_mean(name, KINDS) or expected}" for name in unknown]
-        )
+        raise ConfigurationError([_unknown_kind(name) for name in unknown])
     return [KINDS[name] for name in names or KINDS]
+
+
+def _unknown_kind(name: str) -> str:
+    message = f"watchKinds: unknown kind {name}"
+    if nearest(name, KINDS) is None:
+        return f"{message}: expected one of {', '.join(KINDS)}"
+    return with_suggestion(message, name, KINDS)

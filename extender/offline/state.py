@@ -21,7 +21,7 @@ from extender.offline.manifests.admission import Admitted, admit
 from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.plugins.registry import default_profile
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import with_suggestion
 from extender.table import PodInfo, Table
 from extender.table.objects import Objects
 
@@ -131,7 +131,8 @@ class ClusterState:
     def node(self, name: str) -> Node:
         """Returns the node of this name. Raises UnknownNode if it does not exist."""
         if not self.has_node(name):
-            raise UnknownNode(f"no node {name} in this cluster{did_you_mean(name, self.node_names()[:_MOST_COMPARED])}")
+            names = self.node_names()[:_MOST_COMPARED]
+            raise UnknownNode(with_suggestion(f"no node {name} in this cluster", name, names))
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
     def node_of(self, pod: Pod) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from extender.errors import ConfigurationError
-from extender.runtime.near_names import did_you_mean, plainly
+from extender.runtime.near_names import plainly, with_suggestion
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN = 60
@@ -27,7 +27,7 @@ class Faults:
 
     def add(self, path: str, what: str, wrong: str = "", right: Iterable[str] = ()) -> None:
         """Adds a fault; if the name `wrong` resembles one in `right`, the message suggests it."""
-        self.messages.append(f"{path}: {what}{did_you_mean(wrong, right)}")
+        self.messages.append(with_suggestion(f"{path}: {what}", wrong, right))
 
     def require(self, path: str) -> None:
         """Adds the fault that the value at `path` is missing, unless that path already has a fault."""

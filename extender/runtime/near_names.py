@@ -9,21 +9,21 @@ from difflib import get_close_matches
 _SIMILARITY = 0.7
 
 
-def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str:
-    """Returns the one of `names` that is most similar to `name`, ignoring case; "" if none is similar.
+def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str | None:
+    """Returns the one of `names` that is most similar to `name`, ignoring case; None if none is similar.
 
     Args:
         similarity: the least similarity that counts, from 0 to 1. Use a higher one for names with a common prefix.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
-    return by_lower[matches[0]] if matches else ""
+    return by_lower[matches[0]] if matches else None
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns ` (did you mean NAME?)` to be appended to a message, "" if no name is similar."""
+def with_suggestion(message: str, name: str, names: Iterable[str]) -> str:
+    """Returns the message about a wrong name, with ` (did you mean OTHER?)` appended if one of `names` is similar."""
     similar = nearest(name, names)
-    return f" (did you mean {similar}?)" if similar else ""
+    return message if similar is None else f"{message} (did you mean {similar}?)"
 
 
 def plainly(message: str) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.runtime.near_names import did_you_mean, nearest
+from extender.runtime.near_names import nearest, with_suggestion
 
 NAMES = ("Pod", "Node", "PersistentVolumeClaim", "CSINode")
 
@@ -14,19 +14,19 @@ NAMES = ("Pod", "Node", "PersistentVolumeClaim", "CSINode")
         ("node", "Node"),
         ("csinodes", "CSINode"),
         ("persistentvolumeclaims", "PersistentVolumeClaim"),
-        ("Deployment", ""),
-        ("", ""),
+        ("Deployment", None),
+        ("", None),
     ],
 )
-def test_the_most_similar_name_is_found_in_any_case(wrong: str, meant: str) -> None:
+def test_the_most_similar_name_is_found_in_any_case(wrong: str, meant: str | None) -> None:
     assert nearest(wrong, NAMES) == meant
-    assert did_you_mean(wrong, NAMES) == (f" (did you mean {meant}?)" if meant else "")
+    assert with_suggestion("unknown", wrong, NAMES) == (f"unknown (did you mean {meant}?)" if meant else "unknown")
 
 
 def test_the_least_similarity_can_be_raised() -> None:
-    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], similarity=0.95) == ""
+    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], similarity=0.95) is None
     assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], similarity=0.9) == "EXTENDER_BIND"
 
 
 def test_without_a_similar_name_nothing_is_suggested() -> None:
-    assert nearest("Pod", ()) == ""
+    assert nearest("Pod", ()) is None

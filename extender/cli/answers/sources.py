@@ -245,8 +245,8 @@ def known_key(state: ClusterState, key: str) -> str:
             raise ClusterError(message) from None
         name = key.partition("/")[2]
         keys = {info.pod.key.partition("/")[2]: info.pod.key for info in state.pending}
-        similar = next((each for each in keys if each.startswith(f"{name}-")), "") or nearest(name, keys)
-        raise UnknownPod(f"{error}{f'; did you mean {keys[similar]}?' if similar else ''}") from None
+        similar = next((each for each in keys if each.startswith(f"{name}-")), None) or nearest(name, keys)
+        raise UnknownPod(str(error) if similar is None else f"{error}; did you mean {keys[similar]}?") from None
     return key
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import with_suggestion
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
@@ -72,7 +72,7 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
     for key, inner in value.items():
         here = _join(path, key)
         if key not in fields:
-            yield f"{here}: unknown field{did_you_mean(str(key), fields)}"
+            yield with_suggestion(f"{here}: unknown field", str(key), fields)
         else:
             yield from _field(f"{name}.{key}", fields[key], inner, here)
 
@@ -124,7 +124,8 @@ def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
         return
     choices = _CHOICES.get(field)
     if choices is not None and value not in choices:
-        yield f"{path}: {value!r} is not one of {', '.join(filter(None, choices))}{did_you_mean(str(value), choices)}"
+        message = f"{path}: {value!r} is not one of {', '.join(filter(None, choices))}"
+        yield with_suggestion(message, str(value), choices)
 
 
 def _join(path: str, key: object) -> str:

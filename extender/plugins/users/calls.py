@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from extender.errors import RuleUnanswered
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline, SystemClock, TimeLimit
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import with_suggestion
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import ParkedThreads
 
@@ -78,13 +78,10 @@ def described(error: BaseException) -> str:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
     place = f"{Path(own[-1].filename).name}:{own[-1].lineno}: " if own else ""
-    return f"{place}{type(error).__name__}: {error}{_suggestion(error)}"
-
-
-def _suggestion(error: BaseException) -> str:
-    if not isinstance(error, AttributeError) or error.name is None:
-        return ""
-    return did_you_mean(error.name, dir(error.obj))
+    message = f"{place}{type(error).__name__}: {error}"
+    if isinstance(error, AttributeError) and error.name is not None:
+        return with_suggestion(message, error.name, dir(error.obj))
+    return message
 
 
 def is_ctrl_c(error: BaseException) -> bool:

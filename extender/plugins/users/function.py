@@ -28,7 +28,7 @@ from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
 
@@ -68,7 +68,7 @@ def _actions(text: str) -> Action:
 def _find(words: Mapping[str, T], word: str) -> T:
     if word in words:
         return words[word]
-    raise TypeError(f"woken_by: unknown {word!r}{did_you_mean(word, words)}")
+    raise TypeError(with_suggestion(f"woken_by: unknown {word!r}", word, words))
 
 
 class RuleFunction(Generic[P, R]):
