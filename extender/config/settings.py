@@ -320,7 +320,7 @@ class Settings(BaseModel):
 
     @property
     def access(self) -> ClusterAccess:
-        """How to reach the cluster."""
+        """The way to reach the cluster."""
         kubeconfigs = listed(self.kubeconfig) if self.kubeconfig else ()
         return ClusterAccess(kubeconfigs, self.context or None, self.as_ or None, self.as_group)
 

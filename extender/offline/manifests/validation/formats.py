@@ -12,7 +12,7 @@ import re
 from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
 from extender.model.requests import is_extended, is_pod_level
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import with_suggestion
 
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_DNS)
@@ -68,7 +68,7 @@ def container_resource(name: str) -> str | None:
     if name in _STANDARD_RESOURCES or name.startswith(HUGE_PAGES):
         return None
     expected = f"{', '.join(_STANDARD_RESOURCES)}, {HUGE_PAGES}SIZE or a name with a domain, like example.com/gpu"
-    return f"unknown resource: expected {expected}{did_you_mean(name, _STANDARD_RESOURCES)}"
+    return with_suggestion(f"unknown resource: expected {expected}", name, _STANDARD_RESOURCES)
 
 
 def pod_resource(name: str) -> str | None:
