@@ -28,5 +28,6 @@ def test_the_policy_has_the_users_rule_and_nothing_else(tmp_path: Path, monkeypa
 def test_the_scheduler_asks_about_pods_with_the_mark_only() -> None:
     policy = load(SCHEDULERS, Library())
     (extender,) = policy.extenders
-    assert (extender.filter_verb, extender.prioritize_verb, extender.bind_verb) == ("filter", "", "")
+    assert (extender.filter_verb, extender.preempt_verb) == ("filter", "preempt")
+    assert (extender.prioritize_verb, extender.bind_verb) == ("", "")
     assert extender.managed_resources == extender.ignored_resources == {"example.com/ruled"}

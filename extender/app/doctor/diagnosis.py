@@ -112,7 +112,7 @@ def diagnose(
         yield from faults
         extenders = configured or extenders
         for config in configured:
-            yield from check_entry(config)
+            yield from check_entry(config, policy)
         yield from check_sampling(document)
         if mode == SCHEDULE and policy is not None:
             yield from check_names(document, [profile.name for profile in policy.profiles])

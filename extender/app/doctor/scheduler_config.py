@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError
-
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.errors import ConfigurationError, MalformedInput
+from extender.framework.profile import Profile
+from extender.framework.schema import Strict
 from extender.model.extender_config import ExtenderConfig
+from extender.plugins.users.predicate import CustomPredicate
 from extender.policy.extenders import ExtenderSpec, read_extenders
 from extender.policy.faults import Faults
+from extender.policy.policy import Policy
 from extender.runtime import strict_yaml
 
 ALL_NODES = 100
-_SPECS: TypeAdapter[list[ExtenderSpec]] = TypeAdapter(list[ExtenderSpec])
 
 
 def read_scheduler_config(path: Path) -> dict[str, Any]:
@@ -33,31 +34,25 @@ def read_scheduler_config(path: Path) -> dict[str, Any]:
     return document
 
 
+class _Extenders(Strict):
+    extenders: tuple[ExtenderSpec, ...] = ()
+
+
 def extenders_in(document: Mapping[str, Any]) -> tuple[list[ExtenderConfig], list[Finding]]:
     """Returns (extenders, findings): the extenders in the configuration, or findings on why it is wrong."""
     faults = Faults()
-    try:
-        configs = read_extenders(_SPECS.validate_python(document.get("extenders") or []), faults)
-        faults.raise_if_any()
-    except ValidationError as error:
-        return [], [_malformed([f"extenders{_path(fault['loc'])}: {fault['msg']}" for fault in error.errors()])]
-    except ConfigurationError as error:
-        return [], [_malformed(error.faults)]
+    entries = faults.read(_Extenders, {"extenders": document.get("extenders")})
+    configs = read_extenders(entries.extenders, faults) if entries else ()
+    if faults.messages:
+        fix = "correct it, because kube-scheduler does not start with it"
+        return [], [fail("extenders", "; ".join(faults.messages), fix)]
     if not configs:
         return [], [fail("extenders", "the configuration has no extender", "add one, see docs/install.md")]
     return list(configs), []
 
 
-def _path(location: Sequence[int | str]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-
-
-def _malformed(faults: Sequence[str]) -> Finding:
-    return fail("extenders", "; ".join(faults), "correct it, because kube-scheduler does not start with it")
-
-
-def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
-    """Yields a warning for each setting of this entry of `extenders` that is likely to be a mistake."""
+def check_entry(config: ExtenderConfig, policy: Policy | None) -> Iterator[Finding]:
+    """Checks the settings of one entry of `extenders`; `policy` is the extender's, None if it is not known."""
     where = config.url_prefix
     if not config.node_cache_capable:
         yield warn(
@@ -66,19 +61,19 @@ def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
             " (kubernetes#141781)",
             "set nodeCacheCapable: true",
         )
-    if config.ignorable:
+    asked = (
+        f"pods that request {', '.join(sorted(config.managed_resources))}" if config.managed_resources else "all pods"
+    )
+    if not config.ignorable:
+        yield ok("ignorable", f"{where} is not ignorable: while the extender does not answer, {asked} stay pending")
+    elif config.filter_verb:
         yield warn(
             "ignorable",
             f"{where} is ignorable: while the extender does not answer, pods are placed without its rules",
             "set ignorable: false, unless its rules are only preferences",
         )
     if not config.bind_verb:
-        yield warn(
-            "bind-verb",
-            f"{where} has no bindVerb: the extender sees a placed pod only when the watch delivers it, which may be"
-            " after the next decision",
-            "set bindVerb: bind, which checks the node and assumes the pod in one step",
-        )
+        yield _without_bind(where, policy)
     if config.filter_verb and not config.preempt_verb:
         yield warn(
             "preempt-verb",
@@ -93,6 +88,24 @@ def check_entry(config: ExtenderConfig) -> Iterator[Finding]:
         )
 
 
+def _without_bind(where: str, policy: Policy | None) -> Finding:
+    if policy is not None and not any(_counts_pods(profile) for profile in policy.profiles):
+        return ok("bind-verb", f"{where} has no bindVerb, and no filter of the policy depends on placed pods")
+    return warn(
+        "bind-verb",
+        f"{where} has no bindVerb: the extender sees a placed pod only when the watch delivers it, which may be"
+        " after the next decision",
+        "set bindVerb: bind, which checks the node and assumes the pod in one step; it is not needed if no filter of"
+        " the extender's --policy depends on placed pods",
+    )
+
+
+def _counts_pods(profile: Profile) -> bool:
+    """Returns True if a filter may depend on placed pods, or if rules at Reserve and Permit need the call of bind."""
+    independent = all(isinstance(rule, CustomPredicate) and not rule.sees_pods for rule in profile.predicates)
+    return bool(profile.permit) or not independent
+
+
 def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
     """Checks that kube-scheduler examines all nodes, and mentions features that it switches off for an extender."""
     profiles = document.get("profiles") or [{}]
@@ -103,7 +116,8 @@ def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         yield warn(
             "sampling",
-            "kube-scheduler examines only a share of the nodes, which may not include the extender's best node",
+            "kube-scheduler examines only a share of the nodes; it does not ask the extender about the others, which it"
+            " might accept or prefer",
             "set percentageOfNodesToScore: 100, which costs kube-scheduler time on large clusters",
         )
     yield ok(

@@ -193,6 +193,14 @@ FAULTS = [
     ),
     pytest.param(set_in("entry", "nodeCacheCapable", False), "warn", "node-cache-capable", "141781", id="whole nodes"),
     pytest.param(set_in("entry", "ignorable", True), "warn", "ignorable", "without its rules", id="ignorable"),
+    pytest.param(set_in("entry", "ignorable", False), "ok", "ignorable", "all pods stay pending", id="not ignorable"),
+    pytest.param(
+        set_in("entry", "managedResources", [{"name": "example.com/gpu"}]),
+        "ok",
+        "ignorable",
+        "pods that request example.com/gpu stay pending",
+        id="managed resources",
+    ),
     pytest.param(set_in("entry", "bindVerb", ""), "warn", "bind-verb", "no bindVerb", id="no bind"),
     pytest.param(set_in("entry", "preemptVerb", ""), "warn", "preempt-verb", "evicts", id="no preempt"),
     pytest.param(
