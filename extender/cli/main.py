@@ -65,7 +65,13 @@ def cli() -> None:
     Try it without a cluster:
       extender demo
     """
+    _prepare()
+
+
+def _prepare() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        click.get_current_context().color = False
 
 
 @cli.command()
@@ -80,16 +86,28 @@ for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 
 
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def kubectl() -> None:
+    """The commands that kubectl runs as plugins."""
+    _prepare()
+
+
+kubectl.add_command(explain, "why")
+
+
 def why() -> None:
     """Runs `extender explain`, as the console script `kubectl-why`, so that `kubectl why POD` works."""
-    sys.argv[1:1] = ["explain"]
-    main()
+    _run(kubectl, ["why", *sys.argv[1:]], "kubectl")
 
 
 def main() -> None:
     """Runs the command `extender`. It prints one line for each error; the exit status is 2 for wrong usage, else 1."""
+    _run(cli, sys.argv[1:], None)
+
+
+def _run(command: click.Group, arguments: list[str], name: str | None) -> None:
     try:
-        cli()
+        command(arguments, name)
     except ConfigurationError as error:
         _fail(error.faults, USAGE_ERROR)
     except ExtenderError as error:

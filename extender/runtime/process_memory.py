@@ -13,6 +13,7 @@ import ctypes
 import gc
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,22 +36,40 @@ MAPPED_FROM_BYTES_PER_NODE: Final = 160
 A decision creates a hundred such arrays. If they were mapped and unmapped, the kernel would clear their pages each
 time, which would take more than half of the time of a decision on 50,000 nodes.
 """
+WINDOW_SECONDS: Final = 300.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MADV_COLLAPSE = 25
-_CLIBRARY: Final = ctypes.CDLL(None)
 _PRIVATE = re.compile(r"(\w+)-(\w+) rw-p \w+ 00:00 .*\nSize: +(\d+) kB(?:\n.*){2}\nRss: +(\d+) kB")
 
 
-class CollectionPauses:
-    """Measures the pauses of the garbage collector from `start` on.
+def _c_library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(None)
+    except TypeError:  # Windows, where the commands that answer about files can run
+        return None
 
-    Attributes:
-        longest_seconds: the longest pause so far.
+
+_CLIBRARY: Final = _c_library()
+
+
+class CollectionPauses:
+    """Measures the pauses of the garbage collector from `start` on, for the longest one of the last minutes.
+
+    It keeps the longest pause of the present window of `WINDOW_SECONDS`, and that of the window before.
     """
 
-    def __init__(self) -> None:
-        self.longest_seconds = 0.0
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
         self._began_at = 0.0
+        self._window = 0
+        self._longest_seconds = 0.0
+        self._longest_before_seconds = 0.0
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest pause of the last five to ten minutes."""
+        self._turn(self._now())
+        return max(self._longest_seconds, self._longest_before_seconds)
 
     def start(self) -> None:
         """Starts to measure; a second call changes nothing."""
@@ -59,11 +78,20 @@ class CollectionPauses:
 
     def _note(self, phase: str, _info: object) -> None:
         # This takes no lock, because a collection may start while this thread already holds the lock.
-        now = time.perf_counter()
+        now = self._now()
         if phase == "start":
             self._began_at = now
         else:
-            self.longest_seconds = max(self.longest_seconds, now - self._began_at)
+            self._turn(now)
+            self._longest_seconds = max(self._longest_seconds, now - self._began_at)
+
+    def _turn(self, now: float) -> None:
+        """Begins a new window if the present one is over."""
+        window = int(now // WINDOW_SECONDS)
+        if window != self._window:
+            self._longest_before_seconds = self._longest_seconds if window == self._window + 1 else 0.0
+            self._longest_seconds = 0.0
+            self._window = window
 
 
 PAUSES: Final = CollectionPauses()
@@ -108,6 +136,9 @@ def use_huge_pages() -> None:
     nodes on a busy machine, six alternating runs of each: 0.81 ms of CPU per decision, and 0.95 ms with small pages
     (medians; cheaper in 5 of 6 pairs).
     """
+    madvise = getattr(_CLIBRARY, "madvise", None)
+    if madvise is None:
+        return
     try:
         parts = _PRIVATE.findall(Path("/proc/self/smaps").read_text())
     except OSError:  # only Linux has this file
@@ -115,4 +146,4 @@ def use_huge_pages() -> None:
     for begin, end, size, resident in parts:
         if 4 * int(resident) > 3 * int(size):  # skips areas that are mostly unused, such as the stacks of threads
             first, length = int(begin, 16), int(end, 16) - int(begin, 16)
-            _CLIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)
+            madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)

@@ -165,3 +165,52 @@ def test_all_commands_are_helped() -> None:
     assert isinstance(cli, click.Group)
     for command in cli.commands.values():
         assert command.help
+
+
+def test_the_plugin_of_kubectl_calls_itself_so() -> None:
+    code = "import sys; from extender.cli.main import why; sys.argv = ['kubectl-why', '--help']; why()"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, "Usage: kubectl why [OPTIONS] [POD]")
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
+def test_no_colors_are_printed_if_the_environment_says_so(no_color: str, colored: bool) -> None:
+    """doctor is asked on a terminal, because elsewhere there are no colours."""
+    code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+    command = [Path(sys.executable).parent / "extender", "doctor", "--policy", "/none"]
+    environment = {**os.environ, "NO_COLOR": no_color, "KUBECONFIG": "/none"}
+    told = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert b"policy" in told.stdout
+    assert (b"\x1b[" in told.stdout) == colored
+
+
+WINDOWS = """
+import ctypes, os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for module, names in ((signal, ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE")), (os, ("sched_setaffinity", "killpg"))):
+    for name in names:
+        delattr(module, name)
+load = ctypes.CDLL.__init__
+def refuse(self, name, *arguments, **options):
+    if name is None:
+        raise TypeError("argument of type 'NoneType' is not iterable")
+    load(self, name, *arguments, **options)
+ctypes.CDLL.__init__ = refuse
+sys.argv = ["extender", "explain", "ml/recommend-7f6d-v4nzs", "--cluster", sys.argv[1]]
+from extender.cli.main import main
+main()
+"""
+
+
+def test_a_question_about_a_file_is_answered_without_what_windows_lacks() -> None:
+    command = [sys.executable, "-c", WINDOWS, str(EXAMPLE)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stderr) == (3, "")
+    assert told.stdout.startswith("pod ml/recommend-7f6d-v4nzs")

@@ -280,6 +280,17 @@ def test_dashboards_and_alerts_ask_for_series_that_exist(rendered: Any, shape: s
 
 
 @pytest.mark.stock
+def test_alerts_and_dashboards_keep_installations_in_two_namespaces_apart(rendered: Any) -> None:
+    found = rendered(json.dumps(MONITORED))
+    selector = f'{{job="extender-metrics",namespace="{NAMESPACE}"'
+    for rule in the(found, "PrometheusRule")["spec"]["groups"][0]["rules"]:
+        assert rule["expr"].count("{") == rule["expr"].count(selector) > 0
+    panels = json.loads(the(found, "ConfigMap", "extender-dashboard")["data"]["extender.json"])["panels"]
+    for query in (each["expr"] for panel in panels for each in panel.get("targets", ())):
+        assert query.count("{") == query.count('{namespace=~"$namespace",job=~"$job"')
+
+
+@pytest.mark.stock
 def test_nothing_leaves_the_namespace_but_rights(rendered: Any) -> None:
     for shape in SHAPES:
         for each in rendered(json.dumps({"shape": shape})):

@@ -108,6 +108,21 @@ def test_replaced_versions_do_not_accumulate_among_young_objects() -> None:
     assert collected < 1_000 < 100_000 < left
 
 
+def test_the_longest_collection_is_forgotten_after_ten_minutes() -> None:
+    now = 0.0
+    pauses = process_memory.CollectionPauses(lambda: now)
+    for at, seconds in ((10.0, 2.0), (20.0, 1.0), (400.0, 0.5)):
+        now = at
+        pauses._note("start", None)
+        now = at + seconds
+        pauses._note("stop", None)
+    assert pauses.longest_seconds == 2.0
+    now = 650.0
+    assert pauses.longest_seconds == 0.5
+    now = 1500.0
+    assert pauses.longest_seconds == 0.0
+
+
 def test_the_longest_collection_is_recorded() -> None:
     pauses = process_memory.CollectionPauses()
     pauses.start()

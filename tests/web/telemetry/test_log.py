@@ -37,14 +37,20 @@ def test_json_has_the_fields() -> None:
     }
 
 
+def set_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Sets the clock of the logging module, which reads `time_ns` from Python 3.13 on."""
+    monkeypatch.setattr("time.time", lambda: seconds)
+    monkeypatch.setattr("time.time_ns", lambda: int(seconds * 1e9))
+
+
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_inform_writes_the_same_line_as_the_logger(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 1767225600.25)
+    set_time(monkeypatch, 1767225600.25)
     fields: dict[str, object] = {"verb": "filter", "nodes_in": 3, "ms": 0.5, "pod": "default/p\u00e9"}
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
     configure(log_format, "info", stream)
     logger.info("call", extra={"fields": fields})
-    monkeypatch.setattr("time.time", lambda: 1767225603.0)
+    set_time(monkeypatch, 1767225603.0)
     inform(logger, "call", [(1767225600.25, fields)] * 2)
     slow, *cheap = stream.getvalue().splitlines()
     assert cheap == [slow, slow]
