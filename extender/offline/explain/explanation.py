@@ -12,6 +12,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.volumes.pod_volumes import claims_of
 from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.offline import direct_binding
 from extender.offline.claims.creation import admit_new
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
@@ -80,6 +81,11 @@ class Explanation:
         self.pod = self.decision.pod
         own_notes, is_excluded = status_notes(pod, state)
         self.is_excluded = is_excluded
+        self._runs_unscheduled = False
+        if direct_binding.names_its_node(pod, state) and not state.nodes_unread:
+            own_notes.append(direct_binding.note(pod, state))
+            self._runs_unscheduled = direct_binding.objection(pod, state) is None
+            self.is_excluded = is_excluded or not self._runs_unscheduled
         self.notes = [*own_notes, *notes]
         self.is_known = True
         self.reasons = _reasons(self.decision, state)
@@ -94,8 +100,11 @@ class Explanation:
 
     @property
     def fits(self) -> bool:
-        """True if a scheduler would place the pod now. If nodes could not be read: True if the pod is bound."""
-        placed = self._state.nodes_unread and self._is_bound
+        """True if a scheduler would place the pod now, or if it runs without one on the node that it names.
+
+        If nodes could not be read: True if the pod is bound.
+        """
+        placed = (self._state.nodes_unread and self._is_bound) or self._runs_unscheduled
         return bool(self.decision.feasible or placed) and not self.is_excluded
 
     @cached_property

@@ -26,7 +26,8 @@ POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """The label that has a different value for each pod of an indexed Job."""
 
-_HASH = "pod-template-hash"
+POD_HASH = "pod-template-hash"
+"""The label that tells the pods of a Deployment's ReplicaSets apart."""
 _GENERATED = "template"  # stands in for a part of a name, or a UID, that a controller would make up
 _OWNERS = {
     "Deployment": "ReplicaSet",
@@ -143,7 +144,7 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
     labels = dict(metadata.get("labels") or {})
     source = f"{kind} {namespace}/{name}"
     if kind == "Deployment":
-        labels[_HASH] = _GENERATED
+        labels[POD_HASH] = _GENERATED
     if kind == "DaemonSet":
         pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_daemon_tolerations(pod_spec)]
     owner = _owner(kind, name, namespace, labels, item)
@@ -200,7 +201,7 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
     selector: Dict = dict(_get(item, ("spec", "selector")) or (labels if is_plain else {"matchLabels": labels}))
     if kind == "Deployment":
         name = f"{name}-{_GENERATED}"
-        selector = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: _GENERATED}}
+        selector = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), POD_HASH: _GENERATED}}
     document: Dict = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{kind}/{namespace}/{name}"},
         "spec": {"selector": selector},

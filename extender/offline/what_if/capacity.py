@@ -12,6 +12,7 @@ from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
+from extender.offline import direct_binding
 from extender.offline.claims.creation import missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
@@ -103,6 +104,9 @@ def capacity(
     }
     for each in admitted.values():
         each.notes += remarks_on(copied, [each.pod])
+        if direct_binding.names_its_node(each.pod, copied):
+            text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
+            each.notes.append(f"{text}; counted are the pods that a scheduler would place there")
         if each.pod.spec.scheduling_gates:
             each.notes.append("its scheduling gates are ignored")
         each.notes += missing_templates(each.pod, copied.objects)

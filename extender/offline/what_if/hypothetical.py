@@ -13,7 +13,7 @@ from extender.errors import MalformedCluster, MalformedRequest
 from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
-from extender.offline.explain.changes.new_nodes import copy_of, slice_for
+from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, pinned_to, slice_for
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState
@@ -113,7 +113,10 @@ def _cordon_all(state: ClusterState) -> None:
 
 
 def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[tuple[str, str]]:
-    """Adds the new nodes and their devices to `state`; yields (name of a new node, name of its template)."""
+    """Adds the new nodes to `state`, with their devices and the pods of DaemonSets.
+
+    Yields (name of a new node, name of its template).
+    """
     for index, template in enumerate(request.node_templates):
         place = f"nodeTemplates[{index}]"
         node = _converted(template.node, Node, f"{place}.node")
@@ -121,13 +124,19 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[
             _converted(each, ResourceSlice, f"{place}.resourceSlices[{number}]")
             for number, each in enumerate(template.resource_slices)
         ]
-        for number in range(1, template.count + 1):
-            name = f"{node.name}-{number}"
+        names = [f"{node.name}-{number}" for number in range(1, template.count + 1)]
+        for name in names:
             if state.has_node(name):
                 raise MalformedCluster(f"{place}.node: a node {name} already exists in the cluster")
-            state.add(copy_of(node, name))
-            for each in slices:
-                state.add(slice_for(each, name))
+        daemons = daemons_for(state, copy_of(node, names[0]))
+        for name in names:
+            added = copy_of(node, name)
+            for obj in (
+                added,
+                *(slice_for(each, name) for each in slices),
+                *(pinned_to(added, pod) for pod in daemons),
+            ):
+                state.add(obj)
             yield name, node.name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,12 @@ from msgspec.structs import replace
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
+from extender.model.workloads import ReplicaSet
 from extender.offline.claims.creation import add_claims_like, is_of_stateful_set, replica
 from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, like, pinned_to
 from extender.offline.explain.changes.taints import with_cordon
-from extender.offline.manifests.templates import COMPLETION_INDEX, Workload, required_workload
+from extender.offline.manifests.templates import COMPLETION_INDEX, POD_HASH, Workload, required_workload
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation, in_order
@@ -36,6 +38,7 @@ KINDS = {
 }
 
 MOST_NEW = 1_000_000
+_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # as controllers make it (rand.SafeEncodeString)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,15 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
             simulation.remove(info)
     for target, count in scenario.scale:
         simulation.add(_scaled(simulation, target, _checked_count(target, count)))
+    created: dict[str, str] = {}
     for template_or_manifest, replicas in scenario.create:
         if isinstance(template_or_manifest, Workload):
             workload = template_or_manifest
         else:
             workload = required_workload(template_or_manifest)
-        simulation.add(_created(simulation, workload, replicas, notes))
+        new = _created(simulation, workload, replicas, notes)
+        _check_names(new, workload.source, created, state)
+        simulation.add(new)
     # Pods that were pending already go first: they are older than those that the drain will evict.
     if drained:
         simulation.run()
@@ -190,12 +196,26 @@ def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
         owner = pod.controller
         if owner is None or owner.kind != owner_kind or pod.namespace != namespace:
             return False
-        return (owner.name.rpartition("-")[0] if is_deployment else owner.name) == name
+        return (_deployment_of(pod, owner.name, state) if is_deployment else owner.name) == name
 
     infos = [info for info in state.infos.values() if owns(info.pod)]
     if not infos:
         raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted")
     return infos
+
+
+def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
+    """Returns the name of the Deployment that controls the pod's ReplicaSet; empty if none does.
+
+    If the cluster has the ReplicaSet, its owner decides. Otherwise the part after the last dash has to be the hash that
+    a label of the pod holds, or without this label, to look like a hash.
+    """
+    known = state.objects.get(ReplicaSet, f"{pod.namespace}/{replica_set}")
+    if known is not None and known.controller is not None:
+        return known.controller.name if known.controller.kind == "Deployment" else ""
+    name, _, last = replica_set.rpartition("-")
+    is_hash = pod.labels[POD_HASH] == last if POD_HASH in pod.labels else bool(_HASH.fullmatch(last))
+    return name if is_hash else ""
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
@@ -248,10 +268,18 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
         new = [PodInfo(daemon_on(name, first.pod)) for name in nodes_of_daemons(state, first.pod)]
     else:
         new = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
-    for info in new:
-        if info.pod.key in state.infos:
-            raise ConfigurationError([f"{workload.source}: a pod {info.pod.key} already exists in the cluster"])
     return new
+
+
+def _check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], state: ClusterState) -> None:
+    """Raises ConfigurationError if a pod has the name of another one; `created` has the source of each new pod."""
+    for info in new:
+        key = info.pod.key
+        if key in created:
+            raise ConfigurationError([f"{source}: a pod {key} is given twice, also by {created[key]}"])
+        if key in state.infos:
+            raise ConfigurationError([f"{source}: a pod {key} already exists in the cluster"])
+        created[key] = source
 
 
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:

@@ -14,6 +14,7 @@ from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
+from extender.offline import direct_binding
 from extender.offline.claims.creation import missing_templates, with_claims
 from extender.offline.claims.usage import release, reserve
 from extender.offline.state import ClusterState
@@ -113,8 +114,11 @@ class Simulation:
         """Adds pods to the queue. Pods of one priority are tried in the order in which they were added."""
         for without_claims in infos:
             info = self._with_claims(without_claims)
-            self.state.add_info(info)
             self._to_place += 1
+            if info.pod.node_name:
+                self._bind_directly(info)
+                continue
+            self.state.add_info(info)
             if info.pod.terminating:
                 self.log.reasons[info.pod.key] = TERMINATING
                 continue
@@ -123,6 +127,17 @@ class Simulation:
             self.tried[info.pod.key] = info.pod
             self._clock.advance(_ARRIVAL_SECONDS)
             self._queue.add(info)
+
+    def _bind_directly(self, info: PodInfo) -> None:
+        """Places a pod that names its node there, without a scheduler, unless it would not run."""
+        pod, node_name = info.pod, info.pod.node_name
+        objection = direct_binding.objection(pod, self.state)
+        if objection is None:
+            self.state.add_info(info)
+            self.log.placements[pod.key] = Placement(pod.key, node_name, "")
+        else:
+            self.state.add_info(PodInfo(pod.placed_on("")))
+            self.log.reasons[pod.key] = f"spec.nodeName binds it to {node_name}, but {objection}"
 
     def run(self) -> None:
         """Tries to place the queued pods until nothing changes.

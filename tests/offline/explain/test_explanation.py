@@ -226,3 +226,14 @@ def test_an_error_on_one_node_fails_the_attempt_as_in_the_scheduler() -> None:
     assert explanation.message.startswith('running DynamicResources: running "DynamicResources" filter plugin: class')
     assert explanation.message == cluster.simulate().remaining["default/p"]
     assert cluster.explain_pending()[0].cause == explanation.message
+
+
+def test_a_pod_that_names_its_node_is_judged_on_it() -> None:
+    pod = make_pod("p").req(cpu="3").spec(nodeName="tainted").obj()
+    explanation = Cluster.from_objects(NODES).explain(pod)
+    assert explanation.fits
+    assert explanation.notes == ["spec.nodeName binds it to tainted without a scheduler"]
+    refused = Cluster.from_objects(NODES).explain(make_pod("p").req(cpu="3").spec(nodeName="small").obj())
+    assert not refused.fits
+    (note,) = refused.notes
+    assert note.endswith("without a scheduler, but the kubelet of small would reject it: Insufficient cpu")

@@ -184,3 +184,12 @@ def test_pages_hand_a_body_to_its_taker_on_this_machine_alone() -> None:
         finally:
             connection.close()
             server.stop()
+
+
+def test_a_new_node_has_the_pods_of_daemon_sets() -> None:
+    daemon = make_pod("agent-n1").req(cpu="2").owner("DaemonSet", "agent").node("n1").obj()
+    asked = Asked(node("n1"), daemon)
+    template = {"node": node("new"), "count": 2}
+    answer = asked.ask(pod("a"), templates=[template], onlyTemplates=True)
+    assert [each["pod"] for each in answer["remaining"]] == ["default/a"]
+    assert asked.ask(pod("a", "2"), templates=[template], onlyTemplates=True)["complete"]

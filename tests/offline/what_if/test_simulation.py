@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -333,3 +334,81 @@ def test_a_node_of_a_manifest_has_the_pods_of_the_daemon_sets_that_may_go_there(
 def on_node(name: str) -> Object:
     field = {"key": "metadata.name", "operator": "In", "values": [name]}
     return {"nodeSelectorTerms": [{"matchFields": [field]}]}
+
+
+def test_a_bare_replica_set_is_no_deployment() -> None:
+    bare = make_pod("web-2-x").owner("ReplicaSet", "web-2").obj()
+    old = [owned(f"web-5d8f-{number}").node("na").obj() for number in range(2)]
+    result = simulated(*NODES, *old, bare, scale=[("default/deploy/web", 3)])
+    assert result.placements[-1].pod != "default/web-2-x-1"
+    assert len(result.placements) == 2  # the bare one, which waits, and one replica
+    with pytest.raises(UnknownPod):
+        simulated(*NODES, bare, scale=[("default/deploy/web", 3)])
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_deployment"),
+    [({"pod-template-hash": "2"}, True), ({"pod-template-hash": "3"}, False), ({}, False)],
+)
+def test_the_label_of_a_replica_says_whether_a_deployment_made_it(labels: dict[str, str], is_deployment: bool) -> None:
+    pod = make_pod("web-2-x").label(labels).owner("ReplicaSet", "web-2").node("na").obj()
+    if is_deployment:
+        assert simulated(*NODES, pod, scale=[("default/deploy/web", 2)]).placements
+    else:
+        with pytest.raises(UnknownPod):
+            simulated(*NODES, pod, scale=[("default/deploy/web", 2)])
+
+
+def test_a_pod_that_is_given_twice_is_not_blamed_on_the_cluster() -> None:
+    pod = make_pod("p").obj()
+    with pytest.raises(
+        ConfigurationError, match="Pod default/p: a pod default/p is given twice, also by Pod default/p"
+    ):
+        simulated(*NODES, create=[(pod, None), (pod, None)])
+
+
+def test_a_pod_that_names_its_node_is_placed_there_and_takes_its_room() -> None:
+    bound = make_pod("bound").req(cpu="3").spec(nodeName="na").obj()
+    tainted = make_node("na").capacity(cpu="4").taint("dedicated").obj()
+    result = simulated(
+        tainted, create=[(bound, None), (make_pod("other").req(cpu="2").toleration("dedicated").obj(), None)]
+    )
+    assert [(each.pod, each.node) for each in result.placements] == [("default/bound", "na")]
+    assert list(result.remaining) == ["default/other"]
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        pytest.param(make_node("m").obj(), "there is no node n in this cluster", id="no node"),
+        pytest.param(
+            make_node("n").capacity(cpu="1").obj(), "the kubelet of n would reject it: Insufficient cpu", id="full"
+        ),
+        pytest.param(
+            make_node("n").taint("a", effect="NoExecute").obj(),
+            r"the kubelet of n would reject it: node\(s\) had untolerated taint",
+            id="taint",
+        ),
+    ],
+)
+def test_a_pod_that_would_not_run_on_the_node_that_it_names_is_left_over(node: Object, reason: str) -> None:
+    pod = make_pod("p").req(cpu="2").spec(nodeName="n").obj()
+    (told,) = simulated(node, create=[(pod, None)]).remaining.values()
+    assert re.match(f"spec.nodeName binds it to n, but {reason}", told)
+
+
+def test_a_daemon_set_gets_a_pod_for_each_node_that_it_tolerates() -> None:
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": make_pod("x").req(cpu="1").obj()["spec"]},
+        },
+    }
+    full = make_node("full").capacity(cpu="500m").obj()
+    nodes = [make_node("a").obj(), make_node("b").obj(), full, make_node("t").taint("dedicated").obj()]
+    result = simulated(*nodes, create=[(daemon_set, None)])
+    assert {each.pod: each.node for each in result.placements} == {"default/agent-a": "a", "default/agent-b": "b"}
+    assert list(result.remaining) == ["default/agent-full"]
