@@ -66,19 +66,20 @@ class Staleness:
         return f"not confirmed to be up to date: {unknown}; the limit is {self._limit_seconds:g} s"
 
 
-def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
+def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = ()) -> FeedFactory:
     """Returns a function that creates the feed which the settings ask for; call it once the cache exists.
 
     Args:
         whole: the kinds whose objects must keep the JSON that they were decoded from.
+        watch: the kinds that only users' rules read.
 
     Raises:
         ConfigurationError: the settings name no cluster, or an unknown kind.
         MalformedCluster, OSError: the file cannot be read.
     """
-    named = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
+    named = [*(replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)), *watch]
     if settings.cluster is not None:
-        objects = load(settings.cluster)
+        objects = load(settings.cluster, watch)
         return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.access)
     credentials.load()

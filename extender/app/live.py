@@ -90,11 +90,12 @@ class ClusterObjects:
     pods_unread: str | None = None
 
 
-def read_cluster(access: ClusterAccess, namespace: str = "default") -> ClusterObjects:
+def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Sequence[Kind] = ()) -> ClusterObjects:
     """Lists the objects of every kind that answers read, and notes the kinds that this user may not list.
 
     Args:
         namespace: the namespace whose pods to list if listing all pods is forbidden.
+        watch: further kinds to list, for users' rules.
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
@@ -105,7 +106,7 @@ def read_cluster(access: ClusterAccess, namespace: str = "default") -> ClusterOb
     with _advice():
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
     client = KubeClient(credentials)
-    kinds = [*KINDS.values(), *ADMISSION_KINDS.values()]
+    kinds = [*KINDS.values(), *ADMISSION_KINDS.values(), *watch]
     try:
         with client.get("/version", {}, CONNECT_SECONDS) as response:
             response.read()

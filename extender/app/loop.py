@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from extender.app.housekeeping import settle
-from extender.app.policies import refuse_changes, unreserves_of
+from extender.app.policies import refuse_changes, unreserves_of, watched
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
@@ -270,6 +270,7 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
         "profiles: schedulerName": sorted(cycles),
         "extenders": policy.extenders,
         "featureGates": policy.features,
+        "watch": watched(policy),
         "podInitialBackoffSeconds": policy.pod_initial_backoff_seconds,
         "podMaxBackoffSeconds": policy.pod_max_backoff_seconds,
         **unreserves_of(policy.profiles),

@@ -293,6 +293,11 @@ def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
     return {rule.name: Unreserve(rule.undo.decorated.function) for rule in rules if rule.undo is not None}
 
 
+def watched(policy: Policy) -> frozenset[str]:
+    """Returns the paths of the kinds that the policy watches. Reading a policy again gives them new types."""
+    return frozenset(kind.path for kind in policy.watch)
+
+
 def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> None:
     """Checks that a new policy changes no value that must stay the same while the process runs.
 

@@ -93,7 +93,7 @@ class SchedulerProcess:
         self._extenders = extenders_of(setup.policy.extenders)
         self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics))
         cache = Cache(clock, metrics, time_to_live(settings), setup.features, setup.observation.changes)
-        factory = feed_factory_of(settings, sent_whole(setup.policy.extenders))
+        factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch)
         writes = UnsettledWrites(settings.settle_seconds)
         feed = factory(cache, metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._cache = cache

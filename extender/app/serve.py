@@ -22,7 +22,7 @@ from extender.app.housekeeping import (
     settle,
     time_to_live,
 )
-from extender.app.policies import policy_of, refuse_changes, unreserves_of
+from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
 from extender.app.recording.observation import check_places
 from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
@@ -74,7 +74,7 @@ def serve(settings: Settings) -> None:
     policy = policy_of(settings.policy, settings.provider, access=settings.access)
     parsed(settings.feature_gates, policy.features)
     check_places(settings)
-    factory = feed_factory_of(settings)
+    factory = feed_factory_of(settings, watch=policy.watch)
     writes = UnsettledWrites(settings.settle_seconds)
     server.serve(settings, lambda: application(settings, factory, writes))
 
@@ -98,7 +98,9 @@ def _check_callers(settings: Settings) -> None:
 def build(settings: Settings) -> ExtenderApp:
     """Returns the WSGI application, for users who run their own gunicorn. Raises what `serve` raises."""
     log.configure(settings.log_format, settings.log_level)
-    return application(settings, feed_factory_of(settings), UnsettledWrites(settings.settle_seconds))
+    policy = policy_of(settings.policy, settings.provider, access=settings.access)
+    factory = feed_factory_of(settings, watch=policy.watch)
+    return application(settings, factory, UnsettledWrites(settings.settle_seconds))
 
 
 def application(settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> ExtenderApp:
@@ -250,4 +252,4 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 
 def _fixed(policy: Policy) -> Mapping[str, object]:
     """Returns the parts of a policy that cannot change while the process runs, by their path in the policy."""
-    return {"featureGates": policy.features, **unreserves_of(policy.profiles)}
+    return {"featureGates": policy.features, "watch": watched(policy), **unreserves_of(policy.profiles)}

@@ -9,6 +9,7 @@ from extender.framework.permit import BindRule, ReserveRule
 from extender.framework.rules import PostFilter, Predicate, PreEnqueue, Priority, QueueSort
 from extender.framework.status import Refusal
 from extender.model.extender_config import ExtenderConfig
+from extender.model.kinds import Kind
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -108,6 +109,7 @@ class Profiles:
     Attributes:
         features: the feature gates, which all profiles share.
         extenders: the extenders of the scheduler. The profiles do not call them.
+        watch: the kinds that only users' rules read.
     """
 
     def __init__(
@@ -115,9 +117,11 @@ class Profiles:
         profiles: Sequence[Profile],
         features: FeatureGates = DEFAULT_FEATURES,
         extenders: Sequence[ExtenderConfig] = (),
+        watch: Sequence[Kind] = (),
     ) -> None:
         self.features = features
         self.extenders = extenders
+        self.watch = watch
         self._current = _ByName(profiles)
 
     def replace(self, profiles: Sequence[Profile]) -> None:
@@ -136,7 +140,7 @@ class Profiles:
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns a copy in which each profile is replaced by `change(profile)`."""
-        return Profiles([change(profile) for profile in self.all], self.features, self.extenders)
+        return Profiles([change(profile) for profile in self.all], self.features, self.extenders, self.watch)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile for the pod's schedulerName, or the first profile."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
 from extender.model.devices.slices import DeviceClass, DeviceTaintRule, ResourceSlice
-from extender.model.meta import Object
+from extender.model.meta import CustomObject, Object, custom_type
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
@@ -34,6 +35,8 @@ from extender.model.workloads import (
     Service,
     StatefulSet,
 )
+
+T = TypeVar("T", bound=CustomObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,19 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
         Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"),
     )
 }
+
+
+def custom_kind(api_version: str, name: str, plural: str) -> Kind:
+    """Returns a kind that only users' rules read; its objects are CustomObjects."""
+    return Kind(custom_type(name), api_version, plural, optional=True)
+
+
+def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:
+    """Returns the CustomObject in this JSON, with its whole content. Raises msgspec's errors."""
+    obj = msgspec.json.decode(data, type=kind)
+    msgspec.structs.force_setattr(obj, "content", msgspec.json.decode(data))
+    return obj
+
 
 # Built at import, because msgspec crashes if two threads use a type that has no decoder yet.
 DECODERS: Mapping[str, msgspec.json.Decoder[Object]] = {

@@ -60,7 +60,7 @@ class Cluster:
         """
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
-        return cls(load_snapshot(Path(path)), profiles)
+        return cls(load_snapshot(Path(path), profiles.watch if profiles else ()), profiles)
 
     @classmethod
     def from_objects(cls, items: Iterable[Mapping[str, Any]], profiles: Profiles | None = None) -> Self:
@@ -71,7 +71,7 @@ class Cluster:
         Raises:
             MalformedCluster: an item is not valid; the message has its number and the path in it.
         """
-        return cls(to_objects(items), profiles)
+        return cls(to_objects(items, profiles.watch if profiles else ()), profiles)
 
     @property
     def nodes(self) -> list[str]:

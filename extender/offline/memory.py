@@ -20,7 +20,7 @@ class InMemoryCluster:
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
         for obj in objects:
-            self._objects[type(obj).__name__].append(obj)
+            self._objects.setdefault(type(obj).__name__, []).append(obj)
         self._pods = {obj.key: obj for obj in self._objects[Pod.__name__] if isinstance(obj, Pod)}
         self._sink = sink
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class InMemoryCluster:
             self._sink.replaced(kind, objects)
 
     def kinds(self) -> Sequence[str]:
-        return list(KINDS)
+        return list(self._objects)
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
         """Returns ("", objects of the kind), see ports.Lister. The resource version is empty: there are none here."""

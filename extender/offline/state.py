@@ -61,7 +61,7 @@ class ClusterState:
         """Loads a cluster from a file, a directory or standard input (`-`). Raises MalformedCluster, OSError."""
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
-        return cls(load_snapshot(path), profiles)
+        return cls(load_snapshot(path, profiles.watch if profiles else ()), profiles)
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
         """Returns a copy that can be changed independently; `profiles` are its rules, by default the same ones."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.extender_config import ExtenderConfig
+from extender.model.kinds import Kind
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
 from extender.policy.extenders import ignoring
@@ -55,6 +56,7 @@ class Policy:
         pod_initial_backoff_seconds: the backoff after the first failed attempt.
         pod_max_backoff_seconds: the longest backoff.
         extenders: the extenders that `extender schedule` calls, in this order; `extender serve` calls none.
+        watch: the kinds that only users' rules read.
     """
 
     profiles: tuple[Profile, ...]
@@ -62,6 +64,7 @@ class Policy:
     pod_max_backoff_seconds: int = 10
     extenders: tuple[ExtenderConfig, ...] = ()
     features: FeatureGates = DEFAULT_FEATURES
+    watch: tuple[Kind, ...] = ()
 
     def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
         """Returns the profiles, or `profiles` instead, as a scheduler with these extenders uses them.
@@ -70,7 +73,7 @@ class Policy:
         """
         ignored = frozenset().union(*(config.ignored_resources for config in self.extenders))
         chosen = self.profiles if profiles is None else profiles
-        return Profiles([ignoring(profile, ignored) for profile in chosen], self.features, self.extenders)
+        return Profiles([ignoring(profile, ignored) for profile in chosen], self.features, self.extenders, self.watch)
 
 
 DEFAULT_PROVIDER = "DefaultProvider"

@@ -25,6 +25,7 @@ from extender.framework.events.cluster_events import (
 )
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
+from extender.model.meta import CustomObject
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.queue.priority_queue import PriorityQueue
@@ -55,7 +56,7 @@ class EventRouter:
             return
         if kind == POD:
             self._pod_changed(before, after)
-        elif kind in _RESOURCE_OF:
+        elif kind in _RESOURCE_OF or isinstance(before or after, CustomObject):
             for event in _events(kind, before, after):
                 self._queue.move(Change(event, before, after))
 
@@ -177,7 +178,7 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
     if kind == NODE and isinstance(before, Node) and isinstance(after, Node):
         return node_events(before, after)
     action = Action.ADD if before is None else Action.DELETE if after is None else Action.UPDATE
-    return [ClusterEvent(_RESOURCE_OF[kind], action)]
+    return [ClusterEvent(_RESOURCE_OF.get(kind, Resource.CUSTOM_OBJECT), action)]
 
 
 def _is_same(before: Any, after: Any) -> bool:

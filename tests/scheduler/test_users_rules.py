@@ -22,6 +22,8 @@ from extender import (
     reserve,
 )
 from extender.framework.profile import Profile
+from extender.model.kinds import custom_kind
+from extender.model.meta import ObjectMeta
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import InForce
 from extender.policy.policy import provider
@@ -105,6 +107,23 @@ def test_a_failing_pre_enqueue_rule_holds_back_only_its_own_pods() -> None:
     world.settle()
     assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
     assert ("gate", "KeyError") in host.told
+
+
+@predicate(woken_by={"CustomObject": "Update"})
+def while_open(pod: Pod, node: Node, *, handle: Handle) -> bool:
+    door = handle.objects.get("Door", "front")
+    return door is not None and door.content["open"]
+
+
+def test_a_change_of_a_watched_kind_wakes_the_pods_that_a_rule_refused() -> None:
+    door = custom_kind("example.com/v1", "Door", "doors").type
+    profile = provider("DefaultProvider")
+    world = world_of(node("n1"), pod("p"), predicates=[*profile.predicates, made(while_open, "while_open")])
+    for is_open, placed_on in ((False, ""), (True, "n1")):
+        world.put_object(door(metadata=ObjectMeta(name="front"), content={"open": is_open}))
+        world.clock.advance(10)
+        world.settle()
+        assert world.node_of("p") == placed_on
 
 
 # ---- QueueSort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -15,7 +15,7 @@ import msgspec
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.errors import ClusterError, NotFound
-from extender.model.kinds import KINDS
+from extender.model.kinds import KINDS, Kind
 from extender.model.scheduling.pod_groups import PodGroup
 
 SUPPORTED_MINORS = range(35, 38)
@@ -175,11 +175,15 @@ def _rights(group: str, resource: str, *verbs: str) -> list[Right]:
 
 
 _LEASES = _rights("coordination.k8s.io", "leases", "create", "get", "update")
-_READ = [
-    right
-    for kind in KINDS.values()
-    for right in _rights(kind.api_version.rpartition("/")[0], kind.plural, "list", "watch")
-]
+
+
+def _read_rights(kinds: Iterable[Kind]) -> list[Right]:
+    return [
+        right for kind in kinds for right in _rights(kind.api_version.rpartition("/")[0], kind.plural, "list", "watch")
+    ]
+
+
+_READ = _read_rights(KINDS.values())
 _BIND = _rights("", "pods/binding", "create")
 _STATUS = _rights("", "pods/status", "patch")
 _PREEMPT = [*_rights("", "pods", "delete"), *_rights("events.k8s.io", "events", "create", "patch")]
@@ -217,16 +221,19 @@ class _Review(msgspec.Struct):
 _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
-def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: str) -> Iterator[Finding]:
+def check_rights(
+    client: KubeClient, mode: str, account: str, lease_namespace: str, watch: Iterable[Kind] = ()
+) -> Iterator[Finding]:
     """Checks which needed permissions the account lacks, and which dangerous ones it has.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
         account: NAMESPACE/NAME of a service account; empty for the client's own user.
         lease_namespace: the namespace of the Lease; empty without leader election.
+        watch: the kinds that the policy watches for users' rules.
     """
     who = f"service account {account}" if account else "this account"
-    needed = [(right, "") for right in NEEDED[mode]]
+    needed = [(right, "") for right in (*NEEDED[mode], *_read_rights(watch))]
     needed += [(right, lease_namespace) for right in _LEASES if lease_namespace]
     missing = _refused(client, needed, account)
     if missing:

@@ -88,23 +88,24 @@ def diagnose(
         ConfigurationError: a file cannot be read.
     """
     nodes: Sequence[Node] = ()
+    policy, finding = (None, None) if policy_path is None else _policy(policy_path, access or IN_CLUSTER)
     if access is not None:
         client = KubeClient(credentials_of(access))
         try:
             yield from check_cluster(client, lease)
-            yield from check_rights(client, mode, account, lease.partition("/")[0])
+            yield from check_rights(
+                client, mode, account, lease.partition("/")[0], () if policy is None else policy.watch
+            )
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]
         except ClusterError as error:
             yield fail("api-server", str(error), "check the server and the user of the kubeconfig's context")
         finally:
             client.close()
-    policy = None
-    if policy_path is not None:
-        policy, finding = _policy(policy_path, access or IN_CLUSTER)
+    if finding is not None:
         yield finding
-        if policy is not None and nodes:
-            yield from check_rule_costs(policy.profiles, nodes)
+    if policy is not None and nodes:
+        yield from check_rule_costs(policy.profiles, nodes)
     extenders = [extender] if extender else []
     if scheduler_config is not None:
         document = read_scheduler_config(scheduler_config)

@@ -83,10 +83,12 @@ class Source:
             return ClusterState.load(self.cluster, self.profiles()), []
         from extender.app.live import read_cluster
 
-        objects = read_cluster(self.live_access(), namespace or self.default_namespace())
+        profiles = self.profiles()
+        watch = profiles.watch if profiles else ()
+        objects = read_cluster(self.live_access(), namespace or self.default_namespace(), watch)
         if objects.nodes_unread and needs_nodes:
             raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
-        state = ClusterState(objects.objects, self.profiles())
+        state = ClusterState(objects.objects, profiles)
         state.nodes_unread = objects.nodes_unread is not None
         state.pods_unread = objects.pods_unread
         return state, objects.notes

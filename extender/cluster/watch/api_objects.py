@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from sys import getrefcount
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,8 +18,8 @@ from msgspec.structs import force_setattr
 
 from extender.errors import OutcomeUnknown
 from extender.model.documents import WHOLE, document
-from extender.model.kinds import Kind
-from extender.model.meta import Object
+from extender.model.kinds import Kind, read_custom
+from extender.model.meta import CustomObject, Object
 from extender.model.pod import Pod
 
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
@@ -128,15 +129,23 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
     """Returns two functions: one decodes a page of a list, the other one object. They raise msgspec's errors."""
     if kind.type is Pod and not kind.whole:
         return _pod_decoders()
+    if issubclass(kind.type, CustomObject):
+        return _raw_decoders(partial(read_custom, kind.type))
     if not kind.whole:
         return msgspec.json.Decoder(page_type(kind.type)).decode, msgspec.json.Decoder(kind.type).decode
-    decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
     decode = msgspec.json.Decoder(WHOLE[kind.type]).decode
 
     def decode_object(raw: msgspec.Raw) -> Object:
         obj = decode(raw)
         msgspec.structs.force_setattr(obj, "document", document(raw, managed=kind.type is not Pod))
         return obj
+
+    return _raw_decoders(decode_object)
+
+
+def _raw_decoders(decode_object: DecodeObject) -> tuple[DecodePage, DecodeObject]:
+    """Returns the decoders of a kind whose objects are decoded one by one from their JSON."""
+    decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
 
     def decode_page(body: bytes) -> Page[Object]:
         page = decode_raw(body)

@@ -16,7 +16,7 @@ from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_all, list_q
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import Survey, Surveyor
 from extender.errors import ClusterError
-from extender.model.kinds import KINDS, Kind
+from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Sink, Telemetry
@@ -114,7 +114,8 @@ class ClusterSource:
             watch.abort()
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        return list_all(self._client, KINDS[kind], decoders(KINDS[kind])[0])
+        followed = self._by_kind[kind].kind
+        return list_all(self._client, followed, decoders(followed)[0])
 
     def has_delivered(self, kind: str, version: str) -> bool:
         delivered = self.version(kind)

@@ -84,6 +84,8 @@ class Resource(Enum):
     PRIORITY_CLASS = "scheduling.k8s.io/PriorityClass"
     POD_GROUP = "scheduling.k8s.io/PodGroup"
     COMPOSITE_POD_GROUP = "scheduling.k8s.io/CompositePodGroup"
+    CUSTOM_OBJECT = "CustomObject"
+    """An object of any kind that the policy watches for users' rules."""
     WILDCARD = "*"
 
 

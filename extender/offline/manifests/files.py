@@ -10,7 +10,8 @@ import sys
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -18,8 +19,8 @@ from typing import BinaryIO
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
-from extender.model.kinds import ADMISSION_KINDS, DECODERS
-from extender.model.meta import Object
+from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind, read_custom
+from extender.model.meta import CustomObject, Object
 from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
 from extender.runtime import strict_yaml
 
@@ -39,12 +40,20 @@ PlacedObject = tuple[str, Object]
 """Where an object was found (file, document, item) as text, and the object."""
 
 
-def load(path: Path) -> list[Object]:
-    """Returns the objects in a file that scheduling rules read. Raises as `load_snapshot` does."""
-    return [obj for obj in load_snapshot(path) if type(obj).__name__ not in ADMISSION_KINDS]
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The kinds to read, and how many objects of other kinds were left out."""
+
+    kinds: Mapping[str, Kind]
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
-def load_snapshot(path: Path) -> list[Object]:
+def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
+    """Returns the objects in a file that scheduling rules read. Arguments and errors are those of `load_snapshot`."""
+    return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ not in ADMISSION_KINDS]
+
+
+def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
     """Returns the objects in a file, on standard input (`-`) or in a directory tree, with defaults filled in.
 
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
@@ -52,12 +61,16 @@ def load_snapshot(path: Path) -> list[Object]:
     Kinds that scheduling does not read are left out and logged. A duplicate key is an error in YAML; in JSON the last
     one counts.
 
+    Args:
+        watch: further kinds to read, for users' rules.
+
     Raises:
         MalformedCluster: a file is not valid; the message has file, document and path of the fault in one line.
         OSError: a file cannot be read.
     """
-    left_out: Counter[str] = Counter()
-    placed_objects = [item for file in _files(path) for item in _objects(file, left_out)]
+    selection = _Selection({**READ_KINDS, **{kind.name: kind for kind in watch}})
+    left_out = selection.left_out
+    placed_objects = [item for file in _files(path) for item in _objects(file, selection)]
     if left_out and not placed_objects:
         kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
         raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
@@ -80,12 +93,12 @@ def _plain_suffix(file: Path) -> str:
     return file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
 
 
-def _objects(file: Path, left_out: Counter[str]) -> Iterator[PlacedObject]:
+def _objects(file: Path, selection: _Selection) -> Iterator[PlacedObject]:
     data = read(file)
     if data.lstrip()[:1] == b"{":
         try:
             for document in _json_documents(data):
-                yield from _from_json(file, document, left_out)
+                yield from _from_json(file, document, selection)
             return
         except msgspec.DecodeError as error:
             if _plain_suffix(file) == ".json":
@@ -99,7 +112,7 @@ def _objects(file: Path, left_out: Counter[str]) -> Iterator[PlacedObject]:
         )
     if not _is_text(data):
         raise MalformedCluster(f"{file}: not a text file; expected YAML or JSON, which may be gzipped")
-    yield from _from_yaml(file, data, left_out)
+    yield from _from_yaml(file, data, selection)
 
 
 def _is_text(data: bytes) -> bool:
@@ -178,12 +191,12 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
 _HEAD = msgspec.json.Decoder(_Head)
 
 
-def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[PlacedObject]:
+def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
     try:
         head = _HEAD.decode(data)
         items = head.items if head.items is not None and head.kind.endswith("List") else None
         if items is None:
-            yield from _one_from_json(str(file), data, head, left_out)
+            yield from _one_from_json(str(file), data, head, selection)
         for number, item in enumerate(items or ()):
             place = f"{file}: items[{number}]"
             try:
@@ -191,24 +204,22 @@ def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Plac
             except msgspec.ValidationError as error:
                 raise MalformedCluster(f"{place}: {error}") from None
             kind = own.kind or head.kind.removesuffix("List")
-            yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), left_out)
+            yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), selection)
     except msgspec.ValidationError as error:
         raise MalformedCluster(f"{file}: {error}") from None
     except (RecursionError, UnicodeDecodeError) as error:
         raise MalformedCluster(f"{file}: {error}") from None
 
 
-def _one_from_json(
-    place: str, data: bytes | msgspec.Raw, head: _Head, left_out: Counter[str]
-) -> Iterator[PlacedObject]:
+def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection: _Selection) -> Iterator[PlacedObject]:
     if not head.kind:
         raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
-    kind = READ_KINDS.get(head.kind)
+    kind = selection.kinds.get(head.kind)
     if kind is None or head.api_version.rpartition("/")[0] != kind.api_version.rpartition("/")[0]:
-        left_out[head.kind] += 1
+        selection.left_out[head.kind] += 1
         return
     try:
-        obj = DECODERS[kind.name].decode(data)
+        obj = read_custom(kind.type, data) if issubclass(kind.type, CustomObject) else DECODERS[kind.name].decode(data)
     except msgspec.ValidationError as error:
         raise MalformedCluster(f"{place}: {error}") from None
     if not obj.name:
@@ -219,16 +230,16 @@ def _one_from_json(
 # ---- YAML
 
 
-def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[PlacedObject]:
+def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
     is_empty = True
     try:
         for number, document in enumerate(strict_yaml.load_all(data), 1):
             is_empty = is_empty and document is None
             place = f"{file}: document {number}"
             for item_place, item in _items(place, document):
-                obj = to_object(item, item_place)
+                obj = to_object(item, item_place, selection.kinds)
                 if obj is None:
-                    left_out[str(item["kind"])] += 1
+                    selection.left_out[str(item["kind"])] += 1
                 else:
                     yield item_place, obj
     except MalformedCluster:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
-from extender.model.meta import Object, ObjectMeta
+from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
@@ -47,8 +47,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
-def to_object(item: Mapping[str, Any], place: str) -> Object | None:
-    """Returns the object; None if scheduling does not read its kind. `place` says where it is, for error messages.
+def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = READ_KINDS) -> Object | None:
+    """Returns the object; None if its kind is not in `kinds`. `place` says where it is, for error messages.
 
     Raises:
         MalformedCluster: the item has no kind, or a field of the wrong type.
@@ -56,22 +56,25 @@ def to_object(item: Mapping[str, Any], place: str) -> Object | None:
     name = item.get("kind") if isinstance(item, Mapping) else None
     if not isinstance(name, str):
         raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
-    kind = READ_KINDS.get(name)
+    kind = kinds.get(name)
     if kind is None or _group(item.get("apiVersion", kind.api_version)) != _group(kind.api_version):
         return None
     obj = _converted(item, kind.type, place)
+    if isinstance(obj, CustomObject):
+        return replace(obj, content=item)
     return _identified(obj) if isinstance(obj, Pod) else obj
 
 
-def to_objects(items: Iterable[Mapping[str, Any]]) -> list[Object]:
+def to_objects(items: Iterable[Mapping[str, Any]], watch: Sequence[Kind] = ()) -> list[Object]:
     """Converts dicts, as `kubectl get -o json` prints them under `items`, to objects with defaults filled in.
 
-    Objects of kinds that scheduling does not read are left out.
+    Objects of kinds that scheduling does not read are left out, unless they are in `watch`.
 
     Raises:
         MalformedCluster: an item is not valid; the message has its number and the path in it.
     """
-    objects = (to_object(item, f"items[{number}]") for number, item in enumerate(items))
+    kinds = {**READ_KINDS, **{kind.name: kind for kind in watch}}
+    objects = (to_object(item, f"items[{number}]", kinds) for number, item in enumerate(items))
     return with_defaults([obj for obj in objects if obj is not None])
 
 
@@ -116,7 +119,7 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
 
 
 def _identified(obj: T) -> T:
-    if obj.uid and (obj.namespace or type(obj).__name__ in CLUSTER_SCOPED):
+    if isinstance(obj, CustomObject) or (obj.uid and (obj.namespace or type(obj).__name__ in CLUSTER_SCOPED)):
         return obj
     namespace = "" if type(obj).__name__ in CLUSTER_SCOPED else obj.namespace or DEFAULT_NAMESPACE
     uid = obj.uid or f"{namespace}/{obj.name}".removeprefix("/")

@@ -13,7 +13,9 @@ from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
+from extender.model.devices.claims import PendingClaim
 from extender.model.documents import WHOLE
+from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording.lines import (
@@ -46,6 +48,9 @@ _MANIFESTS = frozenset(
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
+RECORDED_KINDS = frozenset((*KINDS, PendingClaim.__name__))
+
+
 class LineEncoder:
     """Makes the lines of one recording; it remembers the current cluster and the numbers given to nodes.
 
@@ -73,8 +78,13 @@ class LineEncoder:
             yield self._object_line(at, self._moment, kind, key, present)
 
     def change(self, at: float, moment: int, kind: str, key: str, present: Current) -> Iterator[Line]:
-        """Yields the line for a changed object; `present` is its new value, None if it was deleted."""
+        """Yields the line for a changed object; `present` is its new value, None if it was deleted.
+
+        Objects of kinds that only users' rules read are not recorded.
+        """
         self._moment = moment
+        if kind not in RECORDED_KINDS:
+            return
         if present is None:
             self._present.pop((kind, key), None)
         else:
@@ -84,7 +94,8 @@ class LineEncoder:
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
         """Yields the whole cluster; used after `dropped` changes were not recorded."""
         self._present.clear()
-        yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
+        objects = sum(update.kind in RECORDED_KINDS for update in updates)
+        yield CheckpointLine(at=at, moment=moment, objects=objects, dropped=dropped)
         for kind, key, present in updates:
             yield from self.change(at, moment, kind, key, present)
 

@@ -20,6 +20,7 @@ from extender.framework.plugin import (
 )
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate, QueueSort
+from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.schema import (
@@ -30,6 +31,7 @@ from extender.policy.configuration.schema import (
     PluginSetSpec,
     PreFilterOnly,
     ProfileSpec,
+    WatchSpec,
     running,
     weights,
 )
@@ -83,8 +85,30 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
         read_profiles = [replace(profile, scheduler_names=frozenset(names)) for profile in read_profiles]
     features = with_gates(spec.feature_gates, faults, "featureGates")
     return Policy(
-        tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features
-    )
+        tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features,
+        _watched(spec.watch, faults),
+    )  # fmt: skip
+
+
+def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
+    """Returns the kinds to watch for rules; adds a fault for each entry that is not such a kind."""
+    kinds: dict[str, Kind] = {}
+    for index, spec in enumerate(specs):
+        path = f"watch[{index}]"
+        if not spec.api_version:
+            faults.require(f"{path}.apiVersion")
+        if not spec.kind:
+            faults.require(f"{path}.kind")
+        elif not spec.kind.isidentifier():
+            faults.add(f"{path}.kind", f"expected a kind such as RackPower, got {spec.kind!r}")
+        elif spec.kind in KINDS or spec.kind in ADMISSION_KINDS:
+            faults.add(f"{path}.kind", f"{spec.kind} is read anyway; rules get it by its class")
+        elif spec.kind in kinds:
+            faults.add(f"{path}.kind", f"{spec.kind} is watched twice")
+        else:
+            plural = spec.resource or f"{spec.kind.lower()}s"
+            kinds[spec.kind] = custom_kind(spec.api_version, spec.kind, plural)
+    return tuple(kinds.values())
 
 
 def _sort_of(profile: Profile) -> str:

@@ -170,6 +170,15 @@ class ProfileSpec(Strict):
     """The arguments of plugins."""
 
 
+class WatchSpec(Strict):
+    api_version: str = ""
+    """The API group and version, such as example.com/v1."""
+    kind: str = ""
+    """The kind, such as RackPower."""
+    resource: str = ""
+    """The plural in the URL; default: the kind in lower case with an s."""
+
+
 class ConfigurationSpec(Strict):
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
     """The API version."""
@@ -195,6 +204,8 @@ class ConfigurationSpec(Strict):
     """The profiles, one for each schedulerName."""
     extenders: tuple[ExtenderSpec, ...] = ()
     """HTTP extenders that extender schedule calls."""
+    watch: tuple[WatchSpec, ...] = ()
+    """Further kinds that the rules of this policy read; not a field of kube-scheduler's."""
     feature_gates: dict[str, bool] = {}  # noqa: RUF012  never written to: the model is frozen
     """Feature gates to match those of kube-scheduler, by name; --feature-gates takes precedence."""
     delay_cache_until_active: bool = False
