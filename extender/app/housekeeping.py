@@ -83,8 +83,13 @@ def activate(refused: RefusedPods, activator: Activator) -> None:
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
     """Evicts pods in favour of pods that only users' rules have refused; pods without success may be tried again."""
-    for uid in preemption.run(refused.take(preemption.rules())):
-        refused.give_back(uid)
+    pods = refused.take(preemption.rules())
+    failed = [uid for uid, _ in pods]  # all of them, if an unexpected error ends the run
+    try:
+        failed = preemption.run(pods)
+    finally:
+        for uid in failed:
+            refused.give_back(uid)
 
 
 def settle(permits: Permits, cache: Cache) -> None:

@@ -25,6 +25,7 @@ from enum import Enum, auto
 import numpy as np
 
 from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
 from extender.errors import (
     BindingFailed,
     Conflict,
@@ -165,6 +166,11 @@ class Bind:
         result = ExtenderBindingResult(f"the bind of {binding.key} was interrupted by an error")
         try:
             result = self._bind(binding, checked)
+        except ExtenderError:
+            raise
+        except BaseException:  # an unexpected error: the Binding may have reached the API server
+            self._leave_to_watch(binding.uid)
+            raise
         finally:
             with self._lock:
                 del self._in_progress[binding.uid]
@@ -332,12 +338,6 @@ class Bind:
             if self._confirmation.wait(binding.uid, binding.node):
                 return self._end("bound")
             return self._end("unknown", str(error))
-        except Refused:
-            raise
-        except BaseException:  # an unexpected error: the Binding may have reached the API server
-            self._finish(binding.uid, certain=False)
-            self._telemetry.bound("unknown")
-            raise
         self._finish(binding.uid, certain=True)
         return self._end("bound")
 
@@ -346,10 +346,19 @@ class Bind:
             self._cache.finish_binding(uid, certain=certain)
         self._permits.finish(uid, certain=certain)
 
+    def _leave_to_watch(self, uid: str) -> None:
+        """Lets a pod that is still assumed keep its node until the watch shows it there or its time to live ends."""
+        placement = self._cache.placement(uid)
+        if placement is not None and placement.state is PodState.ASSUMED:
+            self._finish(uid, certain=False)
+        self._telemetry.bound("unknown")
+
     def _forget(self, uid: str) -> None:
-        self._permits.unreserve(uid)
-        with suppress(IllegalTransition):  # a pod that the watch has shown on a node is not forgotten
-            self._cache.forget(uid)
+        try:
+            self._permits.unreserve(uid)
+        finally:
+            with suppress(IllegalTransition):  # a pod that the watch has shown on a node is not forgotten
+                self._cache.forget(uid)
 
     def _profile_of(self, pod: Pod) -> Profile:
         profile = self._profiles.of(pod)

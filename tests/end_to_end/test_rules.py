@@ -133,7 +133,7 @@ from extender import PodInfo, Rows, Table, predicate
 @predicate(sees_pods=True)
 def one_painter(pod: PodInfo, table: Table, rows: Rows) -> object:
     taken = table.nodes.requested[table.nodes.resources["example.com/paint"]][rows]
-    return {"node(s) had a painter": (pod.requests.get("example.com/paint", 0) > 0) & (taken > 0)}
+    return {"node(s) had a painter": (pod.requests.get("example.com/paint", 0) == 0) | (taken == 0)}
 """
 
 

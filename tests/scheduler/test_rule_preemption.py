@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from extender import PodInfo, Rows, Table, predicate
+from extender.app.housekeeping import preempt
 from extender.errors import Refused
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
@@ -33,7 +34,7 @@ def one_painter(pod: PodInfo, table: Table, rows: Rows) -> object:
     """Keeps a node to one pod with paint, whatever the node says that it has room for."""
     wanted, index = pod.requests.get(PAINT, 0), table.nodes.resources.get(PAINT)
     taken = 0 if index is None else table.nodes.requested[index][rows]
-    return {"node(s) had a painter": (wanted > 0) & (np.broadcast_to(taken, len(rows)) > 0)}
+    return {"node(s) had a painter": (wanted == 0) | (np.broadcast_to(taken, len(rows)) == 0)}
 
 
 @predicate
@@ -68,7 +69,7 @@ class Webhook:
         self.evicted: list[str] = []
         self.nominated: list[tuple[str, str]] = []
         self.recorded: list[tuple[str, str]] = []
-        self.faults: list[Refused] = []
+        self.faults: list[Exception] = []
 
     def evict(self, victim: Pod, message: str) -> bool:
         if self.faults:
@@ -92,12 +93,23 @@ class Webhook:
 
     def turn(self) -> None:
         self.clock.advance(1)
-        for uid in self.preemption.run(self.refused.take(self.preemption.rules())):
-            self.refused.give_back(uid)
+        preempt(self.refused, self.preemption)
 
 
 P = painter("p", 10)
 """As it comes; builders that are changed must not be this one."""
+
+
+def test_after_an_unexpected_error_the_other_pods_are_tried_again() -> None:
+    second = painter("second", 9)
+    webhook = Webhook(node("n1"), node("n2"), painter("low", 1, "n1"), painter("lower", 0, "n2"), P, second)
+    webhook.faults.append(RuntimeError("a defect"))
+    for pod in (P, second):
+        assert webhook.ask(pod, "n1", "n2") == []
+    with pytest.raises(RuntimeError):
+        webhook.turn()
+    webhook.turn()
+    assert set(webhook.evicted) == {"low", "lower"}
 
 
 def test_the_victim_goes_and_the_pod_is_nominated() -> None:

@@ -54,6 +54,43 @@ def state(cache: Cache, uid: str = UID) -> PodState:
     return placement.state if placement else PodState.INITIAL
 
 
+class BrokenOnce(Cache):
+    """A cache whose `broken` method raises an unexpected error at its first call."""
+
+    def __init__(self, broken: str) -> None:
+        super().__init__(ManualClock(), Telemetry(), 30.0)
+        self.broken = broken
+
+    def _break(self, method: str) -> None:
+        if self.broken == method:
+            self.broken = ""
+            raise RuntimeError("a defect")
+
+    def finish_binding(self, uid: str, *, certain: bool = True) -> None:
+        self._break("finish_binding")
+        super().finish_binding(uid, certain=certain)
+
+    def forget(self, uid: str) -> None:
+        self._break("forget")
+        super().forget(uid)
+
+
+@pytest.mark.parametrize(
+    ("broken", "outcome"),
+    [("finish_binding", None), ("finish_binding", OutcomeUnknown("no answer")), ("forget", Refused("no", 403))],
+    ids=["after the bind", "after an unknown outcome", "after a refusal"],
+)
+def test_a_place_is_left_to_the_watch_after_an_unexpected_error(broken: str, outcome: ExtenderError | None) -> None:
+    cache = BrokenOnce(broken)
+    tell(cache, [NODE, POD])
+    binder = FakeBinder(outcome) if outcome else FakeBinder()
+    with pytest.raises(RuntimeError, match="a defect"):
+        answer(bind_with(binder, cache), binding(POD, "n"))
+    assert state(cache) is PodState.FINISHED
+    cache.expire([UID], 1_031.0)
+    assert state(cache) is PodState.INITIAL
+
+
 def test_a_bind_posts_once_and_keeps_the_place() -> None:
     cache, binder = cache_of(NODE, POD), FakeBinder()
     assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": ""}
