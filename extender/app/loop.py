@@ -19,20 +19,22 @@ from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import PreEnqueueRules, Profile, Profiles
+from extender.groups import GroupRules
 from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
-from extender.plugins.gang_scheduling import GroupKnown
+from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
 from extender.plugins.users.handle import InForce
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
-from extender.queue.queued_pod import QueuedPod, Tier
+from extender.queue.queued_group import Entity
+from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.bind_rules import PreBindRules
@@ -40,10 +42,20 @@ from extender.scheduler.binding.device_reservations import DeviceClaims
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
+from extender.scheduler.group_scheduling import GroupScheduler
 from extender.scheduler.other_extenders import Extender, Extenders
-from extender.scheduler.ports import ClaimWriter, Events, Evictor, SchedulerTelemetry, Statuses, VolumeWriter, Workers
+from extender.scheduler.ports import (
+    ClaimWriter,
+    Events,
+    Evictor,
+    GroupStatuses,
+    SchedulerTelemetry,
+    Statuses,
+    VolumeWriter,
+    Workers,
+)
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
-from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Scheduler
+from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer
@@ -63,6 +75,7 @@ class LoopPorts:
 
     binder: Binder
     statuses: Statuses
+    group_statuses: GroupStatuses
     events: Events
     evictor: Evictor
     volumes: VolumeWriter
@@ -96,6 +109,7 @@ def compose_loop(
     max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     limit: TimeLimit = NO_LIMIT,
     features: FeatureGates = DEFAULT_FEATURES,
+    random: Random | None = None,
 ) -> Loop:
     """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
 
@@ -104,6 +118,7 @@ def compose_loop(
         backoff, max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload pod groups are ignored.
+        random: breaks ties between the topology domains of a pod group.
     """
     statuses = ports.statuses
     events = ports.events
@@ -126,11 +141,14 @@ def compose_loop(
 
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    groups = (GroupKnown(find_group),) if features.generic_workload else ()
+    groups = (GroupComplete(find_group, cache.groups.count),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
     pre_enqueue = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
     order = order_of(cycles)
-    queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds, order)
+    queue = PriorityQueue(
+        telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds, order,
+        groups=features.generic_workload,
+    )  # fmt: skip
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
@@ -148,10 +166,11 @@ def compose_loop(
     binding = BindingCycle(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
-    scheduler = Scheduler(
-        cycles, cache, queue, (volumes, devices, pre_bind), permits, binding, ports.binders, ports.pre_binders,
-        failures, events, telemetry, clock, limit,
-    )  # fmt: skip
+    placing = Placing(cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock)
+    pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
+    rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
+    group_scheduler = GroupScheduler(pods, find_group, ports.group_statuses, random or Random(), rules)  # noqa: S311  ties between domains
+    scheduler = Scheduler(queue, pods, group_scheduler.try_group)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)
@@ -160,7 +179,7 @@ def compose_loop(
 def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
     """Returns the order of the queue by the rule that the cycles' profiles share, or else by PrioritySort."""
 
-    def order(pod: QueuedPod) -> tuple[Any, ...]:
+    def order(pod: Entity) -> tuple[Any, ...]:
         rule = next(iter(cycles.values())).profile.queue_sort  # read each time, because a reload may replace it
         return priority_sort(pod) if rule is None else (rule.key(pod.info), *priority_sort(pod))
 

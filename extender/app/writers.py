@@ -13,6 +13,7 @@ from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
+from extender.cluster.writers.group_statuses import ApiGroupStatuses
 from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
 from extender.cluster.writers.volumes import ApiVolumes
@@ -53,8 +54,10 @@ class Writers:
         on_error: OnError,
     ) -> None:
         self.statuses = ApiStatuses(client, TokenBucket(status_rate), clock, dropped)
+        self.group_statuses = ApiGroupStatuses(client, TokenBucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
+        self._outboxes = (self.statuses, self.group_statuses, self.events)
         self.evictor = ApiEvictor(client, clock)
         self.volumes = ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
@@ -70,23 +73,38 @@ class Writers:
             observed: wraps the writer of events, so that observers receive them too.
         """
         return LoopPorts(
-            binder, self.statuses, observed(self.events), self.evictor, self.volumes, self.claims,
+            binder, self.statuses, self.group_statuses, observed(self.events), self.evictor, self.volumes, self.claims,
             self.binders, self.pre_binders, self.preemptors,
         )  # fmt: skip
 
     def waiting(self) -> Mapping[str, int]:
         """Returns how many statuses and events wait to be written."""
-        return {"statuses": self.statuses.waiting(), "events": self.events.waiting()}
+        statuses = self.statuses.waiting() + self.group_statuses.waiting()
+        return {"statuses": statuses, "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
         """Starts the threads. While `has_backlog()` is True fewer events are written: one costs as much as a bind."""
         self._event_bucket.is_urgent = has_backlog
-        for worker in (self.statuses, self.events, self.binders, self.pre_binders, self.preemptors):
+        for worker in (
+            self.statuses,
+            self.group_statuses,
+            self.events,
+            self.binders,
+            self.pre_binders,
+            self.preemptors,
+        ):
             worker.start()
 
     def stop(self, ends_at: float) -> None:
         """Waits for running tasks, then for the status and the event being written, until `ends_at` (monotonic)."""
-        for worker in (self.binders, self.pre_binders, self.preemptors, self.statuses, self.events):
+        for worker in (
+            self.binders,
+            self.pre_binders,
+            self.preemptors,
+            self.statuses,
+            self.group_statuses,
+            self.events,
+        ):
             worker.stop(max(0.0, ends_at - time.monotonic()))
 
 

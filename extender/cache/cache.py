@@ -18,7 +18,8 @@ from typing import TypeVar
 
 from extender.cache.assume_cache import AssumeCache, version_of
 from extender.cache.changes import NODE, POD, Changes, Reference, Updates
-from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverview, cached_pods, id_of
+from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverview, cached_pods, id_of, overview_of
+from extender.cache.groups import GroupStates
 from extender.cache.listener import Listener, Notifications, deliver
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
@@ -68,6 +69,7 @@ class Cache:
         self._objects = AssumeCache()
         self._pods = PodStore()
         self._placements = Placements()
+        self.groups = GroupStates(self._locked)
         self._changes = changes or Changes()
         self._tables = TablePool(self._changes, self._locked, features)
         self.reader = ObjectReader(telemetry, self._pods.watched)
@@ -98,8 +100,7 @@ class Cache:
 
         Also discards versions written before the list was requested at `asked_at` that the list does not show.
 
-        If an error has interrupted an earlier change of this kind, the list repairs everything: every object is stored
-        again even if it is unchanged, tables are rebuilt, and the listener is notified that it may have missed changes.
+        If an error has interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
         """
         repair = kind in self._interrupted
         try:
@@ -187,6 +188,23 @@ class Cache:
                 return refusal
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
+    def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], at_least: int) -> Mapping[str, ExtenderError]:
+        """Assumes the pods on their nodes; returns, by UID, why a pod cannot be assumed.
+
+        If fewer than `at_least` can be, none is. No other thread sees a part of the pods assumed.
+        """
+        errors: dict[str, ExtenderError] = {}
+        with self._locked("assume_all"):
+            for info, node_name in chosen:
+                try:
+                    self._check_assumable(info, node_name)
+                except ExtenderError as error:
+                    errors[info.uid] = error
+            if len(chosen) - len(errors) >= at_least:
+                for info, node_name in (pair for pair in chosen if pair[0].uid not in errors):
+                    self._assume(info, node_name)
+        return errors
+
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
         """Starts the pod's time to live after a bind that succeeded or, if not `certain`, may have succeeded.
 
@@ -237,13 +255,7 @@ class Cache:
     # ---- assumed objects (upstream util/assumecache)
 
     def assume_object(self, obj: Object) -> None:
-        """Shows readers `obj`, which is about to be written, in place of the observed object.
-
-        It is shown until the watch delivers a later version or `restore_object` is called.
-
-        Raises:
-            Outdated: the object was created, changed or deleted since the decision; see AssumeCache.assume.
-        """
+        """Shows readers `obj`, which is about to be written, until the watch delivers a later one. Raises Outdated."""
         with self._locked("assume_object"):
             self._objects.assume(obj)
             self._note_object(type(obj).__name__, obj.key)
@@ -298,10 +310,7 @@ class Cache:
     def overview(self) -> PodOverview:
         """Returns all pods at one moment, grouped by whether they have a node."""
         with self._locked("overview"):
-            assumed = self._placements.unconfirmed()
-            unplaced = [uid for uid in self._pods.watched if uid not in self._placements]
-            infos = [info for uid in unplaced if (info := self._pods.effective(uid)) is not None]
-            return PodOverview(assumed, infos, len(self._placements) - len(assumed))
+            return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
         """Returns node name -> the UIDs of the pods counted there that the watch has not yet shown there."""
@@ -361,26 +370,16 @@ class Cache:
     # ---- helpers, called with the lock held
 
     def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
-        """Stores a listed object if it differs from the stored one; removes it if it cannot be read."""
-        if not self._is_news(kind, obj, asked_at) and not repair:
+        """Stores a listed object if it differs from the stored one; removes it if it cannot be read.
+
+        Compares contents, because an API server that was restored from a backup gives out versions twice.
+        """
+        stored_object = self._objects.observed(kind, obj.key)
+        is_news = self._pods.is_news(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
+        if not is_news and not repair:
             return
         stored = self.reader.read_or_report(kind, obj)
         self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
-
-    def _is_news(self, kind: str, listed: Object, asked_at: float) -> bool:
-        """Returns True if a listed object differs from the stored one.
-
-        Compares contents, because an API server that was restored from a backup gives out versions twice; but only
-        versions for a pod evicted after the list was requested, because the stored pod is marked as terminating.
-        """
-        if kind != POD:
-            return listed != self._objects.observed(kind, listed.key)
-        info = self._pods.watched.get(listed.uid)
-        if info is None:
-            return True
-        if self._pods.evicted_since(listed.uid, asked_at):
-            return version_of(listed) != version_of(info.pod)
-        return listed != info.pod
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
         for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a backup
@@ -480,14 +479,14 @@ class Cache:
         self._changes.note(kind, key, self._objects.effective(kind, key))
 
     def _note_pod(self, uid: str) -> None:
-        self._changes.note(POD, uid, self._placements.get(uid) or self._pods.effective(uid))
+        placement = self._placements.get(uid)
+        info = self._pods.effective(uid)
+        self._changes.note(POD, uid, placement or info)
+        self.groups.update(uid, placement.info if placement else info, self._placements.state(uid))
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
-        """Holds the lock during the block, and then reports the block's changes to the listener.
-
-        An unexpected error marks the kind as interrupted; an ExtenderError is raised before anything changes.
-        """
+        """Holds the lock, and then reports the changes; an unexpected error marks the kind as interrupted."""
         try:
             with self._locked(caller):
                 yield

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.changes import POD
-from extender.cache.placements import PodPlacement
+from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodState
+from extender.cache.pods import PodStore
 from extender.errors import MalformedInput
 from extender.model.meta import Object
 from extender.model.node import Node
@@ -73,6 +74,12 @@ class PodOverview(NamedTuple):
     assumed: list[PodPlacement]
     unplaced: list[PodInfo]
     scheduled: int
+
+
+def overview_of(pods: PodStore, placements: Placements) -> PodOverview:
+    assumed = placements.unconfirmed()
+    waiting = [pods.effective(uid) for uid in pods.watched if uid not in placements]
+    return PodOverview(assumed, [info for info in waiting if info is not None], len(placements) - len(assumed))
 
 
 class CachedPod(NamedTuple):

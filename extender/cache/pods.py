@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
+from extender.cache.assume_cache import version_of
+from extender.model.pod import Pod
 from extender.table import PodInfo
 
 MOST_PODS = 4096
@@ -74,6 +76,18 @@ class PodStore:
         """Returns the pod from the watch, with the nomination that was decided since."""
         nomination = self._nominations.get(uid)
         return nomination.info if nomination else self.watched.get(uid)
+
+    def is_news(self, listed: Pod, asked_at: float) -> bool:
+        """Returns True if a pod of a list that was requested at `asked_at` differs from the watched one.
+
+        Compares only versions for a pod evicted since then, because the watched pod is marked as terminating.
+        """
+        info = self.watched.get(listed.uid)
+        if info is None:
+            return True
+        if self.evicted_since(listed.uid, asked_at):
+            return version_of(listed) != version_of(info.pod)
+        return listed != info.pod
 
     def put(self, info: PodInfo) -> PodInfo:
         """Stores the pod as the watch shows it now; returns it, marked as terminating if it was evicted.

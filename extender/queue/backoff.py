@@ -1,4 +1,4 @@
-"""Implements a heap of pods, and the queue of pods that back off before they are tried again.
+"""Implements a heap of pods and groups, and the queue of those that back off before they are tried again.
 
 Source: upstream backend/queue/backoff_queue.go (KEP-5142: ordering windows, popping while idle).
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.queued_group import Entity
 
-Order = Callable[[QueuedPod], tuple[Any, ...]]
+Order = Callable[[Entity], tuple[Any, ...]]
 """Returns the sort key of a pod; the keys of all pods must be comparable with each other."""
 _SLACK = 64
 WINDOW_SECONDS = 1.0
@@ -22,16 +22,16 @@ WINDOW_SECONDS = 1.0
 _ENOUGH_DOUBLINGS = 62
 
 
-def priority_sort(pod: QueuedPod) -> tuple[Any, ...]:
+def priority_sort(pod: Entity) -> tuple[Any, ...]:
     """Returns the sort key of upstream's PrioritySort: higher priority first, then earlier timestamp."""
-    return -pod.info.priority, pod.timestamp
+    return -pod.priority, pod.timestamp
 
 
 class _Member(NamedTuple):
     """A pod in a heap, and the number of its latest push; entries with an older number are outdated."""
 
     push: int
-    pod: QueuedPod
+    pod: Entity
 
 
 class Heap:
@@ -49,14 +49,14 @@ class Heap:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[Entity]:
         return (member.pod for member in self._pods.values())
 
-    def get(self, uid: str) -> QueuedPod | None:
+    def get(self, uid: str) -> Entity | None:
         member = self._pods.get(uid)
         return member.pod if member else None
 
-    def add(self, pod: QueuedPod) -> None:
+    def add(self, pod: Entity) -> None:
         """Adds the pod, or moves it to where it belongs now."""
         self._pushes += 1
         self._pods[pod.uid] = _Member(self._pushes, pod)
@@ -64,11 +64,11 @@ class Heap:
         if len(self._entries) > 2 * len(self._pods) + _SLACK:
             self._compact()
 
-    def remove(self, uid: str) -> QueuedPod | None:
+    def remove(self, uid: str) -> Entity | None:
         member = self._pods.pop(uid, None)
         return member.pod if member else None
 
-    def peek(self) -> QueuedPod | None:
+    def peek(self) -> Entity | None:
         """Returns the first pod without removing it; None if the heap is empty."""
         while self._entries:
             _, push, uid = self._entries[0]
@@ -78,7 +78,7 @@ class Heap:
             heapq.heappop(self._entries)
         return None
 
-    def pop(self) -> QueuedPod | None:
+    def pop(self) -> Entity | None:
         """Removes and returns the first pod; returns None if the heap is empty."""
         pod = self.peek()
         return self.remove(pod.uid) if pod else None
@@ -97,26 +97,26 @@ class Heap:
 class Backoff:
     """Computes a pod's backoff, which doubles with each rejection, or with each consecutive error.
 
-    If `max_seconds` is 0, no pod backs off.
+    The longest backoff of a group grows with the square root of its size. If `max_seconds` is 0, no pod backs off.
     """
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0
 
-    def duration_seconds(self, count: int) -> float:
-        """Returns the duration of the backoff after `count` rejections or errors."""
+    def duration_seconds(self, count: int, size: int = 1) -> float:
+        """Returns the duration of the backoff of `size` pods after `count` rejections or errors."""
         if not count:
             return 0.0
-        return min(self.max_seconds, self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
+        return min(self.max_seconds * math.sqrt(size), self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
 
-    def expires_at(self, pod: QueuedPod) -> float:
+    def expires_at(self, pod: Entity) -> float:
         """Returns the start of the window in which the backoff ends; -inf if the pod does not back off."""
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
-        return _window(pod.timestamp + self.duration_seconds(count))
+        return _window(pod.timestamp + self.duration_seconds(count, pod.backoff_size))
 
-    def is_over(self, pod: QueuedPod, now: float) -> bool:
+    def is_over(self, pod: Entity, now: float) -> bool:
         """Returns True if the window in which the backoff ends has passed."""
         return self.expires_at(pod) < _window(now)
 
@@ -136,17 +136,17 @@ class BackoffQueue:
     def __len__(self) -> int:
         return len(self._rejected) + len(self._failed)
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[Entity]:
         return chain(self._rejected, self._failed)
 
-    def get(self, uid: str) -> QueuedPod | None:
+    def get(self, uid: str) -> Entity | None:
         return self._rejected.get(uid) or self._failed.get(uid)
 
-    def add(self, pod: QueuedPod) -> None:
+    def add(self, pod: Entity) -> None:
         """Adds the pod, or moves it to where it belongs now."""
         (self._rejected if pod.rejection.rules else self._failed).add(pod)
 
-    def remove(self, uid: str) -> QueuedPod | None:
+    def remove(self, uid: str) -> Entity | None:
         return self._rejected.remove(uid) or self._failed.remove(uid)
 
     @property
@@ -154,11 +154,11 @@ class BackoffQueue:
         """True if a pod may be tried before its backoff ends."""
         return bool(self._rejected)
 
-    def pop(self) -> QueuedPod | None:
-        """Removes and returns the rejected pod whose backoff ends first; None if there is none."""
+    def pop(self) -> Entity | None:
+        """Removes and returns the rejected pod or group whose backoff ends first; None if there is none."""
         return self._rejected.pop()
 
-    def pop_completed(self, now: float) -> Iterator[QueuedPod]:
+    def pop_completed(self, now: float) -> Iterator[Entity]:
         """Removes and yields each pod whose backoff has ended."""
         for heap in (self._rejected, self._failed):
             while (pod := heap.peek()) and self._backoff.is_over(pod, now):

@@ -11,14 +11,18 @@
 
 The names in capitals are the tiers in which pods wait. A pod that would enter BACKOFF or ACTIVE goes to GATED instead
 if a PreEnqueue rule does not admit it. Each pod is either in one tier or in flight (being scheduled or bound). Source:
-upstream backend/queue/scheduling_queue.go (PriorityQueue) with its default feature gates, in which pod groups
-(GenericWorkload) are off and pods are tried one by one.
+upstream backend/queue/scheduling_queue.go (PriorityQueue).
+
+The waiting members of a pod group move through the tiers together, and are popped together. From `pop` until
+`finish_group`, members that fail, and new ones, are set aside: they wait for the end of their group's cycle. Upstream
+retries a rejected group by time alone; here it waits for an event that may help one of its members, as a pod does.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from extender.errors import IllegalTransition
@@ -38,8 +42,9 @@ from extender.framework.rules import PreEnqueue
 from extender.model.meta import NO_LABELS
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
+from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import HelpedPod, QueueTelemetry, Strategy, SubQueues, strategy_of
+from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
@@ -47,6 +52,24 @@ MAX_UNSCHEDULABLE_SECONDS = 300.0
 BACKLOG = 50  # a number of ready pods that takes the scheduler a noticeable time
 PART = 500  # how many pods are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
+
+
+@dataclass(slots=True)
+class GroupCycle:
+    """The attempt of a group, from `pop` until `finish_group`.
+
+    Attributes:
+        returned: the members, by UID, that will wait again when the attempt ends.
+        strategy: the best effect that events since `pop` have on one of these members.
+    """
+
+    group: QueuedGroup
+    returned: dict[str, QueuedPod] = field(default_factory=dict)
+    strategy: Strategy = Strategy.SKIP
+
+    def add(self, pod: QueuedPod, strategy: Strategy) -> None:
+        self.returned[pod.uid] = pod
+        self.strategy = max(self.strategy, strategy)
 
 
 class PriorityQueue:
@@ -59,6 +82,7 @@ class PriorityQueue:
         pre_enqueue: the rules that must admit a pod before it is tried.
         max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
         order: the sort key of the pods that are ready; after a change of the rules, all are sorted again.
+        groups: True if members of pod groups are tried together (the feature gate GenericWorkload).
 
     Attributes:
         lock: every method takes it; a caller that holds it can read queue and cache without changes in between.
@@ -73,8 +97,12 @@ class PriorityQueue:
         backoff: Backoff = Backoff(),  # noqa: B008  frozen
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
         order: Order = priority_sort,
+        *,
+        groups: bool = False,
     ) -> None:
         self._clock = clock
+        self._groups = groups
+        self._cycle: GroupCycle | None = None
         self._max_unschedulable_seconds = max_unschedulable_seconds
         self.lock = threading.Condition()
         self._closed = threading.Event()
@@ -89,33 +117,64 @@ class PriorityQueue:
         with self.lock:
             if flight := self._in_flight.get(info.uid):
                 flight.update(info)
+            elif self._cycle is not None and info.uid in self._cycle.returned:
+                self._cycle.returned[info.uid].info = info
             elif (place := self._tiers.find(info.uid)) is not None:
-                self._update(*place, info, self._clock.monotonic())
+                self._update(place, info, self._clock.monotonic())
             else:
                 self._add(info)
 
     def delete(self, uid: str) -> None:
         """Removes a pod that was deleted or bound."""
         with self.lock:
-            self._tiers.remove(uid)
+            if (place := self._tiers.find(uid)) is not None:
+                self._tiers.leave(place, self._clock.monotonic())
+            if self._cycle is not None:
+                self._cycle.returned.pop(uid, None)
             if flight := self._in_flight.get(uid):
                 flight.gone = True
                 flight.returned = False
 
     # ---- the scheduling loop
 
-    def pop(self, timeout_seconds: float | None = None) -> QueuedPod | None:
-        """Waits for a pod and returns it; the pod is in flight until `done` or `add_unschedulable`.
+    def pop(self, timeout_seconds: float | None = None) -> Entity | None:
+        """Waits for a pod or a group and returns it; its pods are in flight until `done` or `add_unschedulable`.
 
-        Returns None if the queue is closed, or if no pod is ready within `timeout_seconds`.
+        A group's attempt ends with `finish_group`; only then may `pop` be called again. Returns None if the queue is
+        closed, or if nothing is ready within `timeout_seconds`.
         """
         with self.lock:
             self.lock.wait_for(lambda: self._closed.is_set() or self._tiers.ready, timeout_seconds)
-            pod = None if self._closed.is_set() else self._tiers.pop()
-            if pod is not None:
+            entity = None if self._closed.is_set() else self._tiers.pop()
+            if entity is None:
+                return None
+            for pod in entity.pods:
                 pod.attempts += 1
                 self._in_flight.start(pod)
-            return pod
+            if isinstance(entity, QueuedGroup):
+                entity.attempts += 1
+                self._cycle = GroupCycle(entity)
+            return entity
+
+    def finish_group(self, group: QueuedGroup, outcome: GroupOutcome) -> None:
+        """Ends a group's attempt: its members that failed in it, and those that came in the meantime, wait again.
+
+        After a success they are tried again at once. A rejected group waits for an event that may help it.
+        """
+        with self.lock:
+            cycle = self._cycle
+            if cycle is None or cycle.group is not group:
+                raise IllegalTransition(f"pod group {group.key} is not being tried: its attempt cannot end")
+            self._cycle = None
+            if not cycle.returned:
+                return
+            now = self._clock.monotonic()
+            group.ended(outcome, cycle.returned.values(), now)
+            if outcome is GroupOutcome.SUCCESS:
+                self._tiers.activate(group, SCHEDULE_ATTEMPT_FAILURE, now, admitted=False)
+            else:
+                strategy = cycle.strategy if outcome is GroupOutcome.REJECTED else Strategy.AFTER_BACKOFF
+                self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def stop_recording_events(self, uid: str) -> None:
         """Stops recording events for an attempt that may take long and that no rule can reject any longer."""
@@ -135,7 +194,8 @@ class PriorityQueue:
         If an event that may help it has arrived since it was popped, the pod is tried again without waiting.
 
         Returns:
-            The tier where the pod waits now; None if it was deleted or bound in the meantime.
+            The tier where the pod waits now; None if it was deleted or bound in the meantime. A member of the group
+            whose attempt is not finished yet will wait where its group does then.
 
         Raises:
             IllegalTransition: the pod is not in flight.
@@ -148,7 +208,7 @@ class PriorityQueue:
             pod.failed(flight.latest, rejection, now)
             strategy = self._strategy_after(flight)
             self._in_flight.end(pod.uid)
-            return None if flight.gone else self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
+            return None if flight.gone else self._requeue_failed(pod, strategy, now)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Makes pods ready to be tried now; a pod in flight that is rejected will not wait for an event."""
@@ -157,22 +217,20 @@ class PriorityQueue:
             for uid in uids:
                 if flight := self._in_flight.get(uid):
                     flight.activated = True
-                elif (place := self._tiers.find(uid)) is not None:
-                    tier, pod = place
-                    if tier is not Tier.ACTIVE:
-                        self._tiers.activate(pod, FORCE_ACTIVATE, now, admitted=tier is Tier.BACKOFF)
+                elif (place := self._tiers.find(uid)) is not None and place.tier is not Tier.ACTIVE:
+                    admitted = place.tier is Tier.BACKOFF
+                    self._tiers.activate(place.entity, FORCE_ACTIVATE, now, admitted=admitted)
 
     def back_off(self, uid: str) -> None:
         """Moves a pod that waits for an event to the backoff queue, as if its attempt had ended in an error."""
         with self.lock:
             if flight := self._in_flight.get(uid):
                 flight.activated = True
-            elif (place := self._tiers.find(uid)) is not None:
-                tier, pod = place
-                if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
-                    pod.rejection = NO_REJECTION
-                    pod.timestamp = self._clock.monotonic()
-                    self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, pod.timestamp)
+            elif (place := self._tiers.find(uid)) is not None and place.tier in (Tier.UNSCHEDULABLE, Tier.GATED):
+                entity, now = place.entity, self._clock.monotonic()
+                entity.rejection = NO_REJECTION
+                entity.timestamp = now
+                self._tiers.requeue(entity, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def close(self) -> None:
         """Closes the queue: every current and later `pop` returns None."""
@@ -205,8 +263,8 @@ class PriorityQueue:
             rejected = [
                 helped
                 for helped in self._tiers.rejected(rule)
-                if namespace in (None, helped.pod.info.pod.namespace)
-                and labels.items() <= helped.pod.info.pod.labels.items()
+                if namespace in (None, helped.entity.info.pod.namespace)
+                and any(labels.items() <= pod.info.pod.labels.items() for pod in helped.entity.pods)
             ]
         self._requeue(rejected, RULE_WAKE)
 
@@ -245,18 +303,18 @@ class PriorityQueue:
     def pods(self) -> dict[Tier, list[PodInfo]]:
         """Returns the waiting pods by tier."""
         with self.lock:
-            return {tier: [pod.info for pod in self._tiers[tier]] for tier in Tier}
+            return {tier: [pod.info for pod in self._tiers.pods(tier)] for tier in Tier}
 
     def pods_in_flight(self) -> list[PodInfo]:
         """Returns the pods that are being scheduled or bound."""
         with self.lock:
-            return [pod.info for pod in self._in_flight]
+            return [pod.info for pod in self._attempted()]
 
     def queued(self) -> Iterator[tuple[Tier | None, QueuedPod]]:
         """Yields (tier, pod) for every pod; tier None means in flight. The caller holds `lock`."""
         for tier in Tier:
-            yield from ((tier, pod) for pod in self._tiers[tier])
-        yield from ((None, pod) for pod in self._in_flight)
+            yield from ((tier, pod) for pod in self._tiers.pods(tier))
+        yield from ((None, pod) for pod in self._attempted())
 
     def has_backlog(self) -> bool:
         """Returns True if more than BACKLOG pods are ready."""
@@ -265,7 +323,7 @@ class PriorityQueue:
     def pending(self) -> dict[str, int]:
         """Returns the number of waiting pods by tier (scheduler_pending_pods)."""
         with self.lock:
-            return {tier.value: len(self._tiers[tier]) for tier in Tier}
+            return {tier.value: sum(len(entity.pods) for entity in self._tiers[tier]) for tier in Tier}
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
         """Returns (rule, schedulerName) -> the number of rejected pods (scheduler_unschedulable_pods)."""
@@ -274,7 +332,7 @@ class PriorityQueue:
 
     # ---- long work, in parts
 
-    def _requeue(self, helped: Iterable[HelpedPod], event: str) -> int:
+    def _requeue(self, helped: Iterable[Helped], event: str) -> int:
         """Requeues those of the given pods that still wait for an event; returns the number of pods given."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
@@ -292,20 +350,53 @@ class PriorityQueue:
 
     # ---- with the lock held
 
+    def _attempted(self) -> Iterator[QueuedPod]:
+        """Yields the pods in flight, and those that are set aside until their group's cycle ends."""
+        yield from self._in_flight
+        if self._cycle is not None:
+            yield from self._cycle.returned.values()
+
     def _add(self, info: PodInfo) -> None:
         now = self._clock.monotonic()
-        self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
+        pod = QueuedPod(info, now)
+        if (key := self._group_key(info)) is None:
+            self._tiers.activate(pod, UNSCHEDULED_POD_ADD.label, now, admitted=False)
+        elif self._cycle is not None and self._cycle.group.key == key:
+            self._cycle.add(pod, Strategy.AFTER_BACKOFF)  # more members may make the group schedulable
+        elif (found := self._tiers.group(key)) is not None:
+            self._tiers.join(found[1], found[0], pod, UNSCHEDULED_POD_ADD.label, now)
+        else:
+            group = QueuedGroup(key, now, {pod.uid: pod})
+            self._tiers.activate(group, UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
-    def _update(self, tier: Tier, pod: QueuedPod, info: PodInfo, now: float) -> None:
+    def _requeue_failed(self, pod: QueuedPod, strategy: Strategy, now: float) -> Tier:
+        """Puts a pod back whose attempt failed; a member of a group joins the other waiting members."""
+        if (key := self._group_key(pod.info)) is None:
+            return self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
+        if self._cycle is not None and self._cycle.group.key == key:
+            self._cycle.add(pod, strategy)
+            return Tier.UNSCHEDULABLE
+        if (found := self._tiers.group(key)) is not None:
+            return self._tiers.join(found[1], found[0], pod, SCHEDULE_ATTEMPT_FAILURE, now)
+        group = QueuedGroup(key, now, {pod.uid: pod}, rejection=pod.rejection)
+        group.unschedulable_count = pod.unschedulable_count
+        group.consecutive_errors = pod.consecutive_errors
+        return self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
+
+    def _group_key(self, info: PodInfo) -> str | None:
+        return info.pod.group_key if self._groups else None
+
+    def _update(self, place: Place, info: PodInfo, now: float) -> None:
+        tier, entity, pod = place
         before = pod.info
         pod.info = info
-        self._tiers[tier].add(pod)
+        self._tiers.refile(place)
         if tier not in (Tier.UNSCHEDULABLE, Tier.GATED):
             return
         for event in pod_events(before, info, target=True):
             strategy = self._strategy_for(pod, Change(event, before, info))
             if strategy is not Strategy.SKIP:
-                tier = self._tiers.requeue(pod, strategy, event.label, now)
+                tier = self._tiers.requeue(entity, strategy, event.label, now)
                 if tier in (Tier.ACTIVE, Tier.BACKOFF):
                     return
 

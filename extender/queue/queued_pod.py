@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -80,6 +81,20 @@ class QueuedPod:
     @property
     def uid(self) -> str:
         return self.info.uid
+
+    @property
+    def pods(self) -> Collection[QueuedPod]:
+        """The pods that are tried together with this one: itself."""
+        return (self,)
+
+    @property
+    def priority(self) -> int:
+        return self.info.priority
+
+    @property
+    def backoff_size(self) -> int:
+        """The number of pods by which the longest backoff grows; see Backoff."""
+        return 1
 
     def failed(self, info: PodInfo, rejection: Rejection, now: float) -> None:
         """Records a failed attempt; `info` is the current version of the pod."""

@@ -6,16 +6,23 @@ Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEnt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from extender.framework.events.cluster_events import BACKOFF_COMPLETE, POP_FROM_BACKOFF_Q, UNSCHEDULABLE_TIMEOUT, Change
+from extender.framework.events.cluster_events import (
+    BACKOFF_COMPLETE,
+    POP_FROM_BACKOFF_Q,
+    SCHEDULE_ATTEMPT_FAILURE,
+    UNSCHEDULABLE_TIMEOUT,
+    Change,
+)
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
+from extender.queue.queued_group import Entity, QueuedGroup, group_uid
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
 
@@ -44,16 +51,24 @@ def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
-class HelpedPod(NamedTuple):
-    """A pod that an event may help; it is requeued only if `rejection` is still its latest one."""
+class Helped(NamedTuple):
+    """A pod or group that an event may help; it is requeued only if `rejection` is still its latest one."""
 
-    pod: QueuedPod
+    entity: Entity
     rejection: Rejection
     strategy: Strategy
 
 
+class Place(NamedTuple):
+    """A waiting pod, its tier, and the entity there: the pod itself, or its group."""
+
+    tier: Tier
+    entity: Entity
+    pod: QueuedPod
+
+
 class SubQueues:
-    """All waiting pods, each in exactly one tier.
+    """All waiting pods and groups, each in exactly one tier; a member of a group is where its group is.
 
     Args:
         on_ready: called when a pod may have become ready to pop.
@@ -79,6 +94,7 @@ class SubQueues:
         self._on_ready = on_ready
         self.rejections: Counter[tuple[str, ...]] = Counter()
         self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
+        self._group_of: dict[str, QueuedGroup] = {}  # UID of a member -> its group
         self.active = Heap(order)
         self.backoff = BackoffQueue(backoff, order)
         self.unschedulable = UnschedulablePods(hints)
@@ -93,122 +109,211 @@ class SubQueues:
     def __getitem__(self, tier: Tier) -> Heap | BackoffQueue:
         return self._by_tier[tier]
 
-    def find(self, uid: str) -> tuple[Tier, QueuedPod] | None:
-        for tier, pods in self._by_tier.items():
-            if pod := pods.get(uid):
-                return tier, pod
-        return None
+    def pods(self, tier: Tier) -> Iterator[QueuedPod]:
+        """Yields all pods in the tier, those of groups too."""
+        return (pod for entity in self._by_tier[tier] for pod in entity.pods)
 
-    def remove(self, uid: str) -> Tier | None:
-        """Removes the pod; returns the tier it was in, None if it was in none."""
-        self._uncount(uid)
-        return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
+    def find(self, uid: str) -> Place | None:
+        """Returns where the pod with this UID is; None if it does not wait."""
+        group = self._group_of.get(uid)
+        found = self._entity(group.uid if group else uid)
+        if found is None:
+            return None
+        tier, entity = found
+        return Place(tier, entity, group.members[uid] if group else next(iter(entity.pods)))
+
+    def group(self, key: str) -> tuple[Tier, QueuedGroup] | None:
+        """Returns the waiting group with this key, and its tier; None if none of its members waits."""
+        found = self._entity(group_uid(key))
+        if found is None:
+            return None
+        tier, entity = found
+        assert isinstance(entity, QueuedGroup)
+        return tier, entity
+
+    def _entity(self, uid: str) -> tuple[Tier, Entity] | None:
+        found = ((tier, entities.get(uid)) for tier, entities in self._by_tier.items())
+        return next(((tier, entity) for tier, entity in found if entity is not None), None)
+
+    def remove(self, entity: Entity) -> Tier | None:
+        """Removes the pod or group; returns the tier it was in, None if it was in none."""
+        for pod in entity.pods:
+            self._uncount(pod.uid)
+            self._group_of.pop(pod.uid, None)
+        return next((tier for tier, entities in self._by_tier.items() if entities.remove(entity.uid)), None)
+
+    # ---- members of groups
+
+    def join(self, group: QueuedGroup, tier: Tier, pod: QueuedPod, event: str, now: float) -> Tier:
+        """Adds a pod to a waiting group, which may be schedulable now; returns the group's tier."""
+        group.members[pod.uid] = pod
+        self._group_of[pod.uid] = group
+        self._count(pod)
+        self._telemetry.incoming(tier.queue, event)
+        if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
+            self.refile(Place(tier, group, pod))
+            return self.requeue(group, Strategy.AFTER_BACKOFF, event, now)
+        return tier if self._admits_pod(group, pod) else self._put(group, Tier.GATED, event)
+
+    def leave(self, place: Place, now: float) -> None:
+        """Removes a pod from the queue; its group stays, unless it is empty now."""
+        tier, entity, pod = place
+        if not isinstance(entity, QueuedGroup) or len(entity.members) == 1:
+            self.remove(entity)
+            return
+        if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
+            self._waiting(tier).unfile(pod.uid)
+        del entity.members[pod.uid]
+        del self._group_of[pod.uid]
+        self._uncount(pod.uid)
+        if tier is Tier.GATED:  # perhaps this member was what the group waited for
+            self.requeue(entity, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
+
+    def refile(self, place: Place) -> None:
+        """Updates the index after the pod, or what rejected it, has changed."""
+        if place.tier in (Tier.UNSCHEDULABLE, Tier.GATED):
+            self._waiting(place.tier).file(place.pod)
+        else:
+            self._by_tier[place.tier].add(place.entity)
+
+    def _waiting(self, tier: Tier) -> UnschedulablePods:
+        return self.gated if tier is Tier.GATED else self.unschedulable
+
+    # ---- the next pod
 
     @property
     def ready(self) -> bool:
         """True if a pod can be popped."""
         return bool(self.active) or self.backoff.can_pop
 
-    def pop(self) -> QueuedPod | None:
-        """Removes and returns the next pod: an active one, or else a rejected one that backs off."""
-        pod = self.active.pop()
-        if pod is None and (pod := self.backoff.pop()):
-            self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
-        if pod is not None:
-            self._uncount(pod.uid)
-        return pod
+    def pop(self) -> Entity | None:
+        """Removes and returns the next pod or group: an active one, or else a rejected one that backs off."""
+        entity = self.active.pop()
+        if entity is None and (entity := self.backoff.pop()) is not None:
+            self._arrived(entity, Tier.ACTIVE, POP_FROM_BACKOFF_Q)
+        if entity is not None:
+            self.remove(entity)
+        return entity
 
-    def helped_by(self, change: Change, up_to_priority: int | None) -> list[HelpedPod]:
-        """Returns the pods of at most this priority that the change may help.
+    # ---- events and time
 
-        A gated pod is included only if the PreEnqueue rule that gates it has registered for the event.
+    def helped_by(self, change: Change, up_to_priority: int | None) -> list[Helped]:
+        """Returns the pods and groups of at most this priority that the change may help.
+
+        A change helps a group if it helps one of its members. A gated pod or group is included only if the PreEnqueue
+        rule that gates it has registered for the event.
         """
-        return [
-            HelpedPod(pod, pod.rejection, strategy_of(pod, rules))
-            for pods in (self.unschedulable, self.gated)
-            for pod, rules in pods.helped_by(change)
-            if (up_to_priority is None or pod.info.priority <= up_to_priority)
-            and (pod.gate is None or self._hints.interests(pod.gate.plugin, change.event))
-        ]
+        helped: dict[str, Helped] = {}
+        for entities in (self.unschedulable, self.gated):
+            for pod, rules in entities.helped_by(change):
+                entity = self._group_of.get(pod.uid, pod)
+                if up_to_priority is not None and entity.priority > up_to_priority:
+                    continue
+                if entity.gate is not None and not self._hints.interests(entity.gate.plugin, change.event):
+                    continue
+                strategy = strategy_of(pod, rules)
+                known = helped.get(entity.uid)
+                if known is None or known.strategy < strategy:
+                    helped[entity.uid] = Helped(entity, entity.rejection, strategy)
+        return list(helped.values())
 
-    def rejected(self, rule: str | None = None) -> list[HelpedPod]:
-        """Returns the pods that the rule (None means any rule) rejected, to be retried after their backoff."""
+    def rejected(self, rule: str | None = None) -> list[Helped]:
+        """Returns the pods and groups that the rule (None means any) rejected, to be retried after their backoff."""
         tiers = (self.unschedulable, self.gated)
-        pods = (pod for tier in tiers for pod in (tier if rule is None else tier.rejected_by(rule)))
-        return [HelpedPod(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
+        if rule is None:
+            entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)
+        else:
+            pods = (pod for tier in tiers for pod in tier.rejected_by(rule))
+            entities = {entity.uid: entity for entity in (self._group_of.get(pod.uid, pod) for pod in pods)}.values()
+        return [Helped(entity, entity.rejection, Strategy.AFTER_BACKOFF) for entity in entities]
 
-    def requeue_helped(self, helped: Iterable[HelpedPod], event: str, now: float) -> int:
-        """Requeues those of the given pods that still wait for an event; returns the number of pods given."""
+    def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
+        """Requeues those of the given pods and groups that still wait for an event; returns their number."""
         number = 0
-        for pod, rejection, strategy in helped:
-            waiting_pod = self.unschedulable.get(pod.uid) or self.gated.get(pod.uid)
-            if waiting_pod is pod and pod.rejection is rejection:
-                self.requeue(pod, strategy, event, now)
+        for entity, rejection, strategy in helped:
+            waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
+            if waiting is entity and entity.rejection is rejection:
+                self.requeue(entity, strategy, event, now)
             number += 1
         return number
 
     def end_backoffs(self, now: float, most: int) -> int:
-        """Makes up to `most` pods whose backoff has ended ready to be tried; returns their number."""
+        """Makes up to `most` pods and groups whose backoff has ended ready to be tried; returns their number."""
         completed = list(islice(self.backoff.pop_completed(now), most))
-        for pod in completed:
-            self.activate(pod, BACKOFF_COMPLETE, now, admitted=True)
+        for entity in completed:
+            self.activate(entity, BACKOFF_COMPLETE, now, admitted=True)
         return len(completed)
 
     def retry_overdue(self, now: float, max_seconds: float, most: int) -> int:
-        """Requeues up to `most` pods that have waited for over `max_seconds`; returns their number."""
+        """Requeues up to `most` pods and groups that have waited for over `max_seconds`; returns their number."""
         number = 0
-        for pods in (self.unschedulable, self.gated):
-            while number < most and (pod := pods.peek()) and now - pod.waits_since > max_seconds:
-                pod.flushed_at = now
-                self.requeue(pod, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
+        for entities in (self.unschedulable, self.gated):
+            while number < most and (entity := entities.peek()) and now - entity.waits_since > max_seconds:
+                entity.flushed_at = now
+                self.requeue(entity, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
                 number += 1
         return number
 
-    def requeue(self, pod: QueuedPod, strategy: Strategy, event: str, now: float) -> Tier:
-        """Moves the pod to the tier where it belongs after `event`; returns that tier."""
+    def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float) -> Tier:
+        """Moves the pod or group to the tier where it belongs after `event`; returns that tier."""
         if strategy is Strategy.SKIP:
-            return self._put(pod, Tier.UNSCHEDULABLE, event)
-        if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(pod, now):
-            return self._put(pod, Tier.BACKOFF if self._admits(pod) else Tier.GATED, event)
-        return self.activate(pod, event, now, admitted=False)
+            return self._put(entity, Tier.UNSCHEDULABLE, event)
+        if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(entity, now):
+            return self._put(entity, Tier.BACKOFF if self._admits(entity) else Tier.GATED, event)
+        return self.activate(entity, event, now, admitted=False)
 
-    def activate(self, pod: QueuedPod, event: str, now: float, *, admitted: bool) -> Tier:
-        """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it; returns its tier.
+    def activate(self, entity: Entity, event: str, now: float, *, admitted: bool) -> Tier:
+        """Makes the pod or group ready to be tried, unless a PreEnqueue rule does not admit it; returns its tier.
 
         Args:
-            admitted: True if the PreEnqueue rules admitted the pod when its backoff began; they are not called again.
+            admitted: True if the PreEnqueue rules admitted it when its backoff began; they are not called again.
         """
-        if not (admitted or self._admits(pod)):
-            return self._put(pod, Tier.GATED, event)
-        if pod.first_attempt_at is None:
-            pod.first_attempt_at = now
-        return self._put(pod, Tier.ACTIVE, event)
-
-    def _admits(self, pod: QueuedPod) -> bool:
-        """Returns True if every PreEnqueue rule admits the pod."""
-        refusals = (rule.refuse(pod.info) for rule in self._pre_enqueue)
-        pod.gate = next((refusal for refusal in refusals if refusal is not None), None)
-        if pod.gate is not None:
-            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {pod.gate.plugin})
-        return pod.gate is None
+        if not (admitted or self._admits(entity)):
+            return self._put(entity, Tier.GATED, event)
+        for first in (entity, *entity.pods):
+            if first.first_attempt_at is None:
+                first.first_attempt_at = now
+        return self._put(entity, Tier.ACTIVE, event)
 
     def sort_again(self) -> None:
-        """Sorts the ready pods and those that back off again, after the order has changed."""
-        for pods in (self.active, self.backoff):
-            for pod in list(pods):
-                pods.add(pod)
+        """Sorts what is ready and what backs off again, after the order has changed."""
+        for entities in (self.active, self.backoff):
+            for entity in list(entities):
+                entities.add(entity)
 
-    def _put(self, pod: QueuedPod, tier: Tier, event: str) -> Tier:
-        origin = self.remove(pod.uid)
-        self._by_tier[tier].add(pod)
-        self._count(pod)
+    def _admits(self, entity: Entity) -> bool:
+        """Returns True if every PreEnqueue rule admits the pod, or each member of the group."""
+        entity.gate = None
+        return all(self._admits_pod(entity, pod) for pod in entity.pods)
+
+    def _admits_pod(self, entity: Entity, pod: QueuedPod) -> bool:
+        """Returns True if every PreEnqueue rule admits the pod; otherwise records the rule that gates its entity."""
+        refusals = (rule.refuse(pod.info) for rule in self._pre_enqueue)
+        gate = next((refusal for refusal in refusals if refusal is not None), None)
+        if gate is not None:
+            entity.gate = gate
+            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {gate.plugin})
+        return gate is None
+
+    def _put(self, entity: Entity, tier: Tier, event: str) -> Tier:
+        origin = self.remove(entity)
+        self._by_tier[tier].add(entity)
+        for pod in entity.pods:
+            self._count(pod)
+            if isinstance(entity, QueuedGroup):
+                self._group_of[pod.uid] = entity
         if origin is None or origin.queue != tier.queue:
-            self._telemetry.incoming(tier.queue, event)
+            self._arrived(entity, tier, event)
         if tier in (Tier.ACTIVE, Tier.BACKOFF):
             self._on_ready()
         return tier
 
+    def _arrived(self, entity: Entity, tier: Tier, event: str) -> None:
+        for _ in entity.pods:
+            self._telemetry.incoming(tier.queue, event)
+
     def _count(self, pod: QueuedPod) -> None:
+        self._uncount(pod.uid)
         if pod.rejection.rules:
             self._counted[pod.uid] = pod, pod.rejection
             self.rejections.update((rule, pod.info.pod.spec.scheduler_name) for rule in pod.rejection.rules)

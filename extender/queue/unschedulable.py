@@ -13,30 +13,53 @@ from extender.framework.events.cluster_events import Change
 from extender.framework.events.queueing_hints import NOTHING_OF_THE_POD, Interest, QueueingHints, Reads
 from extender.queue.backoff import Heap
 from extender.queue.class_index import ClassIndex, EquivalenceClass
+from extender.queue.queued_group import Entity
 from extender.queue.queued_pod import QueuedPod
 
 Filed = tuple[ClassIndex, EquivalenceClass]
 
 
 class UnschedulablePods(Heap):
-    """Pods sorted by the length of their wait, and indexed by the rules that rejected them.
+    """Pods and groups sorted by the length of their wait, and indexed by the rules that rejected them.
 
-    Pods that a rule rejected as unresolvable have an index of their own, because removing pods from nodes cannot help
-    them.
+    The members of a group are indexed one by one. Pods that a rule rejected as unresolvable have an index of their own,
+    because removing pods from nodes cannot help them.
     """
 
     def __init__(self, hints: QueueingHints) -> None:
-        super().__init__(lambda pod: (pod.waits_since,))
+        super().__init__(lambda entity: (entity.waits_since,))
         self._hints = hints
         self._filed: dict[str, list[Filed]] = {}
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
 
-    def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or updates its place in the order and in the index."""
-        self.remove(pod.uid)
-        super().add(pod)
+    def add(self, entity: Entity) -> None:
+        """Adds the entity, or updates its place in the order and in the index."""
+        self.remove(entity.uid)
+        super().add(entity)
+        for pod in entity.pods:
+            self.file(pod)
+
+    def remove(self, uid: str) -> Entity | None:
+        entity = self.get(uid)
+        if entity is not None:
+            for pod in entity.pods:
+                self.unfile(pod.uid)
+        return super().remove(uid)
+
+    def file(self, pod: QueuedPod) -> None:
+        """Adds a pod of an entity that is here to the index, or updates it there."""
+        self.unfile(pod.uid)
         try:
             self._filed[pod.uid] = self._filed_under(pod)
+        except BaseException:
+            self._rebuild_index()
+            raise
+
+    def unfile(self, uid: str) -> None:
+        """Removes a pod from the index."""
+        try:
+            for index, members in self._filed.pop(uid, ()):
+                index.remove(members, uid)
         except BaseException:
             self._rebuild_index()
             raise
@@ -47,22 +70,13 @@ class UnschedulablePods(Heap):
     def _rebuild_index(self) -> None:
         """Rebuilds the index of all pods, because an error may have left it half changed."""
         self._indexes = {}
-        self._filed = {pod.uid: self._filed_under(pod) for pod in self}
+        self._filed = {pod.uid: self._filed_under(pod) for entity in self for pod in entity.pods}
 
     def _file(self, rule: str, pod: QueuedPod) -> Iterator[Filed]:
         indexes, unresolvable = self._indexes.setdefault(rule, {}), rule in pod.rejection.unresolvable
         for reads in self._hints.reads(rule):
             index = indexes.setdefault((reads, unresolvable), ClassIndex())
             yield index, index.add(pod, self._hints.filed_as(rule, reads, pod.info))
-
-    def remove(self, uid: str) -> QueuedPod | None:
-        try:
-            for index, members in self._filed.pop(uid, ()):
-                index.remove(members, uid)
-        except BaseException:
-            self._rebuild_index()
-            raise
-        return super().remove(uid)
 
     def rejected_by(self, rule: str) -> list[QueuedPod]:
         indexes = self._indexes.get(rule, {})

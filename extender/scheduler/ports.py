@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.queue.sub_queues import QueueTelemetry
 from extender.runtime.ports import NominatedNode
@@ -39,6 +40,16 @@ class Statuses(Protocol):
 
     def withdraw(self, pod: Pod) -> None:
         """Drops the pod's writes that have not started, and waits for a write in progress."""
+
+
+class GroupStatuses(Protocol):
+    """Writes the condition PodGroupInitiallyScheduled of PodGroups asynchronously. No method waits or raises."""
+
+    def scheduled(self, group: PodGroup) -> None:
+        """Sets the condition to True; it is never changed after that."""
+
+    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+        """Sets the condition to False."""
 
 
 class Events(Protocol):

@@ -7,7 +7,8 @@
       3. binding cycle: wait at Permit, write what is reserved, wait until it is ready, bind
       4. if 2 or 3 fails: undo everything, preempt, give the pod back to the queue, and say why
 
-One thread runs steps 1 and 2. Many binding cycles run at once in `Workers`; a waiting pod blocks no thread:
+The members of a pod group go through step 2 together: group_scheduling.py. One thread runs steps 1 and 2. Many binding
+cycles run at once in `Workers`; a waiting pod blocks no thread:
 
     run ---- nothing reserved, no Permit rules ------------------------------> bind --> finish
      '-- wait at Permit --> pre-bind: write --> volumes and devices ready -----^ |
@@ -33,9 +34,9 @@ from extender.errors import (
     Outdated,
 )
 from extender.framework.permit import BindRule, Permit, Permits
-from extender.framework.profile import Profile
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_group import QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Nominating
@@ -71,6 +72,7 @@ class AssumedPod:
         reservations: what is reserved for the pod on the node, in the order in which it was taken.
         permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
         post_bind: users' rules to run once the pod is bound.
+        quorum: what the pod awaits besides its own permit, because it is a member of a gang.
     """
 
     pod: QueuedPod
@@ -80,25 +82,25 @@ class AssumedPod:
     permit: Permit | None = None
     post_bind: Sequence[BindRule] = ()
     timer: PodTimer = UNTIMED
+    quorum: Awaited | None = None
 
     @property
     def needs_only_binding(self) -> bool:
-        return not (self.reservations or self.permit or self.post_bind)
+        return not (self.reservations or self.awaited_at_permit or self.post_bind)
+
+    @property
+    def awaited_at_permit(self) -> Sequence[Awaited]:
+        return [awaited for awaited in (self.permit, self.quorum) if awaited is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduler:
-    """Takes pods from the queue one by one, assumes each on a node, and hands it to a binding cycle.
-
-    Only one thread at a time may call `schedule_one`, because each decision depends on the pods assumed before.
+class Placing:
+    """Puts pods on their nodes in the cache, and reserves what they need there.
 
     Attributes:
         cycles: the scheduling cycles by schedulerName.
         reservers: reserve what pods need besides resources: volumes and devices.
         permits: users' Reserve and Permit rules, which run after the reservers.
-        binders: run the binding cycles of pods that need only their Binding.
-        pre_binders: threads for all other binding cycles, which may wait for users' rules.
-        limit: the time limit of a decision, from refreshing the table to the choice of a node or of victims.
     """
 
     cycles: Mapping[str, SchedulingCycle]
@@ -106,80 +108,32 @@ class Scheduler:
     queue: PriorityQueue
     reservers: Sequence[Reserver]
     permits: Permits
-    binding: BindingCycle
-    binders: Workers
-    pre_binders: Workers
-    failures: FailureHandler
-    events: Events
     telemetry: SchedulerTelemetry
     clock: Clock
-    limit: TimeLimit = NO_LIMIT
     sample: Iterator[bool] = field(default_factory=sample)
 
-    def schedule_one(self, timeout_seconds: float | None = None) -> bool:
-        """Tries to schedule one pod; returns False if none came in time, or the queue was closed."""
-        pod = self.queue.pop(timeout_seconds)
-        if pod is None:
-            return False
-        if self._skips(pod):
-            self.queue.done(pod.uid)
-            return True
-        began_at = self.clock.monotonic()
-        outcome = self._scheduling_cycle(pod, began_at)
-        if isinstance(outcome, Failure):
-            self.failures.handle(pod, outcome, began_at)
-        else:
-            workers = self.binders if outcome.needs_only_binding else self.pre_binders
-            workers.submit(lambda: self.binding.run(outcome))
-        return True
-
-    def _skips(self, pod: QueuedPod) -> bool:
-        """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
-        described = pod.info.pod
-        if described.terminating:
-            note = f"skip schedule deleting pod: {described.key}"
-            self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
-            return True
-        return self.cache.placement(pod.uid) is not None
-
-    def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
-        try:
-            # read once, because a reload of the policy may replace the profile
-            cycle = self.cycles[pod.info.pod.spec.scheduler_name]
-            decision = self._choose_node(pod.info, cycle)
-        except DeadlineExceeded as error:
-            return Failure(str(error))
-        except Exception as error:  # one pod must not stop the loop; nothing has changed yet
-            _log.exception("scheduling failed pod=%s", pod.info.pod.key)
-            return Failure(f"{type(error).__name__}: {error}")
-        outcome: AssumedPod | Failure
-        if isinstance(decision, Chosen):
-            outcome = self._assume_and_reserve(pod, decision, cycle.profile, began_at)
-        else:
-            outcome = decision
-        self.telemetry.decided(self.clock.monotonic() - began_at)
-        return outcome
-
-    def _choose_node(self, info: PodInfo, cycle: SchedulingCycle) -> Chosen | Failure:
-        """Returns the decision about the pod, made with its latest nomination, which its status may lack."""
+    def with_nomination(self, info: PodInfo) -> PodInfo:
+        """Returns the pod with its latest nomination, which its status may lack."""
         nominated_node = self.cache.nominated_node(info.uid)
-        if nominated_node != info.pod.status.nominated_node_name:
-            info = PodInfo(info.pod.nominated_to(nominated_node))
-        with self.cache.snapshot("schedule", self.limit.begin()) as table:
-            return cycle.schedule_pod(info, table)
+        if nominated_node == info.pod.status.nominated_node_name:
+            return info
+        return PodInfo(info.pod.nominated_to(nominated_node))
 
-    def _assume_and_reserve(
-        self, pod: QueuedPod, chosen: Chosen, profile: Profile, began_at: float
-    ) -> AssumedPod | Failure:
-        """Assumes the pod and reserves what it needs; undoes both if anything fails.
-
-        An error while undoing is raised and ends the process, because nothing else would remove the pod from the node.
-        """
+    def assume_and_reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
+        """Assumes the pod and reserves what it needs; undoes both if anything fails."""
         try:
             self.cache.assume(pod.info, chosen.node_name)
         except ExtenderError as error:  # the node or the pod has just been deleted
             return Failure(f"assume: {error}")
+        return self.reserve(pod, chosen, began_at)
+
+    def reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
+        """Reserves what an assumed pod needs; undoes that and forgets the pod if anything fails.
+
+        An error while undoing is raised and ends the process, because nothing else would remove the pod from the node.
+        """
         reservations: list[Reservation] = []
+        profile = self.cycles[pod.info.pod.spec.scheduler_name].profile
         timer = SampledPodTimer(self.clock, self.telemetry, profile.name) if next(self.sample) else UNTIMED
         try:
             for reserver in self.reservers:
@@ -194,15 +148,19 @@ class Scheduler:
         except Exception as error:  # whatever the error is, nothing may stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving failed pod=%s node=%s", pod.info.pod.key, chosen.node_name)
-            self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
-            self.permits.unreserve(pod.uid)
-            undo(reservations)
-            with suppress(IllegalTransition):  # the pod has just been deleted
-                self.cache.forget(pod.uid)
+            self.undo(pod, reservations)
             return failure_of(error)
         finally:
             timer.tell()
         return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, profile.post_bind, timer)
+
+    def undo(self, pod: QueuedPod, reservations: Sequence[Reservation]) -> None:
+        """Releases what is reserved for an assumed pod, and removes the pod from its node."""
+        self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
+        self.permits.unreserve(pod.uid)
+        undo(reservations)
+        with suppress(IllegalTransition):  # the pod has just been deleted
+            self.cache.forget(pod.uid)
 
     def _reject_if_outdated(self, permit: Permit) -> None:
         """Rejects a pod that would wait for a rule which was removed after its attempt began.
@@ -214,6 +172,103 @@ class Scheduler:
             for rule in waits_for:
                 if rule not in in_force:
                     permit.reject(rule, f"rule {rule} is no longer in the policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Takes pods and groups from the queue one by one, and places them.
+
+    Only one thread at a time may call `schedule_one`, because each decision depends on the pods assumed before.
+
+    Attributes:
+        try_group: takes a pod group through its cycle.
+    """
+
+    queue: PriorityQueue
+    pods: PodScheduler
+    try_group: Callable[[QueuedGroup], object]
+
+    def schedule_one(self, timeout_seconds: float | None = None) -> bool:
+        """Tries to schedule one pod or group; returns False if none came in time, or the queue was closed."""
+        entity = self.queue.pop(timeout_seconds)
+        if entity is None:
+            return False
+        if isinstance(entity, QueuedGroup):
+            self.try_group(entity)
+        else:
+            self.pods.try_pod(entity)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PodScheduler:
+    """Assumes each pod on a node, and hands it to a binding cycle.
+
+    Attributes:
+        binders: run the binding cycles of pods that need only their Binding.
+        pre_binders: threads for all other binding cycles, which may wait for users' rules.
+        limit: the time limit of a decision, from refreshing the table to the choice of a node or of victims.
+    """
+
+    placing: Placing
+    binding: BindingCycle
+    binders: Workers
+    pre_binders: Workers
+    failures: FailureHandler
+    events: Events
+    limit: TimeLimit = NO_LIMIT
+
+    def try_pod(self, pod: QueuedPod) -> None:
+        """Takes a pod without a group through its scheduling cycle."""
+        if self.skips(pod):
+            self.placing.queue.done(pod.uid)
+            return
+        began_at = self.placing.clock.monotonic()
+        outcome = self._scheduling_cycle(pod, began_at)
+        if isinstance(outcome, Failure):
+            self.failures.handle(pod, outcome, began_at)
+        else:
+            self.submit(outcome)
+
+    def submit(self, assumed: AssumedPod) -> None:
+        """Starts the pod's binding cycle."""
+        workers = self.binders if assumed.needs_only_binding else self.pre_binders
+        workers.submit(lambda: self.binding.run(assumed))
+
+    def skips(self, pod: QueuedPod) -> bool:
+        """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
+        described = pod.info.pod
+        if described.terminating:
+            note = f"skip schedule deleting pod: {described.key}"
+            self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
+            return True
+        return self.placing.cache.placement(pod.uid) is not None
+
+    def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
+        placing = self.placing
+        outcome: AssumedPod | Failure
+        match self.decide(pod):
+            case Chosen() as chosen:
+                outcome = placing.assume_and_reserve(pod, chosen, began_at)
+            case Failure() as outcome:
+                pass
+        placing.telemetry.decided(placing.clock.monotonic() - began_at)
+        return outcome
+
+    def decide(self, pod: QueuedPod) -> Chosen | Failure:
+        """Returns the decision about the pod alone; an unexpected error is a Failure."""
+        placing = self.placing
+        try:
+            # read once, because a reload of the policy may replace the profile
+            cycle = placing.cycles[pod.info.pod.spec.scheduler_name]
+            info = placing.with_nomination(pod.info)
+            with placing.cache.snapshot("schedule", self.limit.begin()) as table:
+                return cycle.schedule_pod(info, table)
+        except DeadlineExceeded as error:
+            return Failure(str(error))
+        except Exception as error:  # one pod must not stop the loop; nothing has changed yet
+            _log.exception("scheduling failed pod=%s", pod.info.pod.key)
+            return Failure(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +298,10 @@ class BindingCycle:
             self._bind(assumed)
             return
         self.waiting.enter(assumed.pod.info)
-        if assumed.permit is None:
+        if not assumed.awaited_at_permit:
             self._pre_bind(assumed)
         else:  # events are still recorded: if the pod is rejected here, one of them may help it
-            self._wait(assumed, (assumed.permit,), self._pre_bind)
+            self._wait(assumed, assumed.awaited_at_permit, self._pre_bind)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""

@@ -25,10 +25,7 @@ from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
-from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.plugins.gang_scheduling import unsupported
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
@@ -182,8 +179,6 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
-        if (refusal := _refused_with_group(pod, table)) is not None:
-            return Failure(refusal, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         decided = self._choose(pod, table, table.nodes.rows)
         return self._failure(pod, table, decided) if isinstance(decided, Fit) else decided
 
@@ -348,15 +343,6 @@ def rejection_by_all(profile: Profile) -> Rejection:
     Upstream names no plugin here, and therefore retries such pods again and again.
     """
     return Rejection(unschedulable=frozenset(_names(profile)))
-
-
-def _refused_with_group(pod: PodInfo, table: Table) -> str | None:
-    """Returns why no member of the pod's group is placed; None if the pod can be placed alone."""
-    key = pod.pod.group_key
-    if key is None or not table.features.generic_workload:
-        return None
-    group = table.objects.get(PodGroup, key)
-    return f"PodGroup {key} was deleted" if group is None else unsupported(group)
 
 
 def _names(profile: Profile) -> list[str]:

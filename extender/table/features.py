@@ -16,6 +16,7 @@ class FeatureGates:
     generic_workload: bool = False
     node_declared_features: bool = True
     storage_capacity_scoring: bool = True
+    topology_aware_workload_scheduling: bool = False
     volume_limit_scaling: bool = True
 
 
@@ -24,6 +25,7 @@ BY_NAME = {
     "GenericWorkload": "generic_workload",
     "NodeDeclaredFeatures": "node_declared_features",
     "StorageCapacityScoring": "storage_capacity_scoring",
+    "TopologyAwareWorkloadScheduling": "topology_aware_workload_scheduling",
     "VolumeLimitScaling": "volume_limit_scaling",
 }
 """The fields of `FeatureGates`, by their names in kube-scheduler's --feature-gates."""

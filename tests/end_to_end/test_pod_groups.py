@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import make_node, make_pod, make_pod_group, make_priority_class
+from tests.builders import Object, make_node, make_pod, make_pod_group, make_priority_class
 from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane, bound, clean_up, group_condition, job
 from tests.running import schedule, serve
 from tests.stock.build import Binaries
@@ -80,3 +80,45 @@ def test_a_gang_preempts_beside_the_webhook(plane: GroupControlPlane, tmp_path: 
         assert wait_until(lambda: {"member-0", "member-1"} <= bound(plane).keys(), 60)
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
         assert len(bound(plane)) == 4
+
+
+def gang(plane: GroupControlPlane, name: str, size: int) -> None:
+    """Creates a gang whose members each need half a node."""
+    members = [make_pod(f"{name}-{i}").req(cpu="2").group(name).obj() for i in range(size)]
+    plane.client.create(make_pod_group(name, size), *members)
+
+
+def a_node(name: str) -> Object:
+    return make_node(name).capacity(cpu="4", memory="64Gi", pods="110").obj()
+
+
+def bound_of(plane: GroupControlPlane, name: str) -> int:
+    return sum(pod.startswith(f"{name}-") for pod in bound(plane))
+
+
+def test_the_loop_binds_gangs_whole_or_not_at_all(plane: GroupControlPlane, tmp_path: Path) -> None:
+    plane.client.create(*(a_node(f"n{i}") for i in range(4)))
+    with schedule(plane.kubeconfig, tmp_path, *FLAGS):
+        gang(plane, "three", 3)
+        gang(plane, "four", 4)
+        assert wait_until(lambda: len(bound(plane)) == 7)
+        gang(plane, "two", 2)
+        refused = ("False", "Unschedulable", "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining")
+        assert wait_until(lambda: group_condition(plane, "two")) == refused
+        assert bound_of(plane, "two") == 0
+        plane.client.create(a_node("more"))
+        assert wait_until(lambda: bound_of(plane, "two") == 2)
+        for name in ("two", "three", "four"):
+            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
+
+
+def test_a_restarted_loop_completes_a_partly_bound_gang(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """A process that is killed between two Bindings of a gang leaves it partly bound."""
+    plane.client.create(*(a_node(f"n{i}") for i in range(2)))
+    gang(plane, "four", 4)
+    for name in ("four-0", "four-1"):
+        target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"name": "n0"}}
+        plane.client.request("POST", f"/api/v1/namespaces/default/pods/{name}/binding", target)
+    with schedule(plane.kubeconfig, tmp_path, *FLAGS):
+        assert wait_until(lambda: bound_of(plane, "four") == 4)
+        assert set(bound(plane).values()) == {"n0", "n1"}

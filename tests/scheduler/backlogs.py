@@ -98,7 +98,7 @@ class Backlog:
         volumes = [obj for zone in _ZONES for obj in _volume(zone)]
         self.world = World(*nodes, *volumes)
         self.cycle = Compared(provider("DefaultProvider"), seed, self.world)
-        cycles = self.world.scheduler.cycles
+        cycles = self.world.cycles
         assert isinstance(cycles, dict)
         cycles[NAME] = self.cycle
         self.items = {_key(obj): obj for obj in (*(node.obj() for node in nodes), *volumes)}

@@ -113,7 +113,7 @@ class AnyObject:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Pod"])
 def test_a_change_of_any_kind_wakes_the_pods_of_a_users_rule(kind: str) -> None:
     world = World(node("n1"), pod("p"))
-    cycle = world.scheduler.cycles[NAME]
+    cycle = world.cycles[NAME]
     cycle.profile = Profile(NAME, (AnyObject(kind),), ())
     world.settle()
     assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]

@@ -229,7 +229,7 @@ def test_a_pod_that_is_being_deleted_is_not_placed() -> None:
 
 def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(node("n1"), pod("bad").priority(1), pod("good"))
-    cycle = world.scheduler.cycles[NAME]
+    cycle = world.cycles[NAME]
     schedule_pod = cycle.schedule_pod
 
     def failing(info: object, table: object) -> object:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.errors import Refused
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pod_group
@@ -42,7 +43,157 @@ def test_members_wait_until_their_pod_group_is_seen() -> None:
 def test_members_of_a_basic_group_are_placed_as_far_as_they_fit() -> None:
     world = World(make_pod_group("workers"), node("n1", cpu="2"), *map(member, "abc"), features=ON)
     world.settle()
-    assert sorted(world.node_of(name) for name in "abc") == ["", "n1", "n1"]
+    assert [world.node_of(name) for name in "abc"] == ["n1", "n1", ""]
+    assert world.group_conditions[0] == ("workers", "Scheduled", "")
+    assert world.conditions[-1][:2] == ("c", "Unschedulable")
+    world.put(node("n2"))
+    world.pass_time(1)
+    assert world.node_of("c") == "n2"
+
+
+def test_a_gang_waits_until_enough_of_its_members_exist() -> None:
+    world = World(make_pod_group("workers", 3), node("n1"), member("a"), member("b"), features=ON)
+    world.pass_time(20)
+    assert waiting(world, Tier.GATED) == ["a", "b"]
+    assert (world.conditions, world.group_conditions) == ([], [])
+    world.put(member("c"))
+    world.settle()
+    assert [world.node_of(name) for name in "abc"] == ["n1", "n1", "n1"]
+    assert world.group_conditions == [("workers", "Scheduled", "")]
+
+
+def test_a_gang_with_too_little_room_is_not_bound_at_all() -> None:
+    world = World(make_pod_group("workers", 3), node("n1", cpu="2"), *map(member, "abc"), features=ON)
+    world.settle()
+    assert [world.node_of(name) for name in "abc"] == ["", "", ""]
+    assert world.cache.overview().assumed == []
+    text = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    assert world.group_conditions == [("workers", "Unschedulable", text)]
+    assert world.conditions == [
+        ("a", "Unschedulable", f"pod group is unschedulable, {text}", ""),
+        ("b", "Unschedulable", f"pod group is unschedulable, {text}", ""),
+        ("c", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", None),
+    ]
+
+
+def test_a_rejected_gang_costs_no_attempt_until_an_event_may_help() -> None:
+    world = World(make_pod_group("workers", 3), node("n1", cpu="2"), *map(member, "abc"), features=ON)
+    world.pass_time(60)
+    assert world.telemetry.results == ["unschedulable"] * 3
+    world.put(node("n2"))
+    world.settle()
+    assert sorted(world.node_of(name) for name in "abc") != ["", "", ""]
+    assert len([world.node_of(name) for name in "abc" if world.node_of(name)]) == 3
+
+
+def test_members_beyond_the_minimum_go_along_and_those_left_come_later() -> None:
+    world = World(make_pod_group("workers", 2), node("n1", cpu="3"), *map(member, "abcd"), features=ON)
+    world.settle()
+    assert [world.node_of(name) for name in "abcd"] == ["n1", "n1", "n1", ""]
+    world.put(node("n2"))
+    world.pass_time(1)
+    assert world.node_of("d") == "n2"
+
+
+def test_bound_members_count_for_the_minimum() -> None:
+    """After a restart, what is left of a partly bound gang is completed."""
+    bound = [member(name).node("n1") for name in "ab"]
+    world = World(make_pod_group("workers", 3), node("n1"), *bound, member("c"), features=ON)
+    world.settle()
+    assert world.node_of("c") == "n1"
+
+
+def test_a_gang_of_another_size_of_members_is_tried_by_priority() -> None:
+    world = World(
+        make_pod_group("low", 2),
+        make_pod_group("high", 2, priority=5),
+        node("n1", cpu="2"),
+        *(member(name, "low") for name in "ab"),
+        *(member(name, "high").priority(5) for name in "cd"),
+        features=ON,
+    )
+    world.settle()
+    assert [world.node_of(name) for name in "abcd"] == ["", "", "n1", "n1"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        pytest.param(
+            member("b").priority(7),
+            "all pods in a single pod group should have the same priority as the pod group's priority, got 7 and 0",
+            id="priority",
+        ),
+        pytest.param(
+            member("b").preemption_policy("Never"),
+            "all pods in a single pod group should have the same preemption policy, got Never and PreemptLowerPriority",
+            id="preemption policy",
+        ),
+    ],
+)
+def test_members_that_differ_fail_as_a_group(other: PodBuilder, message: str) -> None:
+    world = World(make_pod_group("workers", 2), node("n1"), member("a"), other, features=ON)
+    world.settle()
+    assert {reason for _, reason, _, _ in world.conditions} == {"SchedulerError"}
+    assert world.group_conditions[0] == ("workers", "SchedulerError", message)
+    assert [world.node_of(name) for name in "ab"] == ["", ""]
+
+
+def test_a_member_whose_bind_is_refused_comes_back_alone() -> None:
+    world = World(make_pod_group("workers", 2), node("n1"), *map(member, "ab"), features=ON)
+    world.faults.append(Refused("no", 403))
+    world.settle()
+    assert sorted(world.node_of(name) for name in "ab") == ["", "n1"]
+    world.pass_time(3)
+    assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
+
+
+def test_nothing_is_bound_if_the_nodes_of_a_gang_vanish_before_it_is_assumed() -> None:
+    world = World(
+        make_pod_group("workers", 2), node("n1", cpu="1"), node("n2", cpu="1"), *map(member, "ab"), features=ON
+    )
+    world.watch()
+    world.cache.listen(None)
+    decide = world.cycles[NAME].decide_member
+
+    def deletes_a_node(*args: Any) -> Any:
+        decided = decide(*args)
+        world.cache.deleted("Node", world.objects["Node", "n2"])
+        return decided
+
+    world.cycles[NAME].decide_member = deletes_a_node  # type: ignore[method-assign]
+    assert world.attempt()
+    assert world.cache.overview().assumed == []
+    assert [reason for _, reason, _ in world.group_conditions] == ["SchedulerError"]
+
+
+def test_a_deleted_pod_group_holds_its_members_back() -> None:
+    world = World(make_pod_group("workers", 2), node("n1", cpu="1"), *map(member, "ab"), features=ON)
+    world.settle()
+    world.delete("PodGroup", "default/workers")
+    world.put(node("n2"))
+    world.pass_time(5)
+    assert waiting(world, Tier.GATED) == ["a", "b"]
+    world.put(make_pod_group("workers", 2))
+    world.pass_time(5)
+    assert "" not in [world.node_of(name) for name in "ab"]
+
+
+def test_the_pods_of_a_basic_group_preempt_one_by_one() -> None:
+    victims = [make_pod(name).uid(name).scheduler(NAME).req(cpu="2").node("n1").priority(0) for name in ("v1", "v2")]
+    world = World(
+        make_pod_group("workers", priority=5),
+        node("n1"),
+        *victims,
+        *(member(name, cpu="2").priority(5) for name in "ab"),
+        features=ON,
+    )
+    world.settle()
+    for name in ("v1", "v2"):
+        if ("Pod", f"default/{name}") in world.objects:
+            world.delete("Pod", f"default/{name}")
+    world.pass_time(10)
+    assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +202,6 @@ def test_members_of_a_basic_group_are_placed_as_far_as_they_fit() -> None:
         pytest.param({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, "schedulingConstraints.topology"),
         pytest.param({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, "resourceClaims"),
         pytest.param({"parentCompositePodGroupName": "tree"}, "parentCompositePodGroupName"),
-        pytest.param({"schedulingPolicy": {"gang": {"minCount": 1}}}, "schedulingPolicy.gang"),
     ],
 )
 def test_no_member_of_a_group_that_is_not_supported_is_placed(spec: dict[str, Any], field: str) -> None:

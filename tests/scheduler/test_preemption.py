@@ -271,12 +271,12 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     assert popped is not None
     world.watch()
     with world.cache.snapshot("test") as table:
-        unfit = world.scheduler.cycles[NAME].schedule_pod(popped.info, table)
+        unfit = world.cycles[NAME].schedule_pod(popped.info, table)
     assert isinstance(unfit, Failure)
-    world.scheduler.failures.handle(popped, unfit, 0.0)
+    world.scheduler.pods.failures.handle(popped, unfit, 0.0)
     world.settle()
     assert evicted(world) == []
-    assert world.scheduler.failures.preemption.in_progress.refuse(popped.info) is None
+    assert world.scheduler.pods.failures.preemption.in_progress.refuse(popped.info) is None
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ class Cluster:
 @pytest.mark.parametrize("seed", (*range(20), *FOUND))
 def test_no_pod_waits_that_could_be_placed(seed: int) -> None:
     cluster = Cluster(seed)
-    profile = cluster.world.scheduler.cycles[NAME].profile
+    profile = cluster.world.cycles[NAME].profile
     for number in range(EVENTS):
         event = cluster.happen()
         assert cluster.wait_in_vain(profile) == [], f"event {number}: {event}"

@@ -20,6 +20,7 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
@@ -92,6 +93,7 @@ class World:
         faults: what the next binds, or evictions, raise.
         withdrawn: (pod, whether it was bound) as statuses were withdrawn.
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
+        group_conditions: (group, reason, message) in the order in which they were written.
     """
 
     def __init__(
@@ -114,18 +116,20 @@ class World:
         self.faults: list[Exception] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
+        self.group_conditions: list[tuple[str, str, str]] = []
         self.withdrawn: list[tuple[str, bool]] = []
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         events = self.observed.events(self)
         ports = LoopPorts(
-            self, self, events, self, self.volumes, self.claims, self.binders, self.binders, self.preemptors
+            self, self, self, events, self, self.volumes, self.claims, self.binders, self.binders, self.preemptors
         )
         rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features)
+        self.cycles = cycles
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
         self.sweep = loop.sweep
@@ -203,6 +207,12 @@ class World:
         self.conditions.append((pod.name, reason, message, None if kept else node_name))
         if not kept:
             self.nominate(pod, node_name)
+
+    def scheduled(self, group: PodGroup) -> None:
+        self.group_conditions.append((group.name, "Scheduled", ""))
+
+    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+        self.group_conditions.append((group.name, reason, message))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         known = self.objects.get(("Pod", pod.key))

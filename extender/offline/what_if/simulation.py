@@ -147,7 +147,7 @@ class Simulation:
             MalformedCluster: a pod has a malformed quantity.
         """
         most = self.log.attempts + _MOST_ATTEMPTS_PER_POD * (self._to_place + 10)
-        while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
+        while self.log.attempts < most and isinstance(queued := self._queue.pop(0), QueuedPod):
             self.log.attempts += 1
             outcome = self._decide(queued.info)
             if isinstance(outcome, Chosen):

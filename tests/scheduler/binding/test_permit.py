@@ -290,7 +290,7 @@ def test_a_pod_waits_for_no_rule_that_is_taken_out_while_it_is_asked() -> None:
 
     @permit(woken_by=NEVER)
     def goes(pod: Pod, node: Node) -> Wait:
-        cycles = world.scheduler.cycles
+        cycles = world.cycles
         assert isinstance(cycles, dict)
         cycles[NAME] = SchedulingCycle(provider("DefaultProvider"), Random(1))
         world.queue.rules_changed({})

@@ -1,0 +1,76 @@
+"""The condition of PodGroups: written once, and True for good."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from extender.cluster.writers.group_statuses import ApiGroupStatuses
+from extender.cluster.writers.pacing import TokenBucket
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.runtime.clock import ManualClock
+from tests.builders import make_pod_group
+from tests.stock.waiting import wait_until
+
+
+class Calls:
+    """A Caller that keeps the conditions that were written, and where."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
+        assert (method, content_type) == ("PATCH", "application/strategic-merge-patch+json")
+        (condition,) = json.loads(body)["status"]["conditions"]
+        self.written.append((path, condition))
+
+
+def group(condition: dict[str, str] | None = None) -> PodGroup:
+    conditions = [{"type": "PodGroupInitiallyScheduled", **condition}] if condition else []
+    return msgspec.convert({**make_pod_group("g"), "status": {"conditions": conditions}}, PodGroup)
+
+
+def written(*steps: tuple[PodGroup, str, str]) -> list[dict[str, Any]]:
+    """Writes the steps one after the other (group, reason, message), and returns the conditions that were sent."""
+    calls = Calls()
+    statuses = ApiGroupStatuses(calls, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
+    statuses.start()
+    for target, reason, message in steps:
+        if reason == "Scheduled":
+            statuses.scheduled(target)
+        else:
+            statuses.unscheduled(target, reason, message)
+        assert wait_until(lambda: not statuses.waiting())
+    statuses.stop(5)
+    assert {path for path, _ in calls.written} <= {
+        "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/g/status"
+    }
+    return [condition for _, condition in calls.written]
+
+
+FAILED = {"status": "False", "reason": "Unschedulable", "message": "no room"}
+
+
+def test_a_condition_is_written_with_the_time_of_its_change() -> None:
+    (condition,) = written((group(), "Unschedulable", "no room"))
+    assert condition.pop("lastTransitionTime")
+    assert condition == {"type": "PodGroupInitiallyScheduled", **FAILED}
+
+
+def test_an_equal_condition_is_not_written_again() -> None:
+    assert written((group(FAILED), "Unschedulable", "no room")) == []
+    assert len(written((group(), "Unschedulable", "no room"), (group(), "Unschedulable", "no room"))) == 1
+
+
+def test_another_message_is_written_without_a_new_time() -> None:
+    (condition,) = written((group(FAILED), "Unschedulable", "less room"))
+    assert condition == {"type": "PodGroupInitiallyScheduled", **FAILED, "message": "less room"}
+
+
+def test_true_is_final() -> None:
+    true = {"status": "True", "reason": "Scheduled", "message": ""}
+    assert written((group(true), "Unschedulable", "no room")) == []
+    steps = (group(FAILED), "Scheduled", ""), (group(FAILED), "Unschedulable", "no room")  # the watch is late
+    assert [each["status"] for each in written(*steps)] == ["True"]

@@ -1,0 +1,269 @@
+"""Pod groups in the queue: members move together, and a rejected group waits for an event that may help a member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from extender.errors import IllegalTransition
+from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.status import Refusal, unresolvable
+from extender.plugins.scheduling_gates import SchedulingGates
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_group import GroupOutcome, QueuedGroup
+from extender.queue.queued_pod import QueuedPod, Tier
+from extender.runtime.clock import ManualClock
+from extender.table import PodInfo
+from tests.builders import PodBuilder, make_pod
+from tests.queue.queueing import Told, info, refused
+
+FIT, GANG = "Fit", "GangScheduling"
+NEW_NODE = Change(NODE_ADD)
+INTERESTS = {
+    FIT: Interests((Interest(Resource.NODE, Action.ADD),)),
+    "SchedulingGates": Interests((Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),)),
+}
+
+
+@dataclass
+class Minimum:
+    """A PreEnqueue rule that waits until the queue has been given this many members of the group."""
+
+    count: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        return unresolvable(GANG, "too few") if pod.pod.group_key and len(self.seen) < self.count else None
+
+
+class Groups:
+    """A queue of groups, and what a loop does with it."""
+
+    def __init__(self, minimum: int = 0) -> None:
+        self.clock, self.minimum, self.told = ManualClock(), Minimum(minimum), Told()
+        rules = (self.minimum, SchedulingGates())
+        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, rules, groups=True)
+
+    def add(self, *pods: PodBuilder | str) -> None:
+        for pod in pods:
+            built = info(member(pod) if isinstance(pod, str) else pod)
+            self.minimum.seen.add(built.uid)
+            self.queue.add(built)
+
+    def pop(self) -> QueuedGroup:
+        group = self.queue.pop(0)
+        assert isinstance(group, QueuedGroup)
+        return group
+
+    def reject(self, group: QueuedGroup, *names: str, outcome: GroupOutcome = GroupOutcome.REJECTED) -> None:
+        """Ends the attempt: the named members, or all, fail and the others are bound."""
+        for pod in list(group.pods):
+            if not names or pod.info.pod.name in names:
+                self.queue.add_unschedulable(pod, refused(FIT) if outcome is not GroupOutcome.ERROR else refused())
+            else:
+                self.queue.done(pod.uid)
+        self.queue.finish_group(group, outcome)
+
+    def tiers(self) -> dict[str, str]:
+        """Returns the tier of each waiting pod by name."""
+        return {pod.pod.name: tier.value for tier, pods in self.queue.pods().items() for pod in pods}
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.queue.flush_backoff()
+
+
+def member(name: str, group: str = "g") -> PodBuilder:
+    return make_pod(name).group(group)
+
+
+def uid(name: str) -> str:
+    return info(name).uid
+
+
+def names(group: QueuedGroup) -> list[str]:
+    return [pod.info.pod.name for pod in group.in_order()]
+
+
+def test_members_are_popped_together() -> None:
+    groups = Groups()
+    groups.add("a", make_pod("single"), "b", member("c", "other"))
+    group = groups.pop()
+    assert names(group) == ["a", "b"]
+    groups.reject(group)
+    assert isinstance(groups.queue.pop(0), QueuedPod)
+
+
+def test_members_are_tried_by_priority_attempts_age_and_name() -> None:
+    groups = Groups()
+    groups.add("b", "a", member("high").priority(5))
+    assert names(groups.pop()) == ["high", "a", "b"]
+
+
+def test_a_group_waits_until_every_rule_admits_every_member() -> None:
+    groups = Groups(minimum=3)
+    groups.add("a", member("b").gate("quota"))
+    assert groups.tiers() == {"a": "gated", "b": "gated"}
+    groups.add("c")
+    assert groups.tiers() == {"a": "gated", "b": "gated", "c": "gated"}
+    groups.add(member("b"))
+    assert groups.tiers() == {"a": "active", "b": "active", "c": "active"}
+
+
+def test_a_gated_member_that_joins_an_active_group_gates_it() -> None:
+    groups = Groups()
+    groups.add("a", member("b").gate("quota"))
+    assert groups.tiers() == {"a": "gated", "b": "gated"}
+    groups.queue.delete(uid("b"))
+    assert groups.tiers() == {"a": "active"}
+
+
+def test_a_rejected_group_waits_for_an_event_that_may_help_a_member() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    groups.reject(groups.pop())
+    groups.pass_time(60)
+    assert groups.tiers() == {"a": "unschedulable", "b": "unschedulable"}
+    assert groups.queue.move(Change(ASSIGNED_POD_DELETE, info(make_pod("x").node("n")))) == 0
+    assert groups.queue.move(NEW_NODE) == 1
+    assert groups.tiers() == {"a": "active", "b": "active"}
+
+
+def test_a_woken_group_that_backs_off_may_be_popped_while_nothing_else_is_ready() -> None:
+    groups = Groups()
+    groups.add("a")
+    groups.reject(groups.pop())
+    groups.queue.move(NEW_NODE)
+    assert groups.tiers() == {"a": "backoff"}
+    assert names(groups.pop()) == ["a"]
+
+
+def test_an_event_during_the_attempt_counts() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    groups.queue.move(NEW_NODE)
+    groups.reject(group)
+    assert groups.tiers() == {"a": "backoff", "b": "backoff"}
+
+
+def test_what_is_left_of_a_success_is_tried_at_once_and_keeps_its_age() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    added_at = group.timestamp
+    groups.clock.advance(3)
+    groups.reject(group, "b", outcome=GroupOutcome.SUCCESS)
+    assert groups.tiers() == {"b": "active"}
+    again = groups.pop()
+    assert (again.timestamp, again.unschedulable_count, again.attempts) == (added_at, 0, 2)
+
+
+def test_a_member_that_comes_during_the_attempt_waits_for_its_end() -> None:
+    groups = Groups()
+    groups.add("a")
+    group = groups.pop()
+    groups.add("late")
+    assert groups.tiers() == {}
+    assert [info.pod.name for info in groups.queue.pods_in_flight()] == ["a", "late"]
+    groups.reject(group)
+    assert groups.tiers() == {"a": "backoff", "late": "backoff"}
+
+
+def test_a_new_member_wakes_a_rejected_group() -> None:
+    groups = Groups()
+    groups.add("a")
+    groups.reject(groups.pop())
+    groups.add("b")
+    assert groups.tiers() == {"a": "backoff", "b": "backoff"}
+
+
+def test_the_longest_backoff_grows_with_the_size_of_the_group() -> None:
+    groups = Groups()
+    groups.add(*"abcdefgh")
+    for seconds in (
+        1,
+        3,
+        5,
+        9,
+        17,
+        29,
+    ):  # 1, 2, 4, 8, 16 and 28.28 seconds, and the rest of the window in which they end
+        groups.reject(groups.pop(), outcome=GroupOutcome.ERROR)
+        groups.pass_time(seconds - 1)
+        assert set(groups.tiers().values()) == {"backoff"}
+        groups.pass_time(1 if seconds > 1 else 2)
+        assert set(groups.tiers().values()) == {"active"}
+
+
+def test_a_member_whose_bind_fails_later_joins_those_that_wait() -> None:
+    groups = Groups()
+    groups.add("a", "b", "c")
+    group = groups.pop()
+    a, b, c = (group.members[uid(name)] for name in "abc")
+    groups.queue.add_unschedulable(c, refused(FIT))
+    groups.queue.finish_group(group, GroupOutcome.SUCCESS)
+    groups.queue.add_unschedulable(b, refused())
+    assert groups.tiers() == {"c": "active", "b": "active"}
+    groups.queue.done(a.uid)
+    assert groups.tiers() == {"c": "active", "b": "active"}
+
+
+def test_a_member_whose_bind_fails_alone_backs_off() -> None:
+    groups = Groups()
+    groups.add("a")
+    group = groups.pop()
+    (pod,) = group.pods
+    groups.queue.finish_group(group, GroupOutcome.SUCCESS)
+    groups.queue.add_unschedulable(pod, refused())
+    assert groups.tiers() == {"a": "backoff"}
+    assert groups.queue.pop(0) is None
+
+
+def test_a_deleted_member_leaves_its_group_and_the_last_takes_it_along() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    groups.queue.delete(uid("a"))
+    assert groups.tiers() == {"b": "active"}
+    groups.queue.delete(uid("b"))
+    assert groups.queue.pop(0) is None
+    assert groups.queue.pending() == dict.fromkeys((tier.value for tier in Tier), 0)
+
+
+def test_a_member_deleted_during_the_attempt_does_not_come_back() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    groups.queue.delete(uid("a"))
+    groups.reject(group)
+    assert groups.tiers() == {"b": "unschedulable"}
+    groups.queue.delete(uid("b"))
+    assert groups.tiers() == {}
+    assert groups.queue.rejections() == {}
+
+
+def test_a_group_in_no_attempt_cannot_end_one() -> None:
+    groups = Groups()
+    groups.add("a")
+    group = groups.pop()
+    groups.reject(group)
+    with pytest.raises(IllegalTransition):
+        groups.queue.finish_group(group, GroupOutcome.SUCCESS)
+
+
+def test_activating_a_member_makes_its_group_ready() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    groups.reject(groups.pop())
+    groups.queue.activate([uid("b")])
+    assert groups.tiers() == {"a": "active", "b": "active"}
+
+
+def test_pods_are_counted_one_by_one() -> None:
+    groups = Groups()
+    groups.add("a", "b", make_pod("single"))
+    assert groups.queue.pending()["active"] == 3
+    groups.reject(groups.pop())
+    assert groups.queue.rejections() == {(FIT, ""): 2}
