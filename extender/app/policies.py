@@ -6,6 +6,7 @@ Settings go in. A validated `Policy` comes out, and another one after each chang
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
 _TRIES = 5
+_GZIP, _GZIP_FORMAT = b"\x1f\x8b", zlib.MAX_WBITS | 16
+_MOST_BYTES = 64 * 1024 * 1024
 # Also the modules of packages, but not those in `..data`, where a mounted ConfigMap has its files.
 _MODULES = ("*.py", "[!.]*/*.py")
 
@@ -123,9 +126,24 @@ class PolicyFiles:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return _uncompressed(path.read_bytes())
+    except (ConfigurationError, OSError) as error:
         return str(error).encode()
+
+
+def _uncompressed(data: bytes) -> bytes:
+    """Returns the content of a file that may be gzipped. Raises ConfigurationError."""
+    if data[: len(_GZIP)] != _GZIP:
+        return data
+    decompressor = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        text = decompressor.decompress(data, _MOST_BYTES)
+    except zlib.error as error:
+        raise ConfigurationError([f"the gzip file is damaged; create or copy it again ({error})"]) from None
+    if not decompressor.eof:
+        limit = f"more than the limit of {_MOST_BYTES} bytes" if decompressor.unconsumed_tail else "cut off"
+        raise ConfigurationError([f"the gzip file is {limit}"])
+    return text
 
 
 def folder_of(policy: Path) -> str:
@@ -143,7 +161,7 @@ def _is_config_map(policy: Path) -> bool:
 def policy_text(policy: Path, access: ClusterAccess) -> bytes:
     """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
     if not _is_config_map(policy):
-        return policy.read_bytes()
+        return _uncompressed(policy.read_bytes())
     client = KubeClient(credentials_of(access))
     try:
         return _config_map(policy, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,19 @@ def test_a_planted_module_takes_the_place_of_no_installed_one(filters: str, sear
     where, was_searched = told.stdout.split()
     assert str(tmp_path) not in where
     assert was_searched == searched
+
+
+def test_a_policy_may_be_gzipped(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml.gz"
+    data = gzip.compress(policy("").encode())
+    file.write_bytes(data)
+    profiles = profiles_of(file, "")
+    assert profiles is not None
+    assert tuple(profiles.names) == ("default-scheduler",)
+    for damaged, message in ((data[:-12], "the gzip file is cut off"), (data[:10] + b"x" * 50, "is damaged")):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigurationError, match=message):
+            profiles_of(file, "")
 
 
 def test_a_module_that_an_installed_one_hides_is_told_of(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
 from extender.runtime.clock import LATE
-from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, listed, printable
+from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"
@@ -75,6 +75,9 @@ class ReplayResult:
     left_out: Mapping[str, int]
     changed: Sequence[ChangedDecision]
     notes: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"ReplayResult({len(self.changed)} of {counted(sum(self.decided.values()), 'decision')} differ)"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form that docs/record-and-replay.md describes, ready for JSON."""

@@ -47,6 +47,9 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
     limited: bool
     notes: Sequence[str]
 
+    def __repr__(self) -> str:
+        return f"Capacity({_summary(self)})"
+
     @property
     def total(self) -> int:
         """The number of pods of all templates that fit."""
@@ -219,9 +222,13 @@ def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dic
     return dict(sorted(zones.items()))
 
 
+def _summary(capacity: Capacity) -> str:
+    return f"{'at least ' if capacity.limited else ''}{counted(capacity.total, 'more pod')} would fit"
+
+
 def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: the pods by template, zone and node, and what runs out; `every` shows whole lists."""
-    yield f"{'at least ' if capacity.limited else ''}{counted(capacity.total, 'more pod')} would fit"
+    yield _summary(capacity)
     yield from (printable(f"note: {note}") for note in capacity.notes)
     yield ""
     yield from aligned(

@@ -12,7 +12,7 @@ from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
-from extender.offline.what_if.result import MEASURES, SimulationResult, simulate
+from extender.offline.what_if.result import MEASURES, SimulationResult, simulate_once, summary
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, printable
@@ -81,6 +81,9 @@ class Comparison:
     moved: Sequence[Moved]
     plugins: Mapping[str, float]
 
+    def __repr__(self) -> str:
+        return f"Comparison({len(self.moved)} end elsewhere; {summary(self.first)}; then {summary(self.second)})"
+
     def to_dict(self) -> dict[str, Any]:
         """Returns {"moved": [see Moved], "plugins", "first", "second": see SimulationResult}."""
         return {
@@ -114,7 +117,7 @@ def compare(
     progress: Progress | None = None,
 ) -> Comparison:
     """Simulates the scenario under both configurations and compares the results. Raises as `simulate` does."""
-    one, other = (simulate(state, scenario, seed, profiles, progress) for profiles in (first, second))
+    one, other = (simulate_once(state, scenario, seed, profiles, progress) for profiles in (first, second))
     pods = {**one.pods, **other.pods}
     outcomes = [Moved(key, _outcome(key, one), _outcome(key, other)) for key in pods]
     moved = [outcome for outcome in outcomes if outcome.first != outcome.second]

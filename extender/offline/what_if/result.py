@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.offline.html import rendering
-from extender.offline.nodes import all_nodes
+from extender.offline.nodes import all_nodes, column
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
@@ -43,7 +43,7 @@ class Balance:
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the standard deviation of the zones' utilisation.
         fragmentation: the share of the free resources on nodes that cannot take one more pod of mean size.
-        nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps; not in `to_dict`.
+        nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps.
     """
 
     utilisation: dict[str, float]
@@ -52,13 +52,26 @@ class Balance:
     fragmentation: dict[str, float]
     nodes: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def by_node(self) -> dict[str, dict[str, float]]:
+        """Node -> resource -> the requested share of what the node offers; 0 if it offers nothing."""
+        columns = {name: column(self.nodes, name) for name in _MEASURED}
+        return {
+            node["name"]: {name: _share(pairs[position][1], pairs[position][0]) for name, pairs in columns.items()}
+            for position, node in enumerate(self.nodes["nodes"])
+        }
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}."""
+        """Returns {"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}, and "nodes".
+
+        "nodes" has the utilisation of each node: {name: {resource: share}}.
+        """
         return {
             "utilisation": self.utilisation,
             "imbalance": self.imbalance,
             "zoneImbalance": self.zone_imbalance,
             "fragmentation": self.fragmentation,
+            "nodes": self.by_node,
         }
 
 
@@ -105,6 +118,40 @@ def _share(part: float, whole: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainEffect:
+    """The effect of a drain: the differences from the same scenario without it.
+
+    Attributes:
+        evicted: the pods that are evicted only with the drain.
+        remaining: the pods that are left over only with the drain.
+        lost: the pods that are lost only with the drain.
+        remaining_without: the pods that are left over without it.
+    """
+
+    evicted: Sequence[str]
+    remaining: Sequence[str]
+    lost: Sequence[str]
+    remaining_without: Sequence[str]
+
+    def __str__(self) -> str:
+        lost = f", {len(self.lost)} lost" if self.lost else ""
+        return (
+            f"because of the drain: {len(self.evicted)} evicted, {len(self.remaining)} left over{lost}; "
+            f"without it: {len(self.remaining_without)} left over"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {"evicted", "remaining", "lost", "remainingWithout"}, each a list of pods, and "summary"."""
+        return {
+            "evicted": list(self.evicted),
+            "remaining": list(self.remaining),
+            "lost": list(self.lost),
+            "remainingWithout": list(self.remaining_without),
+            "summary": str(self),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
     """The outcome of a simulation for every pod that was to be placed.
 
@@ -118,6 +165,7 @@ class SimulationResult:
         before, after: the balance of the cluster before and after the simulation.
         zones: node -> zone, for the nodes in `placements`.
         pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
+        drain: what the drain does, compared with the same scenario without it; None if nothing is drained.
     """
 
     placements: Sequence[Placement]
@@ -128,7 +176,11 @@ class SimulationResult:
     before: Balance
     after: Balance
     zones: Mapping[str, str]
-    pods: Mapping[str, Pod] = field(repr=False)
+    pods: Mapping[str, Pod]
+    drain: DrainEffect | None = None
+
+    def __repr__(self) -> str:
+        return f"SimulationResult({summary(self)})"
 
     @property
     def lost(self) -> list[str]:
@@ -149,6 +201,7 @@ class SimulationResult:
             ],
             "lost": self.lost,
             "kept": dict(self.kept),
+            "drain": self.drain.to_dict() if self.drain else None,
             "notes": list(self.notes),
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
@@ -175,10 +228,37 @@ def simulate(
 ) -> SimulationResult:
     """Applies the scenario to a copy of the cluster, and tries to place all pending pods until nothing changes.
 
+    If nodes are drained, the scenario is also simulated without that, because pods may be left over in any case.
+
     Raises:
         UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario is not possible.
         RuleFailed: a user's rule raised.
     """
+    result = simulate_once(state, scenario, seed, profiles, progress)
+    if not scenario.drain:
+        return result
+    without = simulate_once(state, replace(scenario, drain=()), seed, profiles)
+    return replace(result, drain=_effect(result, without))
+
+
+def _effect(result: SimulationResult, without: SimulationResult) -> DrainEffect:
+    evicted_without = {eviction.pod for eviction in without.evictions}
+    return DrainEffect(
+        evicted=[each.pod for each in result.evictions if each.pod not in evicted_without],
+        remaining=[pod for pod in result.remaining if pod not in without.remaining],
+        lost=[pod for pod in result.lost if pod not in without.lost],
+        remaining_without=list(without.remaining),
+    )
+
+
+def simulate_once(
+    state: ClusterState,
+    scenario: Scenario,
+    seed: int,
+    profiles: Profiles | None = None,
+    progress: Progress | None = None,
+) -> SimulationResult:
+    """Does the same as `simulate`, but leaves the effect of a drain out."""
     simulation = Simulation(state.copy(profiles), seed, progress)
     before = balance_of(simulation.state)
     simulation.add(in_order(simulation.state.pending))
@@ -215,6 +295,8 @@ def summary(result: SimulationResult) -> str:
 def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: placements, pods left over, evictions and balance; `every` shows whole lists."""
     yield summary(result)
+    if result.drain:
+        yield str(result.drain)
     yield from (printable(f"note: {note}") for note in result.notes)
     most = None if every else MOST_ROWS
     new = [placement for placement in result.placements if not placement.previous]
@@ -236,6 +318,9 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield ""
         yield from cut([("POD THAT STAYS", "ON", "BECAUSE"), *rows_kept], most, " pods")
     yield from _balance(result)
+    if every:
+        yield ""
+        yield from aligned(list(_by_node(result)))
 
 
 def _left_over(remaining: Mapping[str, str]) -> list[Cells]:
@@ -261,3 +346,12 @@ def _balance(result: SimulationResult) -> Iterator[str]:
         lines.append((title, *shares))
     yield ""
     yield from aligned(lines)
+
+
+def _by_node(result: SimulationResult) -> Iterator[Cells]:
+    """Yields a row for each node with its utilisation before and after; empty cells if it did not exist then."""
+    moments = (result.before.by_node, result.after.by_node)
+    yield "NODE", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER"
+    for name in sorted(moments[0].keys() | moments[1].keys()):
+        shares = [nodes[name][resource] if name in nodes else None for resource in _MEASURED for nodes in moments]
+        yield name, *("" if share is None else f"{share:.1%}" for share in shares)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from extender import Cluster
 from extender.errors import ConfigurationError, MalformedCluster, UnknownNode, UnknownPod
 from extender.model.node import Node
-from extender.offline.what_if.result import SimulationResult, as_text
+from extender.offline.what_if.result import DrainEffect, SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import (
     Object,
@@ -412,3 +412,37 @@ def test_a_daemon_set_gets_a_pod_for_each_node_that_it_tolerates() -> None:
     result = simulated(*nodes, create=[(daemon_set, None)])
     assert {each.pod: each.node for each in result.placements} == {"default/agent-a": "a", "default/agent-b": "b"}
     assert list(result.remaining) == ["default/agent-full"]
+
+
+def test_the_effect_of_a_drain_is_separate_from_what_waited_before() -> None:
+    pods = [owned(f"web-{number}").req(cpu="2").node("na").obj() for number in (1, 2)]
+    full = [owned(f"db-{name}").req(cpu="3").node(name).obj() for name in ("nb", "nc")]
+    waiting = make_pod("waiting").req(cpu="9").obj()
+    result = simulated(*NODES, *pods, *full, waiting, drain=["na"])
+    assert result.drain == DrainEffect(
+        evicted=["default/web-1", "default/web-2"],
+        remaining=["default/web-1", "default/web-2"],
+        lost=[],
+        remaining_without=["default/waiting"],
+    )
+    lines = list(as_text(result))
+    assert lines[1] == "because of the drain: 2 evicted, 2 left over; without it: 1 left over"
+    assert lines[1] in result.to_html()
+    assert simulated(*NODES, waiting).drain is None
+
+
+def test_a_result_shows_the_utilisation_of_each_node() -> None:
+    result = simulated(*NODES, owned("web-1").node("na").obj(), add_nodes=[("nb", 1)])
+    assert result.after.by_node["na"] == {"cpu": 0.25, "memory": 0.0}
+    assert result.to_dict()["before"]["nodes"].keys() == {"na", "nb", "nc"}
+    rows = [line.split() for line in as_text(result, every=True)]
+    assert ["na", "25.0%", "25.0%", "0.0%", "0.0%"] in rows
+    assert ["nb-new-1", "0.0%", "0.0%"] in rows
+
+
+def test_a_printed_result_is_one_short_line() -> None:
+    cluster = Cluster.from_objects([*NODES, *(make_pod(f"p{number}").obj() for number in range(50))])
+    assert repr(cluster.simulate()) == "SimulationResult(50 pods placed, 0 left over, 0 evicted)"
+    assert repr(cluster.capacity([make_pod("t").req(cpu="1").obj()])) == "Capacity(12 more pods would fit)"
+    placed = "50 pods placed, 0 left over, 0 evicted"
+    assert repr(cluster.compare()) == f"Comparison(0 end elsewhere; {placed}; then {placed})"
