@@ -86,7 +86,7 @@ bench-webhook: $(READY) ## time the webhook's calls under the real scheduler whi
 golden: $(READY) ## rewrite tests/cli/golden, the complete output of every command and page, for review
 	REWRITE_GOLDEN=1 $(VENV)/bin/pytest -q tests/cli/test_golden.py
 
-manifests: $(READY) ## render charts/extender into manifests/
+manifests: $(READY) ## render charts/podseat into manifests/
 	$(VENV)/bin/python -m tests.manifests.rendering
 
 $(DOCS): $(INSTALLED)

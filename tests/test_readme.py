@@ -84,16 +84,16 @@ def test_the_call_gets_the_answer_that_is_shown(demo: tuple[str, list[str]]) -> 
 
 
 def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
-    built = re.search(r"docker build -t (\S+) \.", README)
+    built = re.search(r"docker build -t registry.example.com/(\S+) \.", README)
     assert built is not None
-    assert built[1] == f"extender:{version('extender')}"
+    assert built[1] == f"podseat:{version('podseat')}"
     kustomizations = [path for path in ROOT.glob("manifests/*/kustomization.yaml") if "images:" in path.read_text()]
     assert kustomizations
     for path in kustomizations:
         images = {image["name"]: image["newTag"] for image in yaml.safe_load(path.read_text())["images"]}
-        assert f"extender:{images['extender']}" == built[1], path
-    chart = yaml.safe_load((ROOT / "charts/extender/Chart.yaml").read_text())
-    assert f"extender:{chart['appVersion']}" == built[1]
+        assert f"podseat:{images['podseat']}" == built[1], path
+    chart = yaml.safe_load((ROOT / "charts/podseat/Chart.yaml").read_text())
+    assert f"podseat:{chart['appVersion']}" == built[1]
 
 
 def test_explain_prints_what_is_shown() -> None:

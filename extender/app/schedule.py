@@ -88,7 +88,7 @@ class SchedulerProcess:
         clock = SystemClock()
         self._scheduling = False
         self._failures = TaskFailures()
-        self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
+        self._metrics = metrics = SchedulerMetrics(clock, version("podseat"), traces_of(os.environ))
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
         self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics))

@@ -123,7 +123,7 @@ class WebhookProcess:
     def __init__(self, settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> None:
         clock = SystemClock()
         unsettled = writes.take_over()
-        self.metrics = Metrics(clock, version("extender"))
+        self.metrics = Metrics(clock, version("podseat"))
         setup = set_up("serve", settings, self.metrics, clock, threading.Event())
         cache = Cache(clock, self.metrics, time_to_live(settings), setup.features, setup.observation.changes)
         feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)

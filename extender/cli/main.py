@@ -57,7 +57,7 @@ def _end_by_sigpipe() -> NoReturn:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="extender", message="%(package)s %(version)s")
+@click.version_option(package_name="podseat", message="extender %(version)s")
 def cli() -> None:
     """A kube-scheduler extender with its own scheduling engine and cache.
 
@@ -77,7 +77,7 @@ def _prepare() -> None:
 @cli.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"extender {installed_version('extender')}")
+    click.echo(f"extender {installed_version('podseat')}")
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)
@@ -92,12 +92,12 @@ def kubectl() -> None:
     _prepare()
 
 
-kubectl.add_command(explain, "why")
+kubectl.add_command(explain, "podseat")
 
 
-def why() -> None:
-    """Runs `extender explain`, as the console script `kubectl-why`, so that `kubectl why POD` works."""
-    _run(kubectl, ["why", *sys.argv[1:]], "kubectl")
+def kubectl_podseat() -> None:
+    """Runs `extender explain`, as the console script `kubectl-podseat`, so that `kubectl podseat POD` works."""
+    _run(kubectl, ["podseat", *sys.argv[1:]], "kubectl")
 
 
 def main() -> None:

@@ -168,9 +168,9 @@ def test_all_commands_are_helped() -> None:
 
 
 def test_the_plugin_of_kubectl_calls_itself_so() -> None:
-    code = "import sys; from extender.cli.main import why; sys.argv = ['kubectl-why', '--help']; why()"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (told.returncode, told.stdout.splitlines()[0]) == (0, "Usage: kubectl why [OPTIONS] [POD]")
+    code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
+    told = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, "Usage: kubectl podseat [OPTIONS] [POD]")
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])

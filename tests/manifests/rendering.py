@@ -14,7 +14,7 @@ from tests.stock.build import KUBERNETES_VERSION, Binaries, build
 from tests.stock.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-CHART, MANIFESTS = ROOT / "charts" / "extender", ROOT / "manifests"
+CHART, MANIFESTS = ROOT / "charts" / "podseat", ROOT / "manifests"
 SHAPES = ("beside", "service", "scheduler")
 NAMESPACE, NAME = "extender-system", "extender"
 _HELMS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
@@ -61,7 +61,7 @@ def manifest(binaries: Binaries, shape: str) -> str:
     for each in found:
         for label in _HELMS:
             del each["metadata"]["labels"][label]
-    head = f"# Made of charts/extender by `make manifests`, as `shape: {shape}`; do not edit.\n"
+    head = f"# Made of charts/podseat by `make manifests`, as `shape: {shape}`; do not edit.\n"
     return head + yaml.safe_dump_all(found, sort_keys=False, width=120)
 
 

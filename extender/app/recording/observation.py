@@ -139,7 +139,7 @@ def recorder_of(
         score_scale=settings.score_scale,
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
-    return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded, redaction=redaction)
+    return Recorder(files, recorded, version("podseat"), clock, metrics.not_recorded, redaction=redaction)
 
 
 def without_keys(text: str) -> str:
@@ -198,7 +198,7 @@ def record(
     """
     log.configure(settings.log_format, settings.log_level)
     clock, ending = SystemClock(), threading.Event()
-    metrics = Metrics(clock, version("extender"))
+    metrics = Metrics(clock, version("podseat"))
     observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
     never_written = UnsettledWrites(0.0)

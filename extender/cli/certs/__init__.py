@@ -67,7 +67,7 @@ def certs(
     have the new ca.crt. Then do the same again.
     """
     if find_spec("cryptography") is None:
-        raise ConfigurationError(["certs needs the package cryptography: pip install 'extender[certs]'"])
+        raise ConfigurationError(["certs needs the package cryptography: pip install 'podseat[certs]'"])
     from extender.cli.certs.store import Pair, Store
 
     pairs = (

@@ -92,7 +92,7 @@ class KubeClient(Caller):
         self._credentials = credentials
         self._observe = observe
         self._config = credentials.load()
-        self._headers = {"User-Agent": f"extender/{version('extender')}"}
+        self._headers = {"User-Agent": f"extender/{version('podseat')}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # set when the renewal in progress ends

@@ -39,7 +39,7 @@ def log_start(
         "command": command,
         "cluster": address,
         "kubernetes": kubernetes,
-        "version": version("extender"),
+        "version": version("podseat"),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
         "rules": sorted({rule.name for profile in profiles for rule in (*users_rules(profile), *profile.permit)}),

@@ -78,7 +78,7 @@ class Spans(Traces):
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
-        self._tracer = provider.get_tracer("extender", version("extender"))
+        self._tracer = provider.get_tracer("extender", version("podseat"))
         self._callers = TraceContextTextMapPropagator()
 
     def _trace_id(self, work: Work) -> str:
@@ -113,7 +113,7 @@ def traces_of(environ: Mapping[str, str]) -> Traces:
     try:
         return Spans(_provider(environ))
     except Exception as error:  # the SDK may raise any exception, which must not stop the process
-        _log.error("tracing switched off; it needs the packages of extender[otel] reason=%r", str(error))
+        _log.error("tracing switched off; it needs the packages of podseat[otel] reason=%r", str(error))
         return Traces()
 
 
