@@ -76,7 +76,7 @@ def shake_hands(server: Path, client: Path, pair: str, ca: str = "ca") -> str:
     return answers[0]
 
 
-def test_the_caller_may_call_and_nobody_else(tmp_path: Path) -> None:
+def test_only_a_client_of_the_list_may_call(tmp_path: Path) -> None:
     assert set(done(run(tmp_path)).values()) == {"made"}
     assert shake_hands(tmp_path, tmp_path, "caller") == ""
     assert "unknown ca" in shake_hands(tmp_path, tmp_path, "scraper").lower().replace(
@@ -101,14 +101,14 @@ def test_keys_are_for_their_owner(tmp_path: Path) -> None:
         pytest.param(("--caller", "scheduler-2"), {"caller.crt"}, id="another caller"),
     ],
 )
-def test_what_is_good_is_kept(tmp_path: Path, flags: tuple[str, ...], renewed: set[str]) -> None:
+def test_valid_certificates_are_kept(tmp_path: Path, flags: tuple[str, ...], renewed: set[str]) -> None:
     run(tmp_path)
     told = done(run(tmp_path, *flags))
     assert {file for file, how in told.items() if how == "renewed"} == renewed
     assert {how for file, how in told.items() if file not in renewed} <= {"kept"}
 
 
-def test_a_rotation_locks_nobody_out(tmp_path: Path) -> None:
+def test_a_rotation_locks_no_client_out(tmp_path: Path) -> None:
     """A peer may have the files of one step before, at each step."""
     stages = [tmp_path / name for name in ("before", "known", "signing")]
     run(stages[0])
@@ -152,7 +152,7 @@ def test_a_broken_file_is_named_and_nothing_is_written(tmp_path: Path, file: str
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_an_authority_whose_key_is_elsewhere_is_not_made_anew(tmp_path: Path) -> None:
+def test_an_authority_whose_key_is_elsewhere_is_not_recreated(tmp_path: Path) -> None:
     run(tmp_path)
     (tmp_path / "ca.key").unlink()
     authority = (tmp_path / "ca.crt").read_bytes()
@@ -161,7 +161,7 @@ def test_an_authority_whose_key_is_elsewhere_is_not_made_anew(tmp_path: Path) ->
     assert (tmp_path / "ca.crt").read_bytes() == authority
 
 
-def test_a_name_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_a_faulty_dns_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="möbel"):
         run(tmp_path, "--dns", "möbel")
 

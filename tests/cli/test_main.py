@@ -64,7 +64,7 @@ def test_version() -> None:
         pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),
     ],
 )
-def test_wrong_usage(arguments: list[str], status: int, error: str) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], status: int, error: str) -> None:
     told = extender(*arguments)
     assert told.returncode == status
     assert error in told.stderr
@@ -73,9 +73,7 @@ def test_wrong_usage(arguments: list[str], status: int, error: str) -> None:
 
 
 @pytest.mark.parametrize("authority", [(), ("--client-ca", str(EXAMPLE))], ids=["no key", "no authority"])
-def test_certificates_that_are_none_are_refused_before_anything_is_served(
-    authority: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_faulty_certificates_are_refused_before_anything_is_served(authority: tuple[str, ...], tmp_path: Path) -> None:
     pair, issued = tmp_path / "pair.pem", trustme.CA().issue_cert("extender")
     issued.private_key_and_cert_chain_pem.write_to_path(str(pair))
     given = pair if authority else EXAMPLE
@@ -89,7 +87,7 @@ def test_certificates_that_are_none_are_refused_before_anything_is_served(
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["by itself", "by another"])
-def test_an_address_for_metrics_that_is_taken(own: bool) -> None:
+def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

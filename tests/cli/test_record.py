@@ -33,7 +33,7 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl.gz.3"])
 @pytest.mark.parametrize("command", ["record", "serve", "schedule"])
-def test_a_file_that_is_no_recording_is_not_overwritten(command: str, name: str, tmp_path: Path) -> None:
+def test_a_file_other_than_a_recording_is_not_overwritten(command: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl.gz"
     (tmp_path / name).write_bytes(gzip.compress(b"the only copy"))
     (tmp_path / "r.jsonl.gz.1").write_bytes(SHIPPED.read_bytes())
@@ -62,7 +62,7 @@ def test_kinds_that_may_not_be_listed_are_left_out_and_named(tmp_path: Path, mon
     assert (told.returncode, told.stderr) == (1, "error: nodes cannot be listed (403: no)\n")
 
 
-def test_the_exit_status_tells_that_decisions_differ(tmp_path: Path) -> None:
+def test_the_exit_status_shows_that_decisions_differ(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: v1\nkind: Policy\npredicates: [{name: HostName}]\npriorities: []\n")
     assert extender("replay", str(SHIPPED)).returncode == 0

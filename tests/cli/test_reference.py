@@ -58,7 +58,7 @@ def test_fields_of_policies() -> None:
     assert "predicates[].argument.serviceAffinity.labels" in fields["Policy"]
 
 
-def test_policy_names() -> None:
+def test_all_names_of_the_classic_policy_are_listed() -> None:
     names = {row["NAME"] for row in rows("policy-names")}
     assert names >= classic_names.PREDICATES.keys() | classic_names.priorities(1).keys()
 

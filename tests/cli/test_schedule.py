@@ -30,18 +30,18 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_kubeconfig_that_is_not_there() -> None:
+def test_a_missing_kubeconfig_is_refused() -> None:
     told = extender("schedule", "--kubeconfig", "/no/such/file", "--no-leader-elect")
     assert (told.returncode, told.stderr) == (2, "error: kubeconfig: no such file: '/no/such/file'\n")
 
 
-def test_no_place_for_the_lease(kubeconfig: Path) -> None:
+def test_a_lease_without_a_namespace_is_refused(kubeconfig: Path) -> None:
     told = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
     assert told.returncode == 2
     assert "leaseNamespace: required with leaderElect" in told.stderr
 
 
-def test_a_port_that_is_taken(kubeconfig: Path) -> None:
+def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -51,7 +51,7 @@ def test_a_port_that_is_taken(kubeconfig: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--bind-rate", "--status-rate", "--event-rate"])
-def test_a_rate_of_nothing(flag: str) -> None:
+def test_a_rate_of_zero_is_refused(flag: str) -> None:
     assert extender("schedule", flag, "0").returncode == 2
 
 

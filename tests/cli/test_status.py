@@ -64,7 +64,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["status", *arguments])
 
 
-def test_the_table(server: str) -> None:
+def test_status_prints_a_row_for_each_pod(server: str) -> None:
     told = run("--server", server)
     assert told.exit_code == 0
     assert told.stdout.splitlines() == [
@@ -77,14 +77,14 @@ def test_the_table(server: str) -> None:
     assert told.stderr == ""
 
 
-def test_wide(server: str) -> None:
+def test_wide_adds_priority_scheduler_and_uid(server: str) -> None:
     header, first, *_ = run("--server", server, "-o", "wide").stdout.splitlines()
     assert header.split()[-3:] == ["PRIORITY", "SCHEDULER", "UID"]
     assert first.split()[-3:] == ["0", "mine", "uid-new"]
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_for_programs(server: str, output: str) -> None:
+def test_json_and_yaml_hold_what_the_table_shows(server: str, output: str) -> None:
     told = (json.loads if output == "json" else yaml.safe_load)(run("--server", server, "-o", output).stdout)
     assert told["scheduled"] == 42
     assert [pod["name"] for pod in told["pods"]] == ["new", "high", "low", "going"]
@@ -102,28 +102,28 @@ def test_for_programs(server: str, output: str) -> None:
         pytest.param(["other/low"], [], id="none"),
     ],
 )
-def test_some_of_them(server: str, arguments: list[str], names: list[str]) -> None:
+def test_arguments_choose_the_pods_that_status_shows(server: str, arguments: list[str], names: list[str]) -> None:
     told = json.loads(run("--server", server, "-o", "json", *arguments).stdout)
     assert [pod["name"] for pod in told["pods"]] == names
 
 
-def test_no_pod_waits(server: str) -> None:
+def test_status_without_waiting_pods_says_so(server: str) -> None:
     told = run("--server", server, "-n", "nowhere")
     assert (told.exit_code, told.stdout) == (0, "")
     assert told.stderr == "no such pods are waiting; 42 pods scheduled so far\n"
 
 
-def test_a_standby_says_so(server: str, pages: dict[str, Answer]) -> None:
+def test_status_notes_that_a_standby_schedules_no_pods(server: str, pages: dict[str, Answer]) -> None:
     standby = msgspec.structs.replace(PICTURE, leading=False)
     pages["/debug/pods"] = Answer(200, msgspec.json.encode(standby))
     assert run("--server", server).stderr == "note: this replica is not the leader, so it schedules no pods\n"
 
 
-def test_the_address_alone_will_do(server: str) -> None:
+def test_status_takes_an_address_without_a_scheme(server: str) -> None:
     assert run("--server", server.removeprefix("http://")).exit_code == 0
 
 
-def test_nobody_is_there() -> None:
+def test_status_without_a_server_is_one_line_that_says_what_to_do() -> None:
     """As a user sees it: one line, and what to do."""
     extender, server = Path(sys.executable).parent / "extender", f"http://127.0.0.1:{free_port()}"
     command: list[str | Path] = [extender, "status", "--server", server]
@@ -142,7 +142,7 @@ def test_nobody_is_there() -> None:
         pytest.param(Answer(200, b"[]"), id="other JSON"),
     ],
 )
-def test_another_server_is_there(server: str, pages: dict[str, Answer], answer: Answer) -> None:
+def test_status_refuses_the_answer_of_another_program(server: str, pages: dict[str, Answer], answer: Answer) -> None:
     pages["/debug/pods"] = answer
     told = run("--server", server)
     assert isinstance(told.exception, ExtenderError)
@@ -150,7 +150,7 @@ def test_another_server_is_there(server: str, pages: dict[str, Answer], answer: 
 
 
 @pytest.mark.parametrize("server", ["ftp://x", "http://", "http://x:y"])
-def test_no_url(server: str) -> None:
+def test_a_server_that_is_not_a_url_is_refused(server: str) -> None:
     told = run("--server", server)
     assert isinstance(told.exception, ConfigurationError)
     assert told.exception.faults == (f"--server {server}: expected a URL, such as http://127.0.0.1:8889",)
@@ -166,5 +166,5 @@ def test_every_section_of_the_picture_is_explained() -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.9, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (172_800, "2d"), (1e6, "11d")]
 )
-def test_ages(seconds: float, shown: str) -> None:
+def test_an_age_is_shown_as_kubectl_shows_it(seconds: float, shown: str) -> None:
     assert age(seconds) == shown

@@ -15,7 +15,7 @@ from extender.cli.processes import EXAMPLE, PENDING
 from tests.cli.test_main import extender
 
 
-def test_it_says_where_it_serves_and_ends_quietly() -> None:
+def test_view_prints_its_address_and_ends_quietly() -> None:
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", "view", "--port", "0"]
     with subprocess.Popen(
         [*command, "--cluster", str(EXAMPLE)],

@@ -50,7 +50,7 @@ def test_cases_do_not_touch_each_other() -> None:
     assert (first["feasible"], second["feasible"]) == (["free"], ["free", "full"])
 
 
-def test_a_case_may_have_rules_of_its_own() -> None:
+def test_a_case_may_have_its_own_policy() -> None:
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
     config = {**kind, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}

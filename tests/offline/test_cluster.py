@@ -25,7 +25,7 @@ def small_pod(name: str = "p") -> dict[str, Any]:
     return make_pod(name).req(cpu="1", memory="1Gi").priority(0).obj()
 
 
-def test_a_decision_tells_who_can_and_who_cannot() -> None:
+def test_a_decision_lists_feasible_and_refused_nodes() -> None:
     decision = Cluster.from_objects(NODES).decide(small_pod())
     assert decision.nodes == ["big", "small", "tainted"]
     assert decision.feasible == ["big", "small"]
@@ -64,7 +64,7 @@ def test_a_pod_is_bound_once() -> None:
     assert cluster.pod("default/p").node_name == "small"
 
 
-def test_a_pod_that_stands_somewhere_is_judged_as_if_it_did_not() -> None:
+def test_a_placed_pod_is_decided_as_if_it_had_no_node() -> None:
     standing = make_pod("standing").req(cpu="2").node("small").obj()
     cluster = Cluster.from_objects([NODES[1], standing])
     assert cluster.decide(cluster.pod("default/standing")).feasible == ["small"]
@@ -126,12 +126,12 @@ def test_a_file_is_a_cluster_too(tmp_path: Path) -> None:
         pytest.param(make_node("n").capacity(cpu="many").obj(), "Node n: 'many' is not a quantity", id="no quantity"),
     ],
 )
-def test_what_is_no_object_is_named(item: Any, fault: str) -> None:
+def test_an_item_that_is_not_an_object_is_refused_by_its_place(item: Any, fault: str) -> None:
     with pytest.raises(MalformedCluster, match=fault):
         Cluster.from_objects([item])
 
 
-def test_names_that_nobody_knows() -> None:
+def test_unknown_names_are_refused() -> None:
     cluster = Cluster.from_objects(NODES)
     with pytest.raises(UnknownNode, match="no node nowhere"):
         cluster.bind(small_pod(), "nowhere")
@@ -139,7 +139,7 @@ def test_names_that_nobody_knows() -> None:
         cluster.pod("default/p")
 
 
-def test_what_is_no_pod_is_named() -> None:
+def test_a_faulty_pod_is_refused_by_its_field() -> None:
     cluster = Cluster.from_objects(NODES)
     with pytest.raises(MalformedCluster, match=r"pod: .*\$.spec"):
         cluster.decide({"metadata": {"name": "p"}, "spec": 7})

@@ -101,7 +101,7 @@ def is_one_clear_line(done: subprocess.CompletedProcess[str]) -> bool:
 
 @pytest.mark.parametrize("content", ODD_CLUSTERS)
 @pytest.mark.parametrize("name", ["c.yaml", "c.json"])
-def test_a_cluster_that_makes_no_sense(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_faulty_cluster_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     done = run("default/p", "--cluster", path)
@@ -109,7 +109,7 @@ def test_a_cluster_that_makes_no_sense(tmp_path: Path, name: str, content: bytes
 
 
 @pytest.mark.parametrize("content", HOSTILE)
-def test_a_policy_that_makes_no_sense(tmp_path: Path, content: bytes) -> None:
+def test_a_faulty_policy_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.json").write_text(cluster())
     (tmp_path / "p.yaml").write_bytes(content)
     done = run("default/p", "--cluster", tmp_path / "c.json", "--policy", tmp_path / "p.yaml")
@@ -117,7 +117,7 @@ def test_a_policy_that_makes_no_sense(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", FINE_CLUSTERS)
-def test_what_is_odd_and_lawful_is_answered(tmp_path: Path, content: str) -> None:
+def test_odd_but_valid_input_is_answered(tmp_path: Path, content: str) -> None:
     (tmp_path / "c.json").write_text(content)
     done = run("default/p", "--cluster", tmp_path / "c.json")
     assert done.returncode in (0, 3), done.stderr

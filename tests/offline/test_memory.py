@@ -27,7 +27,7 @@ def started(*objects: dict[str, Any]) -> tuple[InMemoryCluster, Cache]:
 P = make_pod("p").uid("u").annotation({"mine": "1"})
 
 
-def test_the_cache_hears_of_everything_and_of_binds() -> None:
+def test_the_cache_receives_every_object_and_every_bind() -> None:
     cluster, cache = started(make_node("n").obj(), P.obj())
     assert (cache.size().nodes, cache.size().pods) == (1, 1)
     cluster.bind(Binding("default", "p", "u", "n"))
@@ -49,7 +49,9 @@ def test_the_cache_hears_of_everything_and_of_binds() -> None:
         pytest.param(make_pod("p").uid("u").gate("g"), "u", Conflict, "schedulingGates", id="gated"),
     ],
 )
-def test_what_is_refused(pod: Any, uid: str, error: type[Exception], message: str) -> None:
+def test_a_bind_that_the_api_server_would_refuse_is_refused(
+    pod: Any, uid: str, error: type[Exception], message: str
+) -> None:
     cluster, _ = started(make_node("n").obj(), make_node("m").obj(), pod.obj())
     with pytest.raises(error, match=message):
         cluster.bind(Binding("default", "p", uid, "n"))

@@ -77,7 +77,7 @@ def test_capacity_says_that_it_ignores_scheduling_gates() -> None:
         (make_pod("p").resource_claim("gpu").obj(), "ResourceClaims"),
     ],
 )
-def test_a_file_without_any_claims_is_said_to_have_none(pod: Object, kind: str) -> None:
+def test_a_note_says_that_a_file_has_no_claims(pod: Object, kind: str) -> None:
     notes = Cluster.from_objects([NODE, pod]).explain(pod).notes
     assert [note for note in notes if note.startswith(f"there are no {kind} in this cluster; if it is a file")]
 

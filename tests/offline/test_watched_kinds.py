@@ -74,7 +74,7 @@ def test_a_rule_reads_a_watched_kind_from_dicts() -> None:
     assert not cluster.decide(cluster.pod("default/p")).feasible
 
 
-def test_a_kind_that_is_not_watched_is_left_out() -> None:
+def test_a_kind_that_is_not_watched_is_not_read() -> None:
     cluster = Cluster.from_objects(OBJECTS, profiles())
     assert cluster.decide(cluster.pod("default/p")).feasible == ["n"]
 

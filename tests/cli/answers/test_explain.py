@@ -31,21 +31,21 @@ def cluster(tmp_path: Path) -> str:
     [["default/waiting"], ["waiting"], ["pod/waiting"], ["waiting", "-n", "default"], ["po/waiting", "-n", "default"]],
     ids=" ".join,
 )
-def test_a_pod_of_the_cluster(named: list[str], cluster: str) -> None:
+def test_a_pod_is_explained_from_the_cluster(named: list[str], cluster: str) -> None:
     told = extender("explain", *named, "--cluster", cluster)
     assert told.returncode == 0
     assert told.stdout.startswith("pod default/waiting: 1/2 nodes are available\n")
     assert "Insufficient cpu" in told.stdout
 
 
-def test_a_pod_that_fits_nowhere(cluster: str) -> None:
+def test_a_pod_that_fits_nowhere_is_explained_with_status_3(cluster: str) -> None:
     told = extender("explain", "huge", "-n", "shop", "--cluster", cluster)
     assert told.returncode == 3
     assert "0/2 nodes are available: 2 Insufficient cpu." in told.stdout
     assert "request 4 cpu instead of 9" in told.stdout
 
 
-def test_all_pods_that_wait(cluster: str) -> None:
+def test_all_pending_pods_are_listed(cluster: str) -> None:
     told = extender("explain", "--cluster", cluster)
     assert told.returncode == 0
     assert told.stdout.startswith("2 pending pods, 2 causes\n")
@@ -63,7 +63,7 @@ def test_node_by_node_and_one_node(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["json", "yaml", "gz"])
-def test_a_pod_of_a_file(given: str, cluster: str, tmp_path: Path) -> None:
+def test_a_pod_is_explained_from_a_file(given: str, cluster: str, tmp_path: Path) -> None:
     path = tmp_path / "pod"
     pod = json.dumps(make_pod("new").obj()).encode()
     written = {
@@ -76,7 +76,7 @@ def test_a_pod_of_a_file(given: str, cluster: str, tmp_path: Path) -> None:
     assert json.loads(told.stdout)["pod"] == "default/new"
 
 
-def test_a_deployment_of_a_file(cluster: str) -> None:
+def test_a_deployment_is_explained_from_its_file(cluster: str) -> None:
     template = {"metadata": {"labels": {"app": "x"}}, "spec": make_pod("x").req(cpu="9").obj()["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -115,7 +115,7 @@ def test_a_cluster_comes_in_many_forms(form: str, tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (0, "")
 
 
-def test_cases_from_standard_input() -> None:
+def test_cases_are_read_from_standard_input() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
     told = extender("explain", "--batch", given=json.dumps(case) + "\n")
     assert told.returncode == 0
@@ -147,7 +147,7 @@ def test_a_rule_that_raises_is_one_line(cluster: str, tmp_path: Path) -> None:
     assert "rule rules:bad raised ZeroDivisionError: division by zero" in told.stderr
 
 
-def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
+def test_a_bad_case_sets_the_exit_status() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
     told = extender("explain", "--batch", given="nonsense\n" + json.dumps(case) + "\n")
     assert told.returncode == 1
@@ -190,7 +190,7 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["waiting", "--node", "n", "--cluster", "{cluster}"], "no node n", id="unknown node"),
     ],
 )
-def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], error: str, cluster: str) -> None:
     told = extender("explain", *(argument.format(cluster=cluster) for argument in arguments))
     assert told.returncode == 2
     assert error in told.stderr

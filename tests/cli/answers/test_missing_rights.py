@@ -32,7 +32,9 @@ def extender(*arguments: str, given: str | None = None) -> Result:
         pytest.param(make_pod("p"), 1, "pod default/p: no verdict", id="new"),
     ],
 )
-def test_without_nodes_the_pod_itself_tells(pod: PodBuilder, status: int, told: str, tmp_path: Path) -> None:
+def test_without_nodes_the_answer_is_taken_from_the_pods_conditions(
+    pod: PodBuilder, status: int, told: str, tmp_path: Path
+) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "no"), answer(403, "no"))
         api.put(PODS, pod.obj())
@@ -49,7 +51,7 @@ def test_without_nodes_the_pod_itself_tells(pod: PodBuilder, status: int, told: 
     [["explain", "p", "--node", "n"], ["simulate"], ["snapshot", "-o", "-"], ["capacity", "-f", "-"]],
     ids=lambda given: str(given[0]),
 )
-def test_what_needs_nodes_says_so(arguments: list[str], tmp_path: Path) -> None:
+def test_commands_that_need_nodes_say_that_they_cannot_read_them(arguments: list[str], tmp_path: Path) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "no"))
         told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)), given=WAITING)
@@ -58,7 +60,7 @@ def test_what_needs_nodes_says_so(arguments: list[str], tmp_path: Path) -> None:
     assert (str(told.exception), told.stdout) == (expected, "")
 
 
-def test_without_pods_none_is_known_by_name_but_a_manifest_is_judged(tmp_path: Path) -> None:
+def test_without_pods_only_a_manifest_can_be_explained(tmp_path: Path) -> None:
     manifest = tmp_path / "pod.json"
     manifest.write_text(WAITING)
     with fake_api(make_node("a").obj(), make_node("b").obj()) as api:

@@ -25,7 +25,7 @@ def tried(path: Path, text: str, *flags: str) -> Result:
     return run("test", str(path), "--cluster", str(EXAMPLE), *flags)
 
 
-def test_what_is_begun_can_be_tried_and_served(tmp_path: Path) -> None:
+def test_a_new_rule_can_be_tried_and_used_by_a_policy(tmp_path: Path) -> None:
     assert run("new", "shop_nodes", "--folder", str(tmp_path)).exit_code == 0
     result = run("test", str(tmp_path / "shop_nodes.py"), "--cluster", str(EXAMPLE))
     assert (result.exit_code, result.exception) == (0, None)
@@ -34,7 +34,7 @@ def test_what_is_begun_can_be_tried_and_served(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, policy).exit_code == 0
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
+def test_rule_new_overwrites_no_file(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("mine")
     result = run("new", "mine", "--folder", str(tmp_path))
     assert isinstance(result.exception, ConfigurationError)
@@ -49,7 +49,7 @@ def test_a_name_that_could_not_be_loaded_is_refused(tmp_path: Path, name: str) -
     assert not (tmp_path / "rules").exists()
 
 
-def test_json_counts_what_is_refused(tmp_path: Path) -> None:
+def test_json_counts_the_refusals_of_each_reason(tmp_path: Path) -> None:
     text = "@predicate\ndef only(pod, node, *, name: str):\n    return node.name == name or 'another node'\n"
     result = tried(tmp_path / "only.py", text, "--arg", "name=arm-a1", "-o", "json")
     (trial,) = json.loads(result.stdout)["rules"]
@@ -72,7 +72,7 @@ def test_a_reason_stays_one_short_line(tmp_path: Path) -> None:
         pytest.param("return 3", NO_ANSWER, id="answer"),
     ],
 )
-def test_a_rule_that_fails(tmp_path: Path, text: str, failure: str) -> None:
+def test_a_failing_rule_is_reported_and_sets_the_exit_status(tmp_path: Path, text: str, failure: str) -> None:
     result = tried(tmp_path / "r.py", f"@predicate\ndef r(pod, node):\n    {text}\n")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == f"  fails: {failure}"
@@ -110,7 +110,7 @@ def test_a_rule_that_fails(tmp_path: Path, text: str, failure: str) -> None:
         pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts"), "expected NAME=VALUE", id="no value"),
     ],
 )
-def test_wrong_input(tmp_path: Path, text: str, flags: tuple[str, ...], fault: str) -> None:
+def test_wrong_input_is_refused(tmp_path: Path, text: str, flags: tuple[str, ...], fault: str) -> None:
     result = tried(tmp_path / "r.py", text, *flags)
     assert isinstance(result.exception, ConfigurationError)
     assert fault in " ".join(result.exception.faults)

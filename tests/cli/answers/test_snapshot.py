@@ -24,7 +24,7 @@ def cluster(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
-def test_what_is_written_is_read(name: str, cluster: str, tmp_path: Path) -> None:
+def test_a_snapshot_is_explained_like_its_cluster(name: str, cluster: str, tmp_path: Path) -> None:
     path = str(tmp_path / name)
     told = extender("snapshot", "--cluster", cluster, "-o", path)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
@@ -62,7 +62,7 @@ def test_a_key_that_can_be_guessed_is_refused(cluster: str, tmp_path: Path) -> N
     assert extender(*arguments).stderr == "error: --redact-key needs --redact\n"
 
 
-def test_a_place_that_cannot_be_written(cluster: str) -> None:
+def test_a_path_that_cannot_be_written_is_refused(cluster: str) -> None:
     told = extender("snapshot", "--cluster", cluster, "-o", "/nowhere/s.json")
     assert told.returncode == 2
     assert len(told.stderr.splitlines()) == 1
@@ -78,7 +78,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(cluster: str, tmp_path:
     assert {each.name for each in tmp_path.iterdir()} == {"c.json", "s.json"}
 
 
-def test_a_file_that_is_written_over_is_shown_to_nobody_else_than_before(cluster: str, tmp_path: Path) -> None:
+def test_an_overwritten_file_keeps_its_permissions(cluster: str, tmp_path: Path) -> None:
     path, link = tmp_path / "s.json", tmp_path / "link.json"
     path.touch(0o600)
     link.symlink_to(path)
@@ -87,7 +87,7 @@ def test_a_file_that_is_written_over_is_shown_to_nobody_else_than_before(cluster
     assert b"secret-pod" in path.read_bytes()
 
 
-def test_a_standard_output_that_is_closed_is_told_of_in_one_line(cluster: str) -> None:
+def test_a_closed_standard_output_is_one_line(cluster: str) -> None:
     command = f'exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o - >&-'
     told = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert told.returncode == 2

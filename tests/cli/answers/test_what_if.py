@@ -32,7 +32,7 @@ def pod(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_waits_is_placed(cluster: str) -> None:
+def test_simulate_places_the_waiting_pods(cluster: str) -> None:
     told = extender("simulate", "--cluster", cluster)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith("1 pod placed, 0 left over, 0 evicted\n")
@@ -48,7 +48,9 @@ def test_what_waits_is_placed(cluster: str) -> None:
         pytest.param(["--scale", "shop/deploy/web=2", "--add-node", "two=2"], 0, {}, id="add"),
     ],
 )
-def test_changes_first(changes: list[str], status: int, placed: dict[str, str], cluster: str) -> None:
+def test_simulate_applies_changes_before_it_places_pods(
+    changes: list[str], status: int, placed: dict[str, str], cluster: str
+) -> None:
     told = extender("simulate", "--cluster", cluster, "-o", "json", *changes)
     assert told.returncode == status
     homes = {each["pod"]: each["node"] for each in json.loads(told.stdout)["placements"]}
@@ -65,7 +67,7 @@ def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Pat
     assert more.returncode == 0
 
 
-def test_room_for_more(cluster: str, pod: str) -> None:
+def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None:
     told = extender("capacity", "--cluster", cluster, "-f", pod)
     assert told.returncode == 0
     assert told.stdout.startswith("7 more pods would fit\n")
@@ -129,7 +131,7 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
         pytest.param(["compare", *["--policy", "x"] * 3], "--policy FILE), got 3", id="three policies"),
     ],
 )
-def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], error: str, cluster: str) -> None:
     told = extender(*(each.format(cluster=cluster) for each in arguments), "--cluster", cluster)
     assert told.returncode == 2
     assert error in told.stderr

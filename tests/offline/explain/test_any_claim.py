@@ -100,7 +100,9 @@ def _devices(draw: Any, pod: PodBuilder) -> list[Object]:
 @pytest.mark.parametrize("focus", ["volumes", "devices"])
 @settings(max_examples=CASES // 8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_each_change_of_claims_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
+def test_each_change_of_claims_lets_the_pod_run_and_no_smaller_one_of_its_kind_does(
+    focus: str, data: st.DataObject
+) -> None:
     manifest, objects = data.draw(cases_of_claims(focus))
     check_changes(manifest, objects, lambda change, _pod: _less_of(change, objects))
 

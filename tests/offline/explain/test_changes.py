@@ -153,12 +153,14 @@ ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
         ),
     ],
 )
-def test_the_smallest_change(pod: Object, objects: list[Object], kind: str, expected: str) -> None:
+def test_the_smallest_change_of_each_kind_is_found(
+    pod: Object, objects: list[Object], kind: str, expected: str
+) -> None:
     assert changes(pod, *objects)[kind].text == expected
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
-def test_nobody_is_told_to_remove_a_pod_that_comes_straight_back(kind: str) -> None:
+def test_no_change_removes_a_pod_that_its_controller_recreates_on_the_node(kind: str) -> None:
     node = make_node("n").capacity(cpu="4").obj()
     daemon = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n").obj()
     web = make_pod("web").req(cpu="2").priority(9).owner("ReplicaSet", "web").node("n").obj()
@@ -177,11 +179,11 @@ def test_a_new_node_has_the_daemons_of_the_one_that_it_is_like() -> None:
     assert "add-node" not in changes(make_pod("p").req(cpu="3500m").obj(), node, daemon, web)
 
 
-def test_nothing_is_to_be_changed_where_it_fits() -> None:
+def test_a_pod_that_fits_needs_no_change() -> None:
     assert explanation(make_pod("p").obj(), ROOMY).changes == []
 
 
-def test_nobody_is_told_to_tolerate_a_node_that_is_not_well() -> None:
+def test_no_change_tolerates_the_taint_of_an_unhealthy_node() -> None:
     unwell = (
         make_node("n")
         .taint("node.kubernetes.io/unreachable", effect="NoExecute")
@@ -267,7 +269,7 @@ def demand(draw: Any, kind: str, pod: PodBuilder) -> None:
 @pytest.mark.parametrize("focus", FOCUSES)
 @settings(max_examples=-(-CASES // len(FOCUSES)), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_each_change_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
+def test_each_change_lets_the_pod_run_and_no_smaller_one_of_its_kind_does(focus: str, data: st.DataObject) -> None:
     manifest, objects = data.draw(cases(focus))
     check_changes(manifest, objects, less_of)
 

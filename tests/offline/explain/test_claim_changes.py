@@ -274,7 +274,7 @@ def in_zone(zone: str) -> list[Object]:
         ),
     ],
 )
-def test_the_smallest_change_for_volumes_and_devices(
+def test_the_smallest_change_for_volumes_and_devices_is_found(
     pod: Object, objects: list[Object], kind: str, expected: str
 ) -> None:
     assert changes(pod, *objects)[kind].text == expected

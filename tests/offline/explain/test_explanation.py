@@ -59,7 +59,7 @@ def test_the_most_free_leaves_out_what_is_kept_for_nominated_pods() -> None:
     )
 
 
-def test_a_pod_that_fits_is_told_where_it_would_go_and_why() -> None:
+def test_a_pod_that_fits_is_explained_by_node_and_scores() -> None:
     shown = lines(make_pod("p").req(cpu="1").obj(), *NODES)
     assert shown[0] == "pod default/p: 2/3 nodes are available"
     assert shown[1].startswith("would be placed on big (")
@@ -117,7 +117,7 @@ def test_reasons_come_with_numbers(pod: Object, objects: list[Object], reason: s
     assert detail(reason, explained(pod, *objects)) == expected
 
 
-def test_spreading_is_told_by_domain() -> None:
+def test_a_refusal_by_spreading_counts_the_pods_of_each_domain() -> None:
     nodes = [make_node(f"n{zone}").label(zone=zone).obj() for zone in "ab"]
     full = [make_pod(f"r{n}").label(app="x").node("na").obj() for n in range(3)]
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj()
@@ -134,7 +134,7 @@ def test_spreading_is_told_by_domain() -> None:
         pytest.param(make_pod("p").node("small").obj(), "bound to small", True, id="bound"),
     ],
 )
-def test_what_is_to_be_known_first(pod: Object, note: str, fits: bool) -> None:
+def test_the_first_note_says_why_no_scheduler_tries_the_pod(pod: Object, note: str, fits: bool) -> None:
     cluster = Cluster.from_objects([*NODES, pod])
     explanation = cluster.explain("default/p")
     assert note in explanation.notes[0]

@@ -28,12 +28,12 @@ def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
     assert shown[shown.index("Insufficient cpu: 2 pods") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
 
 
-def test_one_namespace() -> None:
+def test_the_pending_pods_of_one_namespace_are_explained() -> None:
     pods = Cluster.from_objects([NODE, *PODS]).explain_pending("lab")
     assert {each.name for each in pods} == {"gated", "fine"}
 
 
-def test_nobody_waits() -> None:
+def test_an_overview_without_pending_pods_says_so() -> None:
     assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), NOW)) == ["no pods are pending"]
 
 

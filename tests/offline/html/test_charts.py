@@ -54,7 +54,7 @@ def test_a_node_is_where_the_script_looks_for_it() -> None:
         pytest.param(8000, 4000, False, "cordoned", "4 of 8 cpu free, 50%, takes no pods", id="cordoned"),
     ],
 )
-def test_colours_by_what_is_free(offered: int, asked: int, ready: bool, shade: str, text: str) -> None:
+def test_the_shade_of_a_node_shows_its_free_share(offered: int, asked: int, ready: bool, shade: str, text: str) -> None:
     node = {"name": "n", "zone": "", "ready": ready, "allocatable": [offered], "requested": [asked]}
     (group,) = by_free_resource({"resources": ["cpu"], "nodes": [node]}, "cpu").groups
     assert (group.title, group.cells[0].shade, group.cells[0].text) == ("no zone", shade, text)

@@ -55,7 +55,7 @@ def test_a_limit_range_fills_in(item: Object, expected: int) -> None:
     assert "from LimitRange defaults" in explanation.notes[0]
 
 
-def test_a_limit_range_leaves_what_is_said() -> None:
+def test_a_limit_range_does_not_change_a_stated_request() -> None:
     assert (
         pod_requests(admitted(make_pod("p").req(cpu="1").obj(), limit_range(defaultRequest={"cpu": "3"})).pod)["cpu"]
         == 1000
@@ -95,7 +95,7 @@ def test_a_stored_pod_may_outlive_its_class() -> None:
         pytest.param(make_pod("p").spec(runtimeClassName="gvisor").obj(), "no RuntimeClass gvisor", id="runtime class"),
     ],
 )
-def test_a_class_that_is_not_there(pod: Object, fault: str) -> None:
+def test_a_pod_with_a_missing_class_is_refused(pod: Object, fault: str) -> None:
     with pytest.raises(MalformedCluster, match=f"{fault} .*the API server would refuse the pod"):
         admitted(pod)
 
@@ -142,7 +142,7 @@ def test_the_label_keys_of_an_affinity_become_part_of_its_selector() -> None:
     assert Cluster.from_objects([node, old]).explain(pod).fits
 
 
-def test_a_quota_is_said_not_to_be_looked_at() -> None:
+def test_a_note_says_that_quotas_are_ignored() -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "compute", "namespace": "default"}}
     (note,) = admitted(make_pod("p").obj(), quota).notes
     assert note == "ResourceQuota compute of namespace default may refuse the pod; it is not looked at"

@@ -51,13 +51,13 @@ def test_every_kind_is_known_to_have_a_namespace_or_none() -> None:
     assert not CLUSTER_SCOPED & NAMESPACED
 
 
-def test_namespace_and_uid() -> None:
+def test_namespace_and_uid_get_defaults() -> None:
     node, web, *_ = with_defaults(model(bare(make_node("n").obj()), bare(make_pod("web").obj())))
     assert (node.namespace, node.uid, node.key) == ("", "n", "n")
     assert (web.namespace, web.uid, web.key) == ("default", "default/web", "default/web")
 
 
-def test_what_is_there_stays() -> None:
+def test_defaults_do_not_replace_stated_values() -> None:
     given = make_pod("web", "shop").uid("u").priority(7).obj()
     web = pod(given, make_priority_class("high", 1000, globalDefault=True))
     assert (web.namespace, web.uid, web.priority) == ("shop", "u", 7)
@@ -94,7 +94,7 @@ def test_priority(named: str, classes: list[dict[str, Any]], expected: tuple[int
     assert (spec.priority, spec.priority_class_name, spec.preemption_policy) == expected
 
 
-def test_a_priority_class_that_is_not_there() -> None:
+def test_a_missing_priority_class_is_refused() -> None:
     with pytest.raises(MalformedCluster, match="pod default/p: no PriorityClass urgent"):
         pod(make_pod("p").priority_class("urgent").obj(), HIGH)
 

@@ -60,13 +60,13 @@ def given(objects: list[Object]) -> list[str]:
         ),
     ],
 )
-def test_forms(tmp_path: Path, name: str, text: str) -> None:
+def test_a_cluster_file_may_have_any_form(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert given(load(tmp_path / name)) == ["Node n", "Pod default/p"]
 
 
 @pytest.mark.parametrize("form", [as_yaml, json.dumps], ids=["YAML", "JSON"])
-def test_what_is_in_it(tmp_path: Path, form: Any) -> None:
+def test_a_cluster_file_gives_its_nodes_and_pods(tmp_path: Path, form: Any) -> None:
     (tmp_path / "c").write_text(form(POD_LIST).replace("'2026-11-21T09:00:00Z'", "2026-11-21T09:00:00Z"))
     node, pod, *_ = load(tmp_path / "c")
     assert isinstance(node, Node)
@@ -158,18 +158,18 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
         pytest.param(b"---\n# all gone\n---\nnull\n", "the file is empty; expected YAML or JSON", id="no document"),
     ],
 )
-def test_a_file_that_nobody_can_read(data: bytes, told: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(data: bytes, told: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_bytes(data)
     with pytest.raises(MalformedCluster, match=f"c.yaml: {told}"):
         load(tmp_path / "c.yaml")
 
 
-def test_an_empty_directory(tmp_path: Path) -> None:
+def test_a_directory_without_cluster_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MalformedCluster, match="no file in this directory"):
         load(tmp_path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         load(tmp_path / "nowhere.yaml")
 

@@ -61,10 +61,10 @@ def test_a_fault_has_its_path(obj: dict[str, Any], fault: str) -> None:
     assert schema.faults("Pod", obj) == [fault]
 
 
-def test_every_fault_is_told() -> None:
+def test_every_fault_of_an_object_is_reported() -> None:
     assert len(schema.faults("Pod", pod(nodeselector={}, priority="7", containers=[{"imge": "x"}]))) == 3
 
 
-def test_a_pod_as_the_builders_make_it_has_none() -> None:
+def test_a_pod_of_the_builders_has_no_fault() -> None:
     made = make_pod("p").req(cpu="1").host_port(80).spread("zone", labels={"a": "b"}).toleration("a").pvc("c").obj()
     assert schema.faults("Pod", made) == []

@@ -67,7 +67,7 @@ def test_the_same_is_decided_on_cases_of_every_kind(kind: str, tmp_path: Path) -
         assert verdicts(again) == verdicts(cluster), case["name"]
 
 
-def test_it_is_whole(tmp_path: Path) -> None:
+def test_a_snapshot_keeps_every_object(tmp_path: Path) -> None:
     objects = files.load_snapshot(EXAMPLE)
     (tmp_path / "c.json.gz").write_bytes(write_snapshot(objects, compress=True))
     again = files.load_snapshot(tmp_path / "c.json.gz")

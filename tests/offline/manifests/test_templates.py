@@ -45,7 +45,7 @@ def read(*objects: Any) -> Any:
         pytest.param(workload("Rollout", replicas=6, template=TEMPLATE), 6, id="a kind that nobody here knows"),
     ],
 )
-def test_kinds_with_templates(obj: dict[str, Any], replicas: int | None) -> None:
+def test_every_kind_with_a_template_gives_its_pod(obj: dict[str, Any], replicas: int | None) -> None:
     (found,) = read(obj)
     assert found.source == f"{obj['kind']} shop/web"
     assert found.replicas == replicas
@@ -58,7 +58,7 @@ def test_replicas_have_names_of_their_own() -> None:
     assert found.names(3) == ["web-0", "web-1", "web-2"]
 
 
-def test_daemons_tolerate_what_their_controller_lets_them() -> None:
+def test_daemon_pods_get_the_tolerations_of_their_controller() -> None:
     cluster = Cluster.from_objects([make_node("n").unschedulable().taint("node.kubernetes.io/unschedulable").obj()])
     (found,) = read(workload("DaemonSet", template=TEMPLATE))
     assert cluster.explain(found.manifest).fits

@@ -67,7 +67,7 @@ def test_any_step_can_be_asked_in_any_order(path: Path) -> None:
     assert len(forwards[0]) == 0 < len(forwards[1])
 
 
-def test_the_pod_of_a_call_is_there(path: Path) -> None:
+def test_the_pod_of_a_call_can_be_decided_in_the_cluster_of_its_step(path: Path) -> None:
     recording = Recording.load(path)
     call = next(step for step in recording.steps if step.text.startswith("filter"))
     pod = recording.pod(call.number)

@@ -73,7 +73,7 @@ POLICIES = [
     st.sampled_from(("0", "1")),
     st.sampled_from(POLICIES),
 )
-def test_counting_at_once_gives_what_trying_gives(
+def test_counting_pods_at_once_gives_the_same_capacity_as_placing_them(
     objects: list[Object], cpu: str, memory: str, licences: str, policy: Profiles | None
 ) -> None:
     pod = make_pod("t").limit({"example.com/licence": licences}).req(cpu=cpu, memory=memory)
@@ -162,7 +162,7 @@ def test_a_deleted_pod_gives_its_storage_back() -> None:
     assert simulation.log.placements.keys() == {"default/a", "default/b"}
 
 
-def test_what_runs_out_first_is_told() -> None:
+def test_capacity_names_the_resource_that_runs_out_first() -> None:
     found = Cluster.from_objects(
         [make_node("n").capacity(cpu="4").label({"topology.kubernetes.io/zone": "a"}).obj()]
     ).capacity([template().obj()])

@@ -141,7 +141,7 @@ def in_zone(zone: str) -> Object:
     return {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}
 
 
-def test_claims_are_made_of_their_template_for_pods_that_are_made() -> None:
+def test_claims_are_created_from_their_template_for_created_pods() -> None:
     cluster = [*GPUS, *NODES, TEMPLATE]
     manifest = templated("new").obj()
     assert Cluster.from_objects(cluster).capacity([manifest]).total == 2
@@ -154,7 +154,7 @@ def test_claims_are_made_of_their_template_for_pods_that_are_made() -> None:
     assert answer_simulation(state, json.dumps(question).encode())["complete"]
 
 
-def test_claims_are_made_of_their_template_for_pods_that_are_made_anew_or_scaled() -> None:
+def test_claims_are_created_from_their_template_for_recreated_and_scaled_pods() -> None:
     standing = [generated("ml-5d8f-x").node("n0").obj(), held(make_resource_claim("ml-5d8f-x", "gpu"), "ml-5d8f-x")]
     of_pod(standing[1], "ml-5d8f-x")
     cluster = [*GPUS, *NODES, TEMPLATE, *standing]
@@ -162,7 +162,7 @@ def test_claims_are_made_of_their_template_for_pods_that_are_made_anew_or_scaled
     assert list(homes(simulated(*cluster, scale=[("default/deploy/ml", 3)])).values()) == ["n1"]
 
 
-def test_a_template_that_is_not_there_is_named() -> None:
+def test_a_missing_template_is_named() -> None:
     objects, manifest = [*GPUS, *NODES], templated("new").obj()
     cluster = Cluster.from_objects(objects)
     told = "no ResourceClaimTemplate default/t is in the cluster"
@@ -197,7 +197,7 @@ def test_an_ephemeral_volume_gets_the_default_class() -> None:
     assert list(homes(result).values()) == ["nb", "nb"]
 
 
-def test_a_template_of_a_volume_that_is_none_is_refused() -> None:
+def test_a_faulty_volume_template_is_refused() -> None:
     with pytest.raises(MalformedCluster, match=r"volume scratch: ephemeral.volumeClaimTemplate"):
         simulated(*NODES, with_scratch("new", accessModes=5).obj())
 
@@ -282,7 +282,7 @@ def test_a_stateful_set_of_a_file_brings_claims_of_its_templates() -> None:
 
 
 @pytest.mark.parametrize("provisioner", ["csi.example.com", "kubernetes.io/no-provisioner"])
-def test_a_volume_of_an_immediate_class_is_made_at_once_if_anybody_makes_it(provisioner: str) -> None:
+def test_a_volume_of_an_immediate_class_is_provisioned_at_once_if_a_provisioner_exists(provisioner: str) -> None:
     expression = {"key": "topology.kubernetes.io/zone", "values": ["b"]}
     topologies = [{"matchLabelExpressions": [expression]}]
     local = make_storage_class("local", wait=False, provisioner=provisioner, allowedTopologies=topologies)

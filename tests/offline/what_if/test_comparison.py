@@ -32,14 +32,14 @@ def test_the_same_configuration_changes_nothing() -> None:
     assert "every pod ends on the same node" in "\n".join(as_text(found, ("one", "other")))
 
 
-def test_who_moves_and_by_whose_scores() -> None:
+def test_a_comparison_says_which_pods_move_and_by_which_scores() -> None:
     found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()]).compare(packing())
     assert [(each.pod, each.first, each.second) for each in found.moved] == [("default/p", on("b"), on("a"))]
     assert found.plugins["NodeResourcesFit"] > 0
     assert found.second.after.imbalance["cpu"] > found.first.after.imbalance["cpu"]
 
 
-def test_who_stays_pending_under_one_alone() -> None:
+def test_a_comparison_says_which_pods_stay_pending_under_one_policy_only() -> None:
     off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
     without = Profiles(read({**KIND, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}).profiles)
     found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="9").obj()]).compare(without)

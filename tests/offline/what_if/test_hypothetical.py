@@ -105,7 +105,7 @@ def test_pods_of_a_node_that_goes_find_other_homes_or_are_lost() -> None:
     assert (homes(answer), answer["lost"], answer["complete"]) == ({"default/web-0": "n2"}, ["default/bare"], False)
 
 
-def test_nobody_is_evicted() -> None:
+def test_a_hypothetical_pod_evicts_no_pod() -> None:
     standing = make_pod("low").req(cpu="4").node("n1").priority(0).obj()
     important = stored(make_pod("high").req(cpu="4").priority(1000).obj())
     answer = Asked(node("n1"), standing).ask(important)
@@ -142,13 +142,13 @@ def deployment(replicas: int) -> bytes:
                      % (b"{}," * 11), "10000 resourceSlices", id="too many devices"),
     ],
 )  # fmt: skip
-def test_a_wrong_question_is_told(body: bytes, told: str) -> None:
+def test_a_malformed_simulation_request_gets_400_and_the_fault(body: bytes, told: str) -> None:
     answer = Asked().answer(body)
     assert answer.status == 400
     assert told in json.loads(answer.body)["error"]
 
 
-def test_before_the_cache_is_filled_it_says_so() -> None:
+def test_a_simulation_before_the_cache_is_filled_gets_503() -> None:
     assert Asked(missing="waiting for the first list of Pod").answer(b"{}").status == 503
 
 
@@ -160,7 +160,7 @@ def test_the_example_of_the_document_is_answered() -> None:
     assert (placed["pod"], placed["template"]) == ("shop/web-0", "large")
 
 
-def test_it_is_off_unless_enabled(tmp_path: Path) -> None:
+def test_simulate_is_served_only_if_enabled(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n1")]}))
     for enabled in (False, True):
         settings = Settings(cluster=tmp_path / "cluster.yaml", simulate=enabled)

@@ -158,7 +158,7 @@ def unready(name: str) -> PodBuilder:
         pytest.param(None, 1, 1, True, id="by default"),
     ],
 )
-def test_a_pod_that_is_not_ready_goes_as_its_budget_says(
+def test_an_unready_pod_is_evicted_by_the_policy_of_its_budget(
     policy: str | None, healthy: int, desired: int, goes: bool
 ) -> None:
     pdb = make_pdb("web", {"app": "web"}, unhealthyPodEvictionPolicy=policy)
@@ -167,7 +167,7 @@ def test_a_pod_that_is_not_ready_goes_as_its_budget_says(
     assert (list(homes(result)), list(result.kept)) == ((["default/w"], []) if goes else ([], ["default/w"]))
 
 
-def test_a_pod_that_was_not_ready_counts_once_it_stands_again() -> None:
+def test_an_unready_pod_counts_as_healthy_once_it_is_placed_again() -> None:
     pdb = make_pdb("web", {"app": "web"}, unhealthyPodEvictionPolicy="AlwaysAllow")
     pdb["status"] = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
     pods = [owned("ready").node("na").obj(), unready("bad").node("na").obj()]
@@ -176,7 +176,7 @@ def test_a_pod_that_was_not_ready_counts_once_it_stands_again() -> None:
     assert homes(simulated(*NODES, *pods, pdb, drain=["na"])).keys() == {"default/bad"}
 
 
-def test_a_pod_that_has_not_started_goes_whatever_its_budget() -> None:
+def test_a_pod_that_has_not_started_is_evicted_despite_its_budget() -> None:
     starting = owned("w").phase("Pending").node("na").obj()
     assert homes(simulated(*NODES, starting, budget(0), drain=["na"])).keys() == {"default/w"}
 
@@ -188,7 +188,7 @@ def test_a_pod_with_two_budgets_is_never_evicted() -> None:
     assert any("w stays on na: more than one PodDisruptionBudget covers it" in note for note in result.notes)
 
 
-def test_what_does_not_fit_elsewhere_is_left_over() -> None:
+def test_evicted_pods_that_fit_nowhere_are_left_over() -> None:
     pods = [owned(f"w{n}").req(cpu="2").node("na").obj() for n in range(2)]
     result = simulated(NODES[0], make_node("small").capacity(cpu="2").obj(), *pods, drain=[f"{ZONE}=a"])
     assert (len(result.placements), len(result.remaining)) == (1, 1)
@@ -249,7 +249,9 @@ def test_workloads_are_made_and_deleted() -> None:
         pytest.param({"delete": ["a/b/c/d"]}, ConfigurationError, "expected NAMESPACE/KIND/NAME", id="form"),
     ],
 )
-def test_what_is_not_there_is_named(scenario: dict[str, Any], error: type[Exception], told: str) -> None:
+def test_a_scenario_with_an_unknown_name_is_refused_by_that_name(
+    scenario: dict[str, Any], error: type[Exception], told: str
+) -> None:
     with pytest.raises(error, match=told):
         simulated(*NODES, **scenario)
 
@@ -271,7 +273,7 @@ def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number:
             simulated(*NODES, pod, **scenario)
 
 
-def test_the_text_names_what_matters() -> None:
+def test_the_text_counts_placed_and_evicted_pods_and_names_reasons() -> None:
     pods = [owned("w1").node("na").obj(), make_pod("huge").req(cpu="9").obj()]
     shown = "\n".join(as_text(simulated(*NODES, *pods, drain=["na"])))
     assert shown.startswith("1 pod placed, 1 left over, 1 evicted")
