@@ -11,18 +11,19 @@ from tests.offline.admission.dice import Dice
 _LABELS = {"app": ("web", "db"), "tier": ("1", "2"), "example.com/team": ("a", "b")}
 _KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _VERSIONS = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}
+POD_NAME = "p"
 _FAULTS = 4  # per cent, of each part of a pod
 
 
 def made(seed: int, number: int) -> tuple[Object, list[str]]:
     """Returns a pod or a workload, and the names of what was made wrong in it."""
     dice = Dice(f"{seed}/{number}")
-    obj = _workload(dice, number) if dice.chance(30) else _pod(dice, number)
+    obj = _workload(dice, number) if dice.chance(30) else _pod(dice)
     return obj, dice.faults
 
 
-def _pod(dice: Dice, number: int) -> Object:
-    metadata = _metadata(dice, f"p{number}")
+def _pod(dice: Dice) -> Object:
+    metadata = _metadata(dice, POD_NAME)
     spec = _spec(dice, metadata["labels"])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     dice.spoil(pod, _FAULTS, bad_label_key, bad_label_value, bad_name, bad_annotation)
@@ -69,6 +70,7 @@ def _spec(dice: Dice, labels: dict[str, str]) -> dict[str, Any]:
     dice.spoil(spec, _FAULTS, doubled_gate, bad_gate, bad_hostname, bad_dns_policy, no_deadline, host_pid_of_own_users)
     spec.update(dice.maybe(5, terminationGracePeriodSeconds=dice.one(-5, 0, 60)))
     dice.spoil(spec, 6, no_containers, doubled_container, init_named_like_another, no_image, bad_container_name)
+    dice.spoil(spec, 2, few_huge_pages_of_the_whole)
     dice.spoil(spec, 3, image_with_space, ephemeral_container, bad_pull_policy, bad_restart_policy_of_container)
     return spec
 
@@ -91,6 +93,11 @@ def no_image(spec: Any) -> None:
 
 def bad_container_name(spec: Any) -> None:
     spec["containers"][-1]["name"] = "Main_1"
+
+
+def few_huge_pages_of_the_whole(spec: Any) -> None:
+    spec["containers"][0]["resources"] = {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}
+    spec["resources"] = {"limits": {"hugepages-2Mi": "2Mi", "cpu": "8"}}
 
 
 def image_with_space(spec: Any) -> None:
@@ -196,7 +203,8 @@ def _volumes(dice: Dice, spec: dict[str, Any]) -> None:
         for container in spec["containers"]:
             container["volumeMounts"] = [{"name": "v0", "mountPath": "/data"}]
         dice.spoil(spec, 15, doubled_volume, two_sources, no_claim_name, bad_volume_name, unknown_mount, no_mount_path)
-        dice.spoil(spec, 5, doubled_mount_path, no_access_mode, no_storage, no_template)
+        dice.spoil(spec, 10, doubled_mount_path, no_access_mode, no_storage, no_template, claim_of_ephemeral_volume)
+        dice.spoil(spec, 10, mixed_access_modes, bad_access_mode, bad_volume_mode, bad_storage_class)
     if dice.chance(12):
         spec["resourceClaims"] = [
             {"name": "gpu", "resourceClaimTemplateName": "gpus"},
@@ -242,6 +250,31 @@ def no_access_mode(spec: Any) -> None:
 def no_storage(spec: Any) -> None:
     template = {"spec": {"accessModes": ["ReadWriteOnce"]}}
     spec["volumes"][0] = {"name": "v0", "ephemeral": {"volumeClaimTemplate": template}}
+
+
+def claim_of_ephemeral_volume(spec: Any) -> None:
+    own = {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": _CLAIM_SPEC}}}
+    spec["volumes"] += [own, {"name": "own", "persistentVolumeClaim": {"claimName": f"{POD_NAME}-e"}}]
+
+
+def mixed_access_modes(spec: Any) -> None:
+    _claim(spec, accessModes=["ReadWriteOncePod", "ReadWriteOnce"])
+
+
+def bad_access_mode(spec: Any) -> None:
+    _claim(spec, accessModes=["ReadSometimes"])
+
+
+def bad_volume_mode(spec: Any) -> None:
+    _claim(spec, volumeMode="Tape")
+
+
+def bad_storage_class(spec: Any) -> None:
+    _claim(spec, storageClassName="Fast Disks")
+
+
+def _claim(spec: Any, **fields: Any) -> None:
+    spec["volumes"][0] = {"name": "v0", "ephemeral": {"volumeClaimTemplate": {"spec": {**_CLAIM_SPEC, **fields}}}}
 
 
 def no_template(spec: Any) -> None:
@@ -293,10 +326,29 @@ def _workload(dice: Dice, number: int) -> Object:
     dice.spoil(
         obj, 20, no_selector, empty_selector, other_selector, bad_selector_key, wrong_restart_policy, no_replicas
     )
-    dice.spoil(
-        obj, 25, bad_name, bad_schedule, no_parallelism, bad_strategy, deadline, indexed, job_selector, no_storage_of
-    )
+    dice.spoil(obj, 25, bad_name, bad_schedule, no_parallelism, bad_strategy, deadline, indexed, job_selector)
+    dice.spoil(obj, 8, no_storage_of)
+    dice.spoil(obj, 20, long_name, negative_ordinal, own_selector_of_job, nothing_to_select)
     return obj
+
+
+def long_name(obj: Any) -> None:
+    obj["metadata"]["name"] = "w" * 53 if obj["kind"] == "CronJob" else obj["no"]
+
+
+def negative_ordinal(obj: Any) -> None:
+    obj["spec"]["ordinals"] = {"start": -1} if obj["kind"] == "StatefulSet" else obj["no"]
+
+
+def own_selector_of_job(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "Job" else obj["no"]
+    spec.update(manualSelector=True, selector={"matchLabels": {"app": "other"}})
+
+
+def nothing_to_select(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "ReplicationController" else obj["no"]
+    del spec["selector"]
+    spec["template"]["metadata"] = {}
 
 
 def _workload_spec(dice: Dice, kind: str, labels: dict[str, str], template: dict[str, Any]) -> dict[str, Any]:
@@ -374,6 +426,8 @@ def deadline(obj: Any) -> None:
 def indexed(obj: Any) -> None:
     spec = obj["spec"].get("jobTemplate", obj)["spec"]
     spec["completionMode"] = "Indexed" if "Job" in obj["kind"] else obj["no"]
+    spec["parallelism"] = 2
+    spec.pop("completions", None)
 
 
 def job_selector(obj: Any) -> None:

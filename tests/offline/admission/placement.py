@@ -42,7 +42,7 @@ def _expression(dice: Dice, *operators: str) -> dict[str, Any]:
     operator = dice.one("In", "NotIn", "Exists", "DoesNotExist", *operators)
     values = {"In": ["1", "2"], "NotIn": ["3"], "Gt": ["5"], "Lt": ["7"]}.get(operator)
     expression = {"key": dice.one("tier", "app", ZONE), "operator": operator, **({"values": values} if values else {})}
-    dice.spoil(expression, 4, no_values, values_of_exists, bad_key, bad_value, no_key)
+    dice.spoil(expression, 4, no_values, values_of_exists, bad_key, bad_value, no_key, two_bounds)
     return expression
 
 
@@ -60,6 +60,10 @@ def bad_key(expression: Any) -> None:
 
 def bad_value(expression: Any) -> None:
     expression.update(operator="In", values=["a b"])
+
+
+def two_bounds(expression: Any) -> None:
+    expression.update(values=["1", "2"], operator="Gt" if expression["operator"] in ("Gt", "Lt") else expression["no"])
 
 
 def no_key(expression: Any) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.builders import Object
-from tests.offline.admission.comparing import Outcome, all_of_theirs, prepare
+from tests.offline.admission import refusing_lines
+from tests.offline.admission.comparing import Outcome, all_of_theirs, cluster, ours, prepare
 from tests.offline.admission.generator import made
 from tests.stock.build import build
 from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.jsonl.gz"
 COUNT = 300
-_SEED, _DRAWN = 34, 8000
-_OF_A_FAULT = 2
-_ADMITTED = 150
+_SEED, _DRAWN = 34, 20_000
 
 Case = tuple[Object, list[str], Outcome]
 
@@ -33,17 +32,22 @@ def recorded() -> Iterator[Case]:
 
 
 def _chosen(cases: list[Case]) -> list[Case]:
-    """Returns some cases of every fault alone, as many as wanted that are admitted, and others."""
-    seen: Counter[str] = Counter()
+    """Returns a case of every fault alone and of every line that refuses, and cases that are admitted."""
+    seen: set[object] = set()
     chosen: list[Case] = []
+    state, refusing = cluster(), refusing_lines.all_of_them()
     for case in cases:
-        _, faults, outcome = case
-        if outcome.refusal is not None and len(faults) == 1 and seen[faults[0]] < _OF_A_FAULT:
-            seen[faults[0]] += 1
+        obj, faults, outcome = case
+        if outcome.refusal is None:
+            continue
+        kinds: set[object] = set(faults if len(faults) == 1 else ())
+        if not refusing <= seen:
+            kinds |= refusing & refusing_lines.run_by(partial(ours, obj, state))
+        if not kinds <= seen:
+            seen |= kinds
             chosen.append(case)
-    admitted = [case for case in cases if case[2].refusal is None][:_ADMITTED]
-    without_fault = [case for case in cases if case[2].refusal is not None and not case[1]]
-    return [*chosen, *admitted, *without_fault][:COUNT]
+    admitted = [case for case in cases if case[2].refusal is None]
+    return [*chosen, *admitted][:COUNT]
 
 
 def main() -> None:

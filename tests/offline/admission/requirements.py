@@ -21,7 +21,7 @@ def of_container(dice: Dice) -> dict[str, Any]:
         amount = dice.one("1", "2")
         resources.setdefault("limits", {})[_EXTENDED] = amount
         resources.setdefault("requests", {}).update(dice.maybe(50, **{_EXTENDED: amount}))
-    if dice.chance(8):
+    if dice.chance(15):
         resources.setdefault("limits", {})["hugepages-2Mi"] = dice.one("2Mi", "4Mi")
     resources.setdefault("requests", {}).update(dice.maybe(2, **{"kubernetes.io/anything": "1"}))
     dice.spoil(

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.builders import Object, make_namespace, make_priority_class
 
-PLAIN, LIMITED, MAXIMUM, RATIO, TWO = NAMESPACES = ("plain", "limited", "maximum", "ratio", "two")
+PLAIN, LIMITED, MAXIMUM, RATIO, TWO, WHOLE = NAMESPACES = ("plain", "limited", "maximum", "ratio", "two", "whole")
 PRIORITY_CLASSES = ("low", "high", "never")
 RUNTIME_CLASSES = ("plain", "kata", "placed", "both")
 
@@ -29,6 +29,7 @@ def objects() -> list[Object]:
         ),
         _limit_range("cpus", TWO, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}}),
         _limit_range("storage", TWO, {"type": "Container", "max": {"ephemeral-storage": "4Gi"}}),
+        _limit_range("pods", WHOLE, {"type": "Pod", "max": {"cpu": "2"}, "min": {"memory": "64Mi"}}),
         _runtime_class("plain"),
         _runtime_class("kata", overhead={"podFixed": {"cpu": "250m", "memory": "64Mi"}}),
         _runtime_class("placed", scheduling={"nodeSelector": {"runtime": "gvisor"}, "tolerations": _TOLERATIONS}),
