@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster`, `bench-webhook`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `bench-webhook`, `fuzz-answers`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
+.PHONY: help setup run test explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,9 @@ test-jobs: $(READY) ## bind 200 Jobs of 10 pods, each in its own PodGroup, with 
 
 fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay level; takes half an hour on two cores
 	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated
+
+fuzz-answers: $(READY) ## check every answer about 10,000 random clusters; takes half an hour
+	@$(VENV)/bin/python -m tests.answers $(ARGS)
 
 explore: $(READY) ## run the property tests with fresh random cases
 	HYPOTHESIS_PROFILE=exploring $(VENV)/bin/pytest -n 2 -m hypothesis

@@ -153,9 +153,17 @@ class Decision:
         """The total points of each node, over all plugins, in the order of `feasible`: int64[len(feasible)]."""
         return self._scoring.total
 
+    @property
+    def nominated(self) -> str | None:
+        """The node that the pod is nominated to, if it can take the pod; the scheduler takes it without scoring."""
+        name = self.pod.status.nominated_node_name
+        return name if name in self.feasible else None
+
     @cached_property
     def best(self) -> list[str]:
-        """The nodes with the highest total. The scheduler picks one of them at random."""
+        """The nominated node, else the nodes with the highest total, of which the scheduler picks one at random."""
+        if self.nominated is not None:
+            return [self.nominated]
         if not len(self.total):
             return []
         return self._named(self._scoring.rows[self.total == self.total.max()])
@@ -218,15 +226,17 @@ class Engine:
             message = self._message(info, fit, preemption)
         return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption, message)
 
-    def feasible(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> list[str]:
+    def feasible(
+        self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None, *, despite_errors: bool = False
+    ) -> list[str]:
         """Returns those of the nodes that can take the pod, without scoring them. None means all nodes.
 
-        If a filter ends in an error on any of the nodes, none of them is returned.
+        If a filter ends in an error on any of the nodes, none of them is returned, unless `despite_errors` is True.
         """
         info = self._waiting(pod)
         with self._deciding(info):
             fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
-        return self.table.nodes.names_of(_feasible(fit))
+        return self.table.nodes.names_of(fit.feasible if despite_errors else _feasible(fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
         """Returns which pods preemption would evict for the pod, on `nodes` or by default wherever it may help.

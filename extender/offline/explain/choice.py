@@ -63,11 +63,11 @@ class Waterfall:
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
-    """Returns a comparison of the two best nodes; None if no node can take the pod.
+    """Returns a comparison of the two best nodes; None if no scores decide, because no node or the nominated one fits.
 
     Among nodes with the same total the first by name is the winner. The runner-up is the best node with a lower total.
     """
-    if not decision.feasible:
+    if not decision.feasible or decision.nominated is not None:
         return None
     totals = decision.total.tolist()
     order = sorted(range(len(totals)), key=lambda position: (-totals[position], decision.feasible[position]))

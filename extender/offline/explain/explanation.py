@@ -116,7 +116,7 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """A comparison of the two best nodes, plugin by plugin; None if no node can take the pod."""
+        """A comparison of the two best nodes, plugin by plugin; None if no scores decide."""
         return waterfall(self.decision)
 
     @cached_property
@@ -187,7 +187,7 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {pod.node_name}, and judged as if it were not")
     if pod.status.nominated_node_name:
-        notes.append(f"it is nominated to {pod.status.nominated_node_name}, where it waits for its victims to leave")
+        notes.append(f"it is nominated to {pod.status.nominated_node_name}, which the scheduler tries first")
     if not state.nodes_unread:
         notes += [*unasked_extenders(state, [pod]), *_kinds_that_are_missing(pod, state)]
     return notes, is_excluded

@@ -17,6 +17,8 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     """Yields lines of text: the verdict, the notes, the reasons with their numbers, and the suggested changes."""
     yield printable(f"pod {explanation.pod.key}: {explanation.message}")
     yield from (printable(f"note: {note}") for note in explanation.notes)
+    if explanation.decision.nominated is not None:
+        yield printable(f"would be placed on {explanation.decision.nominated}, because it is nominated to it")
     if explanation.waterfall is not None:
         yield from _winner(explanation.waterfall)
     if explanation.reasons:

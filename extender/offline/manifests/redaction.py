@@ -171,9 +171,14 @@ class Redaction:
         return self._composed.get(name) or self._hash(name)
 
     def _image(self, image: str) -> str:
-        """Returns the image with its name hashed. Its tag is kept, because without one it would mean `latest`."""
+        """Returns the image with its name hashed. Its tag is kept, because without one it would mean `latest`.
+
+        Of a digest only the hash is shown, because a digest names the image.
+        """
         name, colon, tag = image.rpartition(":")
-        return self._hash(image) if not colon or "/" in tag or "@" in name else f"{self._hash(name)}:{tag}"
+        if not colon or "/" in tag:
+            return self._hash(image)
+        return f"{self._hash(name)}:{self._hash(tag) if '@' in name else tag}"
 
     def _hash(self, text: str) -> str:
         hashed = "x" + blake2b(text.encode(), digest_size=_HASH_BYTES, key=self._key).hexdigest()

@@ -20,7 +20,17 @@ from extender.offline.explain.changes.smaller_requests import lowered
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_object, with_defaults
-from tests.builders import Object, make_node, make_pod, stored
+from extender.policy.loading import read
+from tests.builders import (
+    Object,
+    make_device,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_resource_claim,
+    make_resource_slice,
+    stored,
+)
 from tests.builders.pod import PodBuilder
 
 CASES = 2_000
@@ -354,3 +364,153 @@ _LESS = {
 def _fewer(elements: tuple[str, ...], size: float) -> Iterator[tuple[str, ...]]:
     for fewer in range(int(size)):
         yield from combinations(elements, fewer)
+
+
+# ---- found by `make fuzz-answers`, and by other fuzzers
+
+GPU = "example.com/gpu"
+
+
+def spec_of(change: SuggestedChange) -> Any:
+    return change.to_dict()["spec"]
+
+
+def test_the_overhead_of_a_runtime_class_is_not_to_be_lowered() -> None:
+    pod = make_pod("p").req(cpu="6").overhead(cpu="500m").obj()
+    assert changes(pod, ROOMY)["requests"].text == "request 3500m cpu instead of 6"
+
+
+def test_the_limit_of_an_extended_resource_goes_down_with_its_request() -> None:
+    node = make_node("n").capacity({GPU: "2"}).obj()
+    change = changes(make_pod("p").req({GPU: "4"}).limit({GPU: "4"}).obj(), node)["requests"]
+    assert change.text == "request 2 example.com/gpu instead of 4"
+    resources = spec_of(change)["containers"][0]["resources"]
+    assert resources["requests"][GPU] == resources["limits"][GPU] == "2"
+
+
+def test_a_request_of_the_whole_pod_is_not_below_that_of_its_containers() -> None:
+    change = changes(make_pod("p").req(cpu="5").pod_level_req(cpu="6").obj(), ROOMY)["requests"]
+    spec = spec_of(change)
+    assert spec["resources"]["requests"]["cpu"] == spec["containers"][0]["resources"]["requests"]["cpu"] == "4"
+
+
+def test_fewer_devices_are_asked_for_through_an_extended_resource() -> None:
+    devices = [
+        make_device_class("gpu", extended_resource=GPU),
+        make_resource_slice("roomy", "gpu.example.com", "a", "b", "c"),
+    ]
+    change = changes(make_pod("p").req({GPU: "8"}).limit({GPU: "8"}).obj(), ROOMY, *devices)["requests"]
+    assert change.text == "request 3 example.com/gpu instead of 8"
+
+
+def test_a_resource_that_the_policy_ignores_need_not_be_lowered() -> None:
+    ignored = {"name": "NodeResourcesFit", "args": {"ignoredResources": [GPU]}}
+    policy = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"pluginConfig": [ignored]}],
+    }
+    pod = make_pod("p").req({GPU: "1"}, cpu="6").limit({GPU: "1"}).obj()
+    explained = Cluster.from_objects([ROOMY], read(policy).scheduler_profiles()).explain(pod)
+    assert [change.text for change in explained.changes if change.kind == "requests"] == ["request 4 cpu instead of 6"]
+
+
+def test_the_node_of_a_daemon_sets_pod_is_not_dropped() -> None:
+    own = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["roomy"]}]}
+    pod = make_pod("p").owner("DaemonSet", "agent").require_node(own).req(cpu="9").obj()
+    other = make_node("larger").capacity(cpu="16").obj()
+    assert [change.kind for change in explanation(pod, ROOMY, other).changes] == ["requests"]
+
+
+def test_host_network_that_goes_with_a_port_is_named() -> None:
+    pod = make_pod("p").host_port(80).spec(hostNetwork=True).obj()
+    change = changes(pod, ROOMY, make_pod("w").host_port(80).node("roomy").obj())["host-ports"]
+    assert change.text.startswith("give up host port 80/TCP and hostNetwork, ")
+    assert "hostNetwork" not in spec_of(change)
+
+
+ONE_ZONE = [make_node(name).label(zone="z").capacity(cpu="4").obj() for name in ("n1", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "removed"),
+    [
+        pytest.param(
+            make_pod("p").req(cpu="3").obj(),
+            [ROOMY, make_pod("w").req(cpu="2").priority(9).nominated("roomy").obj()],
+            "remove default/w nominated to roomy",
+            id="a nominated pod",
+        ),
+        pytest.param(
+            make_pod("p").label(app="x").anti_affinity("zone", labels={"app": "x"}).req(cpu="3").obj(),
+            [
+                *ONE_ZONE,
+                make_pod("far").label(app="x").node("n1").obj(),
+                make_pod("full").req(cpu="4").priority(5).node("n1").obj(),
+            ],
+            "remove default/far from n1",
+            id="a pod on a neighbour",
+        ),
+        pytest.param(
+            make_pod("p").label(app="x").affinity("zone", labels={"app": "x"}).obj(),
+            [
+                make_node("n1").label(zone="z").capacity(pods="1").obj(),
+                make_node("n2").label(zone="y").obj(),
+                make_pod("first").label(app="x").node("n1").obj(),
+            ],
+            "remove default/first from n1",
+            id="the only pod that it must be near",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="4").obj(),
+            [
+                ROOMY,
+                make_pod("more-important").req(cpu="3").priority(10).node("roomy").obj(),
+                make_pod("a").req(cpu="500m").node("roomy").obj(),
+                make_pod("b").req(cpu="500m").node("roomy").obj(),
+                make_node("n2").capacity(cpu="4").obj(),
+                make_pod("c").req(cpu="3").priority(9).node("n2").obj(),
+            ],
+            "remove default/c from n2",
+            id="the fewest over all nodes",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="2").obj(),
+            [
+                ROOMY,
+                make_pod("a").req(cpu="2").priority(10).node("roomy").obj(),
+                make_pod("b").req(cpu="1").node("roomy").obj(),
+                make_pod("c").req(cpu="1").node("roomy").obj(),
+            ],
+            "remove default/a from roomy",
+            id="one important pod instead of two",
+        ),
+    ],
+)
+def test_the_fewest_pods_are_removed_wherever_they_are(pod: Object, objects: list[Object], removed: str) -> None:
+    assert changes(pod, *objects)["remove-pods"].text == removed
+
+
+def test_one_label_is_dropped_although_dropping_all_would_not_do() -> None:
+    """Without any selector there would be a third zone, in which no pod of the service is yet."""
+    pod = make_pod("p").label(app="x").node_selector(pool="a", disk="ssd").spread("zone", labels={"app": "x"}).obj()
+    objects = [
+        make_node("n1").label(zone="a", pool="a").obj(),
+        make_node("n2").label(zone="b").unschedulable().obj(),
+        make_pod("q").label(app="x").node("n1").obj(),
+    ]
+    assert changes(pod, *objects)["node-selection"].text == "drop nodeSelector disk=ssd"
+
+
+def test_no_change_is_suggested_that_leaves_an_error_on_another_node() -> None:
+    """The claim cannot be decided for a device without a model."""
+    objects = [
+        make_node("good").obj(),
+        make_node("odd").obj(),
+        make_device_class("gpu", 'device.attributes["gpu.example.com"].model == "a"'),
+        make_resource_claim("wanted", "gpu"),
+        make_resource_slice("good", "gpu.example.com", make_device("d", {"model": "a"})),
+        make_resource_slice("odd", "gpu.example.com", make_device("d")),
+    ]
+    explained = explanation(make_pod("p").resource_claim("wanted").obj(), *objects)
+    assert all("add a node" not in change.text for change in explained.changes)

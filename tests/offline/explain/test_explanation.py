@@ -237,3 +237,11 @@ def test_a_pod_that_names_its_node_is_judged_on_it() -> None:
     assert not refused.fits
     (note,) = refused.notes
     assert note.endswith("without a scheduler, but the kubelet of small would reject it: Insufficient cpu")
+
+
+def test_the_nominated_node_is_taken_before_a_better_one() -> None:
+    pod = make_pod("p").req(cpu="1").nominated("small").obj()
+    explanation = explained(pod, *NODES[:2])
+    assert (explanation.decision.best, explanation.waterfall) == (["small"], None)
+    assert "would be placed on small, because it is nominated to it" in lines(pod, *NODES[:2])
+    assert Cluster.from_objects([*NODES[:2], pod]).simulate().placements[0].node == "small"

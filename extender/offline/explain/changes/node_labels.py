@@ -12,12 +12,13 @@ from extender.framework.node_selectors import required_node_selector
 from extender.model.meta import NodeSelector, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selector_text import requirement_text
-from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange
-from extender.offline.state import ClusterState
+from extender.offline.explain.changes.placement_rules import unspread
+from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange, subsets
+from extender.offline.state import ClusterState, is_pinned
 
 _FILTER = "NodeAffinity"
 _PLATFORM_DOMAINS = ("kubernetes.io", "k8s.io")
-_MOST_NODES_TRIED = 3
+_MOST_NODES_TRIED = 16
 
 
 class Unmet(NamedTuple):
@@ -37,32 +38,73 @@ class NodeSelection:
     kind = "node-selection"
 
     def without(self, pod: Pod) -> Pod | None:
-        if not pod.spec.node_selector and required_node_selector(pod) is None:
+        required = _of_daemon_set(pod)
+        if not pod.spec.node_selector and required_node_selector(pod) == required:
             return None
-        return _selecting(pod, {}, None)
+        return _selecting(pod, {}, required)
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        # With spread constraints, dropping a demand may also change which domains count for the skew.
-        nodes = state.node_names() if pod.spec.topology_spread_constraints else _open_nodes(pod, state)
-        drops = {drop for unmet, _ in unmet_demands(pod, state, nodes) for drop in unmet if drop.demands}
+        drops = {drop for unmet, _ in unmet_demands(pod, state, _open_nodes(pod, state)) for drop in unmet}
+        if pod.spec.topology_spread_constraints:  # a demand also decides which domains count for the skew
+            drops |= {
+                Unmet(drop.term, frozenset(chosen))
+                for drop in _all_demands(pod)
+                for chosen in subsets(sorted(drop.demands))
+            }
+        own = _field_demands(_of_daemon_set(pod))
         for drop in sorted(drops, key=lambda drop: (len(drop.demands), drop.term, sorted(drop.demands))):
-            text = "drop " + " and ".join(sorted(drop.demands))
-            yield PodStep(text, len(drop.demands), partial(_without_demands, drop=drop))
+            if drop.demands and not drop.demands & own:
+                yield PodStep(_drop_text(pod, drop), len(drop.demands), partial(_without_demands, drop=drop))
+
+
+def _of_daemon_set(pod: Pod) -> NodeSelector | None:
+    """Returns the part of a DaemonSet's pod's required affinity that its controller writes: the name of its node."""
+    required = required_node_selector(pod)
+    if required is None or not is_pinned(pod):
+        return None
+    terms = [NodeSelectorTerm(match_fields=term.match_fields) for term in required.node_selector_terms or ()]
+    return replace(required, node_selector_terms=terms) if all(term.match_fields for term in terms) else None
+
+
+def _field_demands(required: NodeSelector | None) -> frozenset[str]:
+    terms = (required.node_selector_terms or ()) if required else ()
+    return frozenset(_affinity_demand(requirement_text(each)) for term in terms for each in term.match_fields or ())
+
+
+def _all_demands(pod: Pod) -> list[Unmet]:
+    """Returns all demands of each term, as if a node met none."""
+    selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
+    return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]
+
+
+def _terms(pod: Pod) -> list[tuple[int, NodeSelectorTerm]]:
+    """Returns the terms of the pod's required affinity with their positions; (-1, an empty term) if it has none."""
+    required = required_node_selector(pod)
+    return list(enumerate((required.node_selector_terms or ()) if required else ())) or [(-1, NodeSelectorTerm())]
+
+
+def _drop_text(pod: Pod, drop: Unmet) -> str:
+    """Returns what is dropped. If one of several terms is left without demands, the other terms go with it."""
+    text = "drop " + " and ".join(sorted(drop.demands))
+    terms = _terms(pod)
+    is_whole = len(terms) > 1 and set(_single_requirements(terms[drop.term][1])) <= drop.demands
+    return f"{text} and the other terms of required node affinity" if is_whole else text
 
 
 def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests setting labels, as few as possible, on one node so that it can take the pod; None if none help."""
     candidates = sorted(
-        (len(labels), min(names), tuple(sorted(labels.items())))
+        (len(labels), name, tuple(sorted(labels.items())))
         for unmet, names in unmet_demands(pod, state, _open_nodes(pod, state))
         for labels in (_labels_for(pod, each) for each in unmet)
         if labels
+        for name in names
     )
     for size, name, labels in candidates[:_MOST_NODES_TRIED]:
         node = state.node(name)
         changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
         with state.engine.suppose(objects=[changed]):
-            fits = state.engine.feasible(pod, [name])
+            fits = name in state.engine.feasible(pod)
         if fits:
             text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
             return SuggestedChange("label-node", text, size, [name], set_objects=(changed,))
@@ -80,8 +122,7 @@ def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[t
         demand: set(state.engine.filter_by(_FILTER, _selecting(pod, labels, None), nodes))
         for demand, labels in selector.items()
     }
-    required = required_node_selector(pod)
-    terms = list(enumerate((required.node_selector_terms or ()) if required else ())) or [(-1, NodeSelectorTerm())]
+    terms = _terms(pod)
     demands_of: dict[int, list[str]] = {}
     for position, term in terms:
         alone = _single_requirements(term)
@@ -102,9 +143,9 @@ def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[t
 
 
 def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
-    """Returns the nodes that could take the pod if it asked for no labels."""
+    """Returns the nodes that may take the pod if it asks for fewer labels."""
     bare = NodeSelection().without(pod)
-    return state.engine.feasible(bare) if bare else []
+    return state.engine.feasible(unspread(bare), despite_errors=True) if bare else []
 
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:

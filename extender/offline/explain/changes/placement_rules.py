@@ -43,6 +43,15 @@ class Spread:
             yield PodStep(text, len(chosen), partial(_relaxed, skews=skews))
 
 
+def unspread(pod: Pod) -> Pod:
+    """Returns the pod with every spread constraint turned into a preference.
+
+    With fewer demands on nodes, a pod may have more domains to be spread over, and so fit on fewer nodes. Without
+    constraints it never does.
+    """
+    return _relaxed(pod, dict.fromkeys(_required_constraints(pod)))
+
+
 def _required_constraints(pod: Pod) -> list[int]:
     """Returns the positions of the constraints that a node must satisfy."""
     constraints = pod.spec.topology_spread_constraints or ()
@@ -151,6 +160,8 @@ class HostPorts:
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
         for chosen in subsets(_host_ports(pod)):
             text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
+            if pod.spec.host_network:
+                text += " and hostNetwork, which takes every port of the containers on the node"
             yield PodStep(text, len(chosen), partial(_without_ports, dropped=chosen))
 
 

@@ -1,11 +1,16 @@
-"""Suggests the fewest pods to remove from one node so that a pod can run."""
+"""Suggests the fewest pods to remove so that a pod can run.
+
+Preemption names pods that are enough on one node, by their priorities. If it names none, the cause may be pods on other
+nodes, or pods that are nominated and not on a node yet. In any case smaller sets of pods are then tried one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations, islice
 
 from extender.model.pod import Pod
+from extender.model.selectors import compile_selector
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.state import ClusterState, is_pinned
 from extender.preemption import Candidate
@@ -14,30 +19,55 @@ from extender.table import PodInfo
 
 _HIGHEST_PRIORITY = 2**31 - 1
 _MOST_NODES_TRIED = 3
-_MOST_VICTIMS_DIVIDED = 4
+_MOST_PODS_COMBINED = 32
+_MOST_PUT_BACK = 64
+_MOST_TRIED = 3000
+_MOST_WORK = 1_000_000  # the most tries multiplied by the number of nodes
+
+Pods = Sequence[PodInfo]
 
 
 def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests removing the pods that preemption would evict from one node if the pod had the highest priority."""
+    """Suggests removing the fewest pods that are enough, as far as the search finds them; None if it finds none."""
+    removable = list(_removable(state, pod))
+    enough = _enough(state, pod, removable)
+    victims = _fewer(state, pod, removable, enough) or enough
+    if not victims:
+        return None
+    with state.engine.suppose(remove=victims):
+        nodes = state.engine.feasible(pod)
+    keys = tuple(info.pod.key for info in victims)
+    return SuggestedChange("remove-pods", _text(state, victims), 1 + len(keys), nodes, removed=keys)
+
+
+def _text(state: ClusterState, victims: Pods) -> str:
+    places: dict[str, list[str]] = {}
+    for info in victims:
+        node, nominated = info.pod.node_name, info.pod.status.nominated_node_name
+        place = f"from {node}" if node else f"nominated to {nominated}"
+        places.setdefault(place, []).append(info.pod.key)
+    removals = " and ".join(f"{listed(keys)} {place}" for place, keys in places.items())
+    protected = " (a PodDisruptionBudget protects some)" if _protected(state, victims) else ""
+    return f"remove {removals}{protected}"
+
+
+def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
+    """Yields the other pods that are on a node or nominated to one, and that no controller recreates on that node."""
+    for info in state.infos.values():
+        is_placed = info.pod.node_name or info.pod.status.nominated_node_name
+        if is_placed and info.uid != pod.uid and not is_pinned(info.pod):
+            yield info
+
+
+def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
+    """Returns the pods that preemption would evict from one node if the pod had the highest priority."""
     urgent = pod.with_spec(priority=_HIGHEST_PRIORITY, preemption_policy=None)
-    candidates = sorted(state.engine.preempt(urgent).candidates.values(), key=_cost)
+    candidates = sorted(state.engine.preempt(urgent).candidates.values(), key=_candidate_cost)
     for cheapest in candidates[:_MOST_NODES_TRIED]:
         candidate = _without_pinned(state, urgent, cheapest)
-        if candidate is None or not candidate.victims:
-            continue
-        with state.engine.suppose(remove=candidate.victims):
-            fits = state.engine.feasible(pod, [candidate.node])
-        if fits:
-            return _change(state, pod, candidate)
+        if candidate and candidate.victims and _is_enough(state, pod, candidate.victims):
+            return candidate.victims
     return None
-
-
-def _change(state: ClusterState, pod: Pod, candidate: Candidate) -> SuggestedChange:
-    victims, nodes = _fewest(state, pod, candidate.victims) or (candidate.victims, [candidate.node])
-    keys = tuple(info.pod.key for info in victims)
-    protected = " (a PodDisruptionBudget protects some)" if candidate.num_pdb_violations else ""
-    text = f"remove {listed(keys)} from {candidate.node}{protected}"
-    return SuggestedChange("remove-pods", text, 1 + len(keys), nodes, removed=keys)
 
 
 def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> Candidate | None:
@@ -54,24 +84,93 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
         return state.engine.preempt(urgent, [candidate.node]).candidates.get(candidate.node)
 
 
-def _fewest(
-    state: ClusterState, pod: Pod, victims: Sequence[PodInfo]
-) -> tuple[Sequence[PodInfo], Sequence[str]] | None:
-    """Returns the fewest of the victims whose removal is enough, and the nodes that the pod then fits on.
+def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
+    """Returns pods that are enough and of which each is needed; None if no such pods are found.
 
-    Returns None if all victims are needed, or if there are too many to try all combinations.
+    They are on one node, and if that is not enough, they are also among the pods that can matter on any node.
     """
-    if len(victims) > _MOST_VICTIMS_DIVIDED:
+    victims = _by_preemption(state, pod)
+    if victims is not None:
+        return victims
+    related = _related(PodInfo(pod), removable)
+    with state.engine.suppose(remove=related):
+        on_node = () if state.engine.feasible(pod) else _by_preemption(state, pod)
+    return None if on_node is None else _needed(state, pod, [*related, *on_node])
+
+
+def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
+    """Returns the victims without those that may stay; the most important ones are tried first."""
+    needed = list(victims)
+    for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
+        rest = [victim for victim in needed if victim is not info]
+        if _is_enough(state, pod, rest):
+            needed = rest
+    return needed
+
+
+def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
+    """Returns the pods that may keep the pod from nodes other than their own.
+
+    These are nominated pods, pods with a claim of the pod, and pods that a rule about other pods may select: the pod's
+    own affinity and spread constraints, or the anti-affinity of the other pod.
+    """
+    terms = [term.selector for term in (*info.required_affinity, *info.required_anti_affinity)]
+    constraints = info.pod.spec.topology_spread_constraints or ()
+    selectors = [*terms, *(compile_selector(constraint.label_selector) for constraint in constraints)]
+    claims = {use.key for use in info.claims}
+
+    def is_related(other: PodInfo) -> bool:
+        if not other.pod.node_name or any(use.key in claims for use in other.claims):
+            return True
+        refused = any(term.selector.matches(info.pod.labels) for term in other.required_anti_affinity)
+        return refused or any(selector.matches(other.pod.labels) for selector in selectors)
+
+    return [other for other in others if is_related(other)]
+
+
+def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) -> Pods | None:
+    """Returns the fewest pods that are enough if these are fewer than `enough`; None if the search finds none.
+
+    Sets of few pods are tried first, and among them pods of a low priority that no budget protects. In a large cluster
+    only the pods on the nodes of `enough`, and those that matter on any node, are tried.
+    """
+    if enough is None and not _needs_other_pods(pod):
         return None
-    for size in range(1, len(victims)):
-        for part in combinations(victims, size):
-            with state.engine.suppose(remove=part):
-                if nodes := state.engine.feasible(pod):
-                    return part, nodes
-    return None
+    if len(removable) > _MOST_PODS_COMBINED:
+        nodes = {info.pod.node_name for info in enough or () if info.pod.node_name}
+        on_nodes = [info for info in removable if info.pod.node_name in nodes]
+        removable = list(dict.fromkeys((*on_nodes, *_related(PodInfo(pod), removable))))[:_MOST_PODS_COMBINED]
+    ordered = sorted(removable, key=lambda info: _cost(state, info))
+    sizes = range(1, len(enough) if enough else len(ordered) + 1)
+    tries = chain.from_iterable(combinations(ordered, size) for size in sizes)
+    budget = min(_MOST_TRIED, _MOST_WORK // max(len(state.node_names()), 1))
+    return next((victims for victims in islice(tries, budget) if _is_enough(state, pod, victims)), None)
 
 
-def _cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
+def _needs_other_pods(pod: Pod) -> bool:
+    """Returns True if removing more pods may make the pod fit on fewer nodes."""
+    return bool(PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints)
+
+
+def _is_enough(state: ClusterState, pod: Pod, victims: Pods) -> bool:
+    with state.engine.suppose(remove=victims):
+        return bool(state.engine.feasible(pod))
+
+
+def _protected(state: ClusterState, victims: Pods) -> bool:
+    """Returns True if a PodDisruptionBudget would not allow all these evictions."""
+    for budget in {budget.key: budget for info in victims for budget in state.budgets_of(info)}.values():
+        covered = sum(budget.key in {each.key for each in state.budgets_of(info)} for info in victims)
+        if covered > budget.status.disruptions_allowed:
+            return True
+    return False
+
+
+def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
+    return _protected(state, [info]), info.priority, info.pod.key
+
+
+def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
     """Returns a sort key for candidates: few pinned pods first, then few violated budgets, few pods, low priorities."""
     pinned = sum(is_pinned(info.pod) for info in candidate.victims)
     priorities = sum(info.priority for info in candidate.victims)

@@ -7,7 +7,7 @@ then does the same for the next kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
@@ -45,12 +45,27 @@ CLAIM_CHANGES: Mapping[str, ClaimSteps] = {"volume-claim": volume_claims.steps, 
 
 def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
     """Returns the changes that would let the pod run, the smallest first."""
-    to_pod = list(pod_changes(state, pod))
-    to_cluster = list(cluster_changes(state, pod))
+    to_pod = verified(state, pod, pod_changes(state, pod))
+    to_cluster = verified(state, pod, cluster_changes(state, pod))
     changes = to_pod + to_cluster
     if not to_pod and not any(change.kind in CLAIM_CHANGES for change in to_cluster):
-        changes += claim_and_pod_changes(state, pod)
+        changes += verified(state, pod, claim_and_pod_changes(state, pod))
     return sorted(changes, key=lambda change: change.size)
+
+
+def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) -> list[SuggestedChange]:
+    """Returns the changes after which some node can take the pod, with all such nodes.
+
+    A search may examine only the nodes that it changes, and an error on another node fails the whole attempt.
+    """
+    holding = []
+    for change in changes:
+        victims = [state.infos[key] for key in change.removed]
+        with state.engine.suppose(objects=change.set_objects, remove=victims):
+            nodes = state.engine.feasible(change.pod or pod)
+        if nodes:
+            holding.append(replace(change, nodes=sorted(nodes)))
+    return holding
 
 
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
@@ -115,7 +130,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 
 def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
     """Yields changes that combine all these kinds. They differ only in the step of the last kind."""
-    if not state.engine.feasible(_without(pod, kinds)):
+    if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
     for position, kind in enumerate(kinds[:-1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
-from extender.model.requests import pod_requests
+from extender.model.requests import is_extended, pod_requests
 from extender.offline.explain.changes.suggestion import PodStep
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
+
+Amounts = Mapping[str, int]
+"""Resource -> amount: cpu in milli, all else in units."""
 
 
 class Requests:
@@ -22,48 +25,87 @@ class Requests:
     kind = "requests"
 
     def without(self, pod: Pod) -> Pod | None:
-        requested = {name: 0 for name, amount in pod_requests(pod).items() if amount}
-        return lowered(pod, requested) if requested else None
+        requested = _own_requests(pod)
+        return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         """Yields the smallest reduction of requests for each set of resources that some node is short of."""
         bare = self.without(pod)
-        nodes = state.engine.feasible(bare) if bare else []
-        if not nodes:
-            return
-        requests = {name: amount for name, amount in pod_requests(pod).items() if amount}
-        free = {name: np.maximum(state.engine.free_for(pod, name, nodes), 0) for name in requests}
-        short = np.array([free[name] < amount for name, amount in requests.items()])
-        given_up = np.array([np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()]).sum(axis=0)
-        best_position: dict[tuple[bool, ...], int] = {}
-        for position in np.argsort(given_up, kind="stable").tolist():
-            best_position.setdefault(tuple(short[:, position].tolist()), position)
-        for lacking, position in sorted(best_position.items(), key=lambda item: (sum(item[0]), given_up[item[1]])):
-            targets = {
-                name: int(free[name][position]) for name, is_short in zip(requests, lacking, strict=True) if is_short
-            }
-            if targets:
-                apply = partial(lowered, targets=targets)
-                yield PodStep(_text(targets, requests), float(given_up[position]), apply)
+        nodes = state.engine.feasible(bare, despite_errors=True) if bare else []
+        requests = _own_requests(pod)
+        overhead = amounts(pod.spec.overhead)
+        free = {
+            name: np.maximum(state.engine.free_for(pod, name, nodes) - overhead.get(name, 0), 0) for name in requests
+        }
+        given_up = {name: np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()}
+        best_position: dict[tuple[str, ...], int] = {}
+        for position in np.argsort(sum(given_up.values(), np.zeros(len(nodes))), kind="stable").tolist():
+            short = tuple(name for name, amount in requests.items() if free[name][position] < amount)
+            best_position.setdefault(short, position)
+        reductions = (
+            _no_lower_than_needed(pod, {name: int(free[name][position]) for name in short}, requests, state)
+            for short, position in best_position.items()
+        )
+        steps = {_text(targets, requests): targets for targets in reductions if targets}
+        for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
+            yield PodStep(text, _share_given_up(targets, requests), partial(lowered, targets=targets))
 
 
-def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
-    """Returns the pod with its requests lowered to at most `targets`: cpu in milli, all else in units.
+def _own_requests(pod: Pod) -> dict[str, int]:
+    """Returns what the pod's containers request; the pod cannot lower the overhead of its RuntimeClass."""
+    return {name: amount for name, amount in pod_requests(pod.with_spec(overhead=None)).items() if amount}
 
-    The container with the largest request is lowered first.
+
+def _no_lower_than_needed(pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState) -> dict[str, int]:
+    """Returns `targets` without resources that need not be lowered, and with the most of each extended resource.
+
+    The profile may ignore a resource. Devices may back an extended resource, and those are not in `Engine.free_for`.
+    Returns {} if the pod does not fit with `targets`.
+    """
+
+    def fits(tried: Amounts) -> bool:
+        return bool(state.engine.feasible(lowered(pod, tried)))
+
+    if not targets or not fits(targets):
+        return {}
+    for name in list(targets):
+        rest = {other: amount for other, amount in targets.items() if other != name}
+        if rest and fits(rest):
+            targets = rest
+        elif is_extended(name):
+            low, high = targets[name], requests[name]
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if fits({**targets, name: middle}) else (low, middle)
+            targets = {**targets, name: low}
+    return targets
+
+
+def _share_given_up(targets: Amounts, requests: Amounts) -> float:
+    return sum(1 - amount / requests[name] for name, amount in targets.items())
+
+
+def lowered(pod: Pod, targets: Amounts) -> Pod:
+    """Returns the pod with its requests, without overhead, lowered to at most `targets`.
+
+    The container with the largest request is lowered first. A request of the pod as a whole is lowered too, because
+    the API server does not accept one below the sum over the containers.
     """
     for resource, target in targets.items():
-        overhead = amounts(pod.spec.overhead).get(resource, 0)
-        if pod.spec.resources and resource in (pod.spec.resources.requests or {}):
-            pod = pod.with_spec(resources=_requesting(pod.spec.resources, resource, max(target - overhead, 0)))
-            continue
         # Each round lowers one container, so this ends.
-        while (excess := pod_requests(pod, pod_level=False).get(resource, 0) - target) > 0:
+        while (excess := _of_containers(pod, resource) - target) > 0:
             smaller = _with_less(pod, resource, excess)
             if smaller is None:
                 break
             pod = smaller
+        own = pod.spec.resources
+        if own and amounts(own.requests).get(resource, 0) > target:
+            pod = pod.with_spec(resources=_requesting(own, resource, target))
     return pod
+
+
+def _of_containers(pod: Pod, resource: str) -> int:
+    return pod_requests(pod.with_spec(overhead=None), pod_level=False).get(resource, 0)
 
 
 def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
@@ -71,7 +113,7 @@ def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
 
     It takes the container with the largest request whose reduction counts.
     """
-    before = pod_requests(pod, pod_level=False).get(resource, 0)
+    before = _of_containers(pod, resource)
     containers = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
     places = [
         (_requested(container, resource), field, position)
@@ -84,7 +126,7 @@ def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
         changed = [*containers[field]]
         changed[position] = replace(container, resources=_requesting(resources, resource, max(amount - excess, 0)))
         smaller = pod.with_spec(**{field: changed})
-        if amount and (pod_requests(smaller, pod_level=False).get(resource, 0) < before or len(places) > 1):
+        if amount and (_of_containers(smaller, resource) < before or len(places) > 1):
             return smaller
     return None
 
@@ -94,11 +136,17 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def _requesting(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
-    return replace(resources, requests={**(resources.requests or {}), resource: quantity(resource, amount)})
+    """Returns the resources with this request; the limit is the same if the API server accepts no other."""
+    text = quantity(resource, amount)
+    changed = replace(resources, requests={**(resources.requests or {}), resource: text})
+    if not is_extended(resource) and not resource.startswith("hugepages-"):  # upstream IsOvercommitAllowed
+        return changed
+    return replace(changed, limits={**(resources.limits or {}), resource: text})
 
 
-def _text(targets: dict[str, int], requests: dict[str, int]) -> str:
-    return "request " + " and ".join(
+def _text(targets: Amounts, requests: Amounts) -> str:
+    changes = " and ".join(
         f"{quantity(name, amount)} {name} instead of {quantity(name, requests[name])}" if amount else f"no {name}"
         for name, amount in targets.items()
     )
+    return f"request {changes}"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, Node, Taint, untolerated
 from extender.model.pod import Pod, Toleration
+from extender.offline.explain.changes.placement_rules import unspread
 from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange
 from extender.offline.state import ClusterState
 
@@ -26,7 +27,7 @@ class Tolerations:
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         missing: dict[tuple[Taint, ...], None] = {}
-        for name in state.engine.feasible(self.without(pod)):
+        for name in state.engine.feasible(unspread(self.without(pod)), despite_errors=True):
             node = state.node(name)
             taints = [*node.taints, *([UNSCHEDULABLE_TAINT] if node.spec.unschedulable else ())]
             lacking = tuple(dict.fromkeys(untolerated(taints, pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE))))
@@ -44,7 +45,7 @@ def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     if not opened:
         return None
     with state.engine.suppose(objects=opened):
-        names = sorted(state.engine.feasible(pod, [node.name for node in opened]))
+        names = sorted(state.engine.feasible(unspread(pod), [node.name for node in opened], despite_errors=True))
     for node in opened:
         if node.name in names and _fits_after(state, pod, node):
             others = f" (or another of {len(names)})" if len(names) > 1 else ""
@@ -62,7 +63,7 @@ def with_cordon(node: Node, *, unschedulable: bool) -> Node:
 def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
     """Returns True if the pod fits on `node` when this node alone is uncordoned."""
     with state.engine.suppose(objects=[node]):
-        return bool(state.engine.feasible(pod, [node.name]))
+        return node.name in state.engine.feasible(pod)
 
 
 def _taint_text(taint: Taint) -> str:

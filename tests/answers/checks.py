@@ -1,0 +1,464 @@
+"""What must hold of every answer about a cluster. Each check yields one line for each thing that does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import combinations, islice
+from math import comb
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.errors import ExtenderError, MalformedCluster, RuleFailed
+from extender.framework.profile import Profiles
+from extender.framework.topology import HOSTNAME
+from extender.model.meta import Object as Model
+from extender.model.pod import Pod, ResourceRequirements, Toleration
+from extender.model.requests import pod_requests
+from extender.offline.cluster import Cluster
+from extender.offline.explain import overview, terminal
+from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.explanation import Explanation
+from extender.offline.manifests.objects import to_objects
+from extender.offline.state import ClusterState, is_pinned
+from extender.offline.what_if import result as what_if
+from extender.offline.what_if.scenario import Scenario
+from extender.policy.loading import read
+from extender.runtime.text import quantity
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
+from tests.builders import Object
+
+MOST_TRIED = 1500
+MOST_PODS = 24
+
+_NOTHING = ResourceRequirements()
+_NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+Faults = Iterator[str]
+Check = Callable[["Case"], Faults]
+
+
+class Case:
+    """A cluster, one of its pending pods, and the answers about it."""
+
+    def __init__(self, case: Object) -> None:
+        self.name = case.get("name", "")
+        self.manifest: Object = {"apiVersion": "v1", "kind": "Pod", **case["pod"]}
+        self.items = [*case["cluster"]["items"], self.manifest]
+        self.config = case.get("config")
+        self.profiles: Profiles | None = None if self.config is None else read(self.config).scheduler_profiles()
+        self.cluster = self.of(self.items)
+        self.key = "{namespace}/{name}".format(**{"namespace": "default", **self.manifest["metadata"]})
+
+    def of(self, items: Iterable[Object]) -> Cluster:
+        return Cluster.from_objects(items, self.profiles)
+
+    def state(self) -> ClusterState:
+        return ClusterState(to_objects(self.items), self.profiles)
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        return self.cluster.explain(self.key)
+
+    @cached_property
+    def document(self) -> Object:
+        document: Object = json.loads(json.dumps(self.explanation.to_dict()))
+        return document
+
+
+# ---- explain, simulate and the loop
+
+
+def check_agreement(case: Case) -> Faults:
+    """explain, the loop's first decision and a simulation of the pod alone decide alike, for each pending pod."""
+    for pod in case.cluster.pending:
+        if pod.spec.scheduling_gates or pod.terminating:
+            continue
+        explanation = case.cluster.explain(pod.key)
+        state = case.state()
+        cycle = SchedulingCycle(state.profiles.of(pod), Random(1))
+        decided = cycle.schedule_pod(state.infos[pod.key], state.table)
+        if isinstance(decided, Chosen):
+            if decided.node_name not in explanation.decision.best:
+                yield f"{pod.key}: the loop places it on {decided.node_name}, explain on {explanation.decision.best}"
+            continue
+        if explanation.decision.feasible:
+            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.decision.feasible}"
+        elif decided.message != explanation.message:
+            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.message!r}"
+        planned = decided.preemption
+        preemption = explanation.decision.preemption
+        nominated = preemption.nominated_node if preemption else None
+        if (planned is None) != (nominated is None):
+            yield f"{pod.key}: the loop preempts on {planned and planned.node_name}, explain on {nominated}"
+        elif planned and preemption:
+            victims = [info.pod.key for info in planned.victims]
+            ours = preemption.candidates.get(planned.node_name)
+            if ours is None or [info.pod.key for info in ours.victims] != victims:
+                yield f"{pod.key}: the loop evicts {victims} from {planned.node_name}, explain {ours}"
+
+
+def check_simulation(case: Case) -> Faults:
+    """A simulation of the pod alone places it where explain says, or gives the same reason."""
+    others = [item for item in case.items if not _is_pending(item) or item is case.manifest or _is_nominated(item)]
+    cluster = case.of(item if item is case.manifest else _gated(item) for item in others)
+    explanation = cluster.explain(case.key)
+    result = cluster.simulate()
+    placements = {each.pod: each.node for each in result.placements}
+    if _creates_claims(case) or not _is_pending(case.manifest):
+        return
+    if result.evictions:
+        if not explanation.decision.preemption or not explanation.decision.preemption.candidates:
+            yield f"simulate evicts {[each.pod for each in result.evictions]}, explain {explanation.message!r}"
+    elif case.key in placements:
+        if placements[case.key] not in explanation.decision.best:
+            yield f"simulate places it on {placements[case.key]}, explain on {explanation.decision.best}"
+    elif result.remaining[case.key].partition(" (no ")[0] != explanation.message:
+        yield f"simulate says {result.remaining[case.key]!r}, explain {explanation.message!r}"
+
+
+def _creates_claims(case: Case) -> bool:
+    """Returns True if controllers would create claims for the pod, which a simulation does and explain does not."""
+    spec = case.manifest["spec"]
+    templates = [each for each in spec.get("resourceClaims", ()) if "resourceClaimTemplateName" in each]
+    return bool(templates) or any("ephemeral" in volume for volume in spec.get("volumes", ()))
+
+
+def _is_pending(item: Object) -> bool:
+    return item["kind"] == "Pod" and not item["spec"].get("nodeName")
+
+
+def _is_nominated(item: Object) -> bool:
+    return bool(item.get("status", {}).get("nominatedNodeName"))
+
+
+def _gated(item: Object) -> Object:
+    """Returns a pending pod as one that no scheduler tries, so that it keeps its nomination."""
+    if not _is_pending(item):
+        return item
+    return {**item, "spec": {**item["spec"], "schedulingGates": [{"name": "example.com/never"}]}}
+
+
+# ---- suggestions
+
+
+def check_suggestions(case: Case) -> Faults:
+    """Each suggested change, carried out on the objects, lets the pod run where it says; the spec stays as it is."""
+    for change in case.explanation.changes:
+        try:
+            after = _carried_out(case, change)
+            decision = after.decide(after.pod(case.key))
+        except ExtenderError as error:
+            yield f"{change.text}: {error}"
+            continue
+        if sorted(decision.feasible) != sorted(change.nodes):
+            yield f"{change.text}: says {sorted(change.nodes)}, and then fits on {decision.feasible}"
+        if change.pod is not None:
+            yield from (f"{change.text}: {fault}" for fault in _invalid(case, change.pod))
+
+
+def _carried_out(case: Case, change: SuggestedChange) -> Cluster:
+    document = json.loads(json.dumps(change.to_dict()))
+    set_objects = {_identity(obj): obj for obj in document.get("objects", ())}
+    removed = set(document.get("removed", ()))
+    items = []
+    for item in case.items:
+        obj = set_objects.pop(_identity(item), item)
+        if item is case.manifest and "spec" in document:
+            obj = {**item, "spec": document["spec"]}
+        if item["kind"] != "Pod" or "/".join(_identity(item)[1:]) not in removed:
+            items.append(obj)
+    return case.of([*items, *set_objects.values()])
+
+
+def _identity(item: Object) -> tuple[str, str, str]:
+    metadata = item["metadata"]
+    namespaced = item["kind"] in ("Pod", "PersistentVolumeClaim", "ResourceClaim", "PodDisruptionBudget")
+    return item["kind"], metadata.get("namespace") or ("default" if namespaced else ""), metadata["name"]
+
+
+def _invalid(case: Case, after: Pod) -> Faults:
+    """Yields why the API server would refuse the changed pod, if it would not refuse the pod before."""
+    if _refusal(case, case.explanation.pod) is None and (refusal := _refusal(case, after)):
+        yield refusal
+
+
+def _refusal(case: Case, pod: Pod) -> str | None:
+    spec = json.loads(msgspec.json.encode(pod.spec))
+    metadata = {**case.manifest["metadata"], "name": "admitted"}
+    try:
+        case.cluster.decide({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    except MalformedCluster as error:
+        return str(error)
+    return None
+
+
+SMALLER: list[Callable[[Case, dict[str, SuggestedChange]], Faults]] = []
+
+
+def check_smaller(case: Case) -> Faults:
+    """No change of the same kind that is smaller would do; and where one would, one is suggested."""
+    explanation = case.explanation
+    if explanation.decision.feasible or not explanation.decision.nodes:
+        return
+    changes = {change.kind: change for change in reversed(explanation.changes)}
+    for smaller in SMALLER:
+        yield from smaller(case, changes)
+
+
+def _smaller(function: Callable[[Case, dict[str, SuggestedChange]], Faults]) -> None:
+    SMALLER.append(function)
+
+
+def _fits(case: Case, pod: Pod) -> bool:
+    return bool(case.cluster._state.engine.feasible(pod))
+
+
+def _single_pod_change(changes: dict[str, SuggestedChange]) -> bool:
+    return any(change.pod is not None and "+" not in kind for kind, change in changes.items())
+
+
+@_smaller
+def _fewer_removals(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    state = case.cluster._state
+    removable = [
+        info
+        for info in state.infos.values()
+        if not is_pinned(info.pod)
+        and info.pod.key != case.key
+        and (info.pod.node_name or info.pod.status.nominated_node_name)
+    ]
+    change = changes.get("remove-pods")
+    size = len(change.removed) if change else 3
+    for count in range(1, size):
+        if comb(len(removable), count) > MOST_TRIED:
+            return
+        for chosen in combinations(removable, count):
+            with state.engine.suppose(remove=chosen):
+                if state.engine.feasible(case.explanation.pod):
+                    keys = [info.pod.key for info in chosen]
+                    yield f"{change and change.text}: removing {keys} would do"
+                    return
+
+
+@_smaller
+def _less_given_up(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    """Each request that is lowered is needed, and one unit more would be too much."""
+    pod, change = case.explanation.pod, changes.get("requests")
+    if change is None or change.pod is None:
+        if not _single_pod_change(changes):
+            lowered = set(pod_requests(pod.with_spec(overhead=None)))
+            if lowered and _fits(case, _asking(pod, dict.fromkeys(lowered, 0))):
+                yield "no smaller request is suggested, but one would do"
+        return
+    before, after = (pod_requests(each.with_spec(overhead=None)) for each in (pod, change.pod))
+    for name in before:
+        if after.get(name, 0) == before[name]:
+            continue
+        if _fits(case, _asking(change.pod, {name: before[name]})):
+            yield f"{change.text}: {name} need not be lowered"
+        elif _fits(case, _asking(change.pod, {name: after.get(name, 0) + 1})):
+            yield f"{change.text}: {quantity(name, after.get(name, 0) + 1)} of {name} would do"
+
+
+def _asking(pod: Pod, targets: dict[str, int]) -> Pod:
+    """Returns the pod asking for exactly these amounts, through requests of the pod as a whole or of one container."""
+    requests = {**pod_requests(pod.with_spec(overhead=None)), **targets}
+    first = replace(
+        pod.containers[0],
+        resources=replace(
+            pod.containers[0].resources or _NOTHING,
+            requests={name: quantity(name, amount) for name, amount in requests.items()},
+        ),
+    )
+    return pod.with_spec(resources=None, init_containers=None, containers=[first])
+
+
+@_smaller
+def _fewer_demands(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    pod, change = case.explanation.pod, changes.get("node-selection")
+    selector = dict(pod.spec.node_selector or {})
+    if change is None and _single_pod_change(changes) is False and selector:
+        limit = len(selector) + 1
+    else:
+        limit = round(change.size) if change else 0
+    for count in range(1, limit):
+        for dropped in combinations(selector, count):
+            rest = {key: value for key, value in selector.items() if key not in dropped}
+            if _fits(case, pod.with_spec(node_selector=rest or None)):
+                yield f"{change and change.text}: dropping {dropped} would do"
+                return
+
+
+@_smaller
+def _fewer_terms(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    pod, change = case.explanation.pod, changes.get("pod-affinity")
+    if pod.spec.affinity is None:
+        return
+    places = [
+        (field, position)
+        for field in ("pod_affinity", "pod_anti_affinity")
+        if (own := getattr(pod.spec.affinity, field))
+        for position, _ in enumerate(own.required or ())
+    ]
+    limit = round(change.size) if change else 0 if _single_pod_change(changes) else len(places) + 1
+    for count in range(1, limit):
+        for dropped in combinations(places, count):
+            affinity = pod.spec.affinity
+            for field in ("pod_affinity", "pod_anti_affinity"):
+                own = getattr(affinity, field)
+                if own:
+                    kept = [term for i, term in enumerate(own.required or ()) if (field, i) not in dropped]
+                    affinity = replace(affinity, **{field: replace(own, required=kept or None)})
+            if _fits(case, pod.with_spec(affinity=affinity)):
+                yield f"{change and change.text}: dropping {dropped} would do"
+                return
+
+
+@_smaller
+def _fewer_tolerations(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    pod, change = case.explanation.pod, changes.get("tolerations")
+    taints = {taint for node in case.cluster._state.nodes() for taint in node.taints}
+    useful = [taint for taint in taints if not taint.key.startswith("node.kubernetes.io/")][:10]
+    limit = round(change.size) if change else 0 if _single_pod_change(changes) else 3
+    for count in range(1, limit):
+        for chosen in combinations(useful, count):
+            added = [Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in chosen]
+            if _fits(case, pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), *added])):
+                yield f"{change and change.text}: tolerating {[taint.key for taint in chosen]} would do"
+                return
+
+
+@_smaller
+def _one_node(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
+    """A cordoned node whose uncordoning would do is found, and so is a copy of a node."""
+    state, pod = case.cluster._state, case.explanation.pod
+    if "uncordon" not in changes:
+        for node in state.nodes():
+            taints = [taint for taint in node.taints if taint.key != "node.kubernetes.io/unschedulable"]
+            opened = replace(node, spec=replace(node.spec, unschedulable=None, taints=taints or None))
+            if opened != node and _fits_with(case, pod, [opened]):
+                yield f"uncordoning {node.name} would do"
+    if "label-node" not in changes and not any(key.startswith(HOSTNAME) for key in pod.spec.node_selector or ()):
+        for node in state.nodes():
+            labels = {**node.labels, **(pod.spec.node_selector or {})}
+            labelled = replace(node, metadata=replace(node.metadata, labels=labels))
+            if labelled != node and _fits_with(case, pod, [labelled]):
+                yield f"labelling {node.name} would do"
+
+
+def _fits_with(case: Case, pod: Pod, nodes: Sequence[Model]) -> bool:
+    engine = case.cluster._state.engine
+    with engine.suppose(objects=nodes):
+        return bool(engine.feasible(pod))
+
+
+# ---- capacity, compare, redaction
+
+
+def check_capacity(case: Case) -> Faults:
+    """If capacity is N, a simulation places N more pods and not N + 1."""
+    cluster = case.of(item for item in case.items if not _is_pending(item))
+    template = {**case.manifest, "metadata": {**case.manifest["metadata"], "name": "more"}}
+    template["status"] = {}
+    spec = {key: value for key, value in template["spec"].items() if key not in ("schedulingGates", "nodeName")}
+    template["spec"] = {**spec, "preemptionPolicy": "Never"}
+    try:
+        found = cluster.capacity([template], most=MOST_PODS).total
+    except MalformedCluster:  # some cases have pods that an API server would refuse
+        return
+    for replicas in (found, found + 1) if found < MOST_PODS else (found,):
+        if replicas:
+            result = cluster.simulate(Scenario(create=[(template, replicas)]))
+            placed = len(result.placements)
+            if placed != found:
+                yield f"capacity is {found}, but of {replicas} pods a simulation places {placed}"
+
+
+def check_comparison(case: Case) -> Faults:
+    """Both sides of a comparison account for every pod, and the moved pods are those that differ."""
+    comparison = case.cluster.compare(None)
+    pending = {pod.key for pod in case.cluster.pending}
+    sides = []
+    for side in (comparison.first, comparison.second):
+        evicted = {each.pod for each in side.evictions if each.comes_back}
+        nodes = {each.pod: each.node for each in side.placements}
+        sides.append({**dict.fromkeys(side.remaining, ""), **nodes})
+        if nodes.keys() & side.remaining.keys():
+            yield f"both placed and left over: {nodes.keys() & side.remaining.keys()}"
+        if nodes.keys() | side.remaining.keys() != pending | evicted:
+            yield f"of {sorted(pending | evicted)} there are {sorted(nodes)} placed and {sorted(side.remaining)} not"
+    for moved in comparison.moved:
+        if moved.first == moved.second:
+            yield f"{moved.pod} does not move"
+    differing = {pod for pod in sides[0].keys() & sides[1].keys() if sides[0][pod] != sides[1][pod]}
+    if missed := differing - {moved.pod for moved in comparison.moved}:
+        yield f"moved, but not listed: {missed}"
+
+
+def check_redaction(case: Case) -> Faults:
+    """A redacted snapshot is decided like the original; so is one with names."""
+    names_values = "addedAffinity" in json.dumps(case.config)  # a policy is not redacted with the cluster
+    for redact in (False,) if names_values else (False, True):
+        data = case.cluster.snapshot(redact=redact, key=b"fuzz")
+        again = Cluster.from_objects(json.loads(data)["items"], case.profiles)
+        before, after = (sorted(map(_outline, map(each.decide, each.pending))) for each in (case.cluster, again))
+        if before != after:
+            yield f"{'redacted' if redact else 'snapshot'}: {before} becomes {after}"
+
+
+def _outline(decision: Any) -> Any:
+    """Returns what has no names in it."""
+    candidates = decision.preemption.candidates if decision.preemption else {}
+    refusals = sorted((each.refusal.plugin, each.refusal.code, len(each.nodes)) for each in decision.refused_nodes)
+    victims = sorted(len(candidate.victims) for candidate in candidates.values())
+    return len(decision.feasible), sorted(decision.total.tolist()), refusals, victims
+
+
+def check_texts(case: Case) -> Faults:
+    """Every form of the answers can be made, and the explanation's numbers add up."""
+    explanation, document = case.explanation, case.document
+    lines = list(terminal.summary(explanation)) + list(terminal.nodes(explanation))
+    lines += what_if.as_text(case.cluster.simulate())
+    pending = case.cluster.explain_pending()
+    lines += overview.as_text(pending, _NOW)
+    if any("\n" in line for line in lines):
+        yield "a line has two lines"
+    for node, total in document["total"].items():
+        if total != sum(document["scores"][node].values()):
+            yield f"the scores of {node} do not add up to {total}"
+    nodes = set(explanation.decision.nodes)
+    if explanation.decision.error is None and nodes != set(document["feasible"]) | set(document["nodes"]):
+        yield "a node is neither feasible nor refused"
+
+
+CHECKS: Sequence[Check] = (
+    check_agreement,
+    check_simulation,
+    check_suggestions,
+    check_smaller,
+    check_capacity,
+    check_comparison,
+    check_redaction,
+    check_texts,
+)
+
+
+def faults(document: Object, checks: Sequence[Check] = CHECKS) -> dict[str, list[str]]:
+    """Returns check -> what does not hold. A case whose pod makes a rule fail has no answers to check."""
+    case = Case(document)
+    found: dict[str, list[str]] = {}
+    for check in checks:
+        try:
+            if wrong := list(islice(check(case), 3)):
+                found[check.__name__] = wrong
+        except RuleFailed:
+            continue
+        except Exception as error:
+            found[check.__name__] = [f"{type(error).__name__}: {error}"]
+    return found
