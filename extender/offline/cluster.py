@@ -135,17 +135,20 @@ class Cluster:
 
     def capacity(
         self,
-        templates: Sequence[Workload | Mapping[str, Any]],
+        templates: Sequence[Workload | Mapping[str, Any] | str],
         weights: Sequence[int] = (),
         most: int = MOST_PODS,
         progress: Progress | None = None,
     ) -> Capacity:
         """Counts how many more pods of the templates fit; these are manifests of pods or of objects with a template.
 
+        A template may also be NAMESPACE/KIND/NAME of a workload in the cluster, such as "shop/deploy/web".
+
         Raises:
             MalformedCluster: the API server would refuse a template.
+            ConfigurationError, UnknownPod: the cluster has no such workload, or no pod of it.
         """
-        workloads = [each if isinstance(each, Workload) else required_workload(each) for each in templates]
+        workloads = [each if isinstance(each, Workload | str) else required_workload(each) for each in templates]
         return capacity(self._state, workloads, weights, most, progress)
 
     def compare(

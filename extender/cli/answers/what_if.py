@@ -26,6 +26,7 @@ from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.model.node import Node
+    from extender.offline.manifests.templates import Workload
     from extender.offline.what_if.scenario import Scenario
 
 _FILENAMES = click.option(
@@ -110,6 +111,7 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
 
 @click.command()
 @source_options
+@click.argument("targets", metavar="[[NS/]KIND/NAME]...", nargs=-1)
 @_FILENAMES
 @click.option(
     "--weight",
@@ -117,16 +119,26 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     multiple=True,
     type=click.IntRange(min=1),
     metavar="N",
-    help="number of pods for each -f in a round  [default: 1 each]",
+    help="number of pods for each template in a round, KIND/NAME first, then -f  [default: 1 each]",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
 @OUTPUT
-def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], most: int | None, output: str) -> None:
+def capacity(
+    source: Source,
+    targets: Sequence[str],
+    filenames: Sequence[Path],
+    weights: Sequence[int],
+    most: int | None,
+    output: str,
+) -> None:
     """Count how many more pods of a template fit, on which nodes and zones, and show what runs out first.
 
+    A template is a file, or a workload of the cluster: deploy/x, sts/x, rs/x or job/x.
+
     \b
-    Of one template; of two, with three pods of the first for each pod of the second:
+    Of one template; of a workload; of two templates, with three pods of the first for each pod of the second:
       extender capacity -f pod.yaml --cluster cluster.yaml
+      extender capacity -n shop deploy/web
       extender capacity -f web.yaml -f cache.yaml --weight 3 --weight 1
 
     Pods that are pending already are ignored, and no pod is preempted.
@@ -136,13 +148,14 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
     from extender.offline.what_if.capacity import MOST_PODS, as_text
     from extender.offline.what_if.capacity import capacity as count_pods
 
-    workloads = source.workloads(filenames)
-    if not workloads:
-        raise ConfigurationError(["give a template with -f FILE"])
-    if weights and len(weights) != len(workloads):
-        raise ConfigurationError([f"expected one --weight for each template, got {len(weights)} for {len(workloads)}"])
+    namespace = source.default_namespace() if targets else ""
+    templates: list[Workload | str] = [*(_target(each, namespace) for each in targets), *source.workloads(filenames)]
+    if not templates:
+        raise ConfigurationError(["give a template with -f FILE, or a workload such as deploy/web"])
+    if weights and len(weights) != len(templates):
+        raise ConfigurationError([f"expected one --weight for each template, got {len(weights)} for {len(templates)}"])
     state, unread = source.load()
-    result = count_pods(state, workloads, weights, most or MOST_PODS, Progress("pods placed"))
+    result = count_pods(state, templates, weights, most or MOST_PODS, Progress("pods placed"))
     print_answer(as_text(result, every=output == "wide"), result.to_dict(), unread, output, "capacity.html")
 
 

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
 from extender.offline import direct_binding
-from extender.offline.claims.creation import missing_templates, replica, with_claims
+from extender.offline.claims.creation import add_claims_like, missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
-from extender.offline.what_if.simulation import Progress, Simulation
+from extender.offline.what_if.scenario import as_created, pods_of
+from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
 
@@ -70,24 +72,28 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
 
 def capacity(
     state: ClusterState,
-    workloads: Sequence[Workload],
+    templates: Sequence[Workload | str],
     weights: Sequence[int] = (),
     most: int = MOST_PODS,
     progress: Progress | None = None,
 ) -> Capacity:
     """Fills a copy of the cluster with pods of the templates until the next pod does not fit.
 
+    A template may be NAMESPACE/KIND/NAME of a workload in the cluster; its newest pod is copied.
+
     Several templates take turns: in each round as many pods of each template are added as its weight says (1 by
     default), until no pod of any template fits. Pods that are pending already are ignored, and no pod is preempted.
 
     Raises:
         MalformedCluster: the API server would refuse a template.
-        ConfigurationError: two templates have the same kind, namespace and name.
+        ConfigurationError: two templates have the same kind, namespace and name, or a template names no workload.
+        UnknownPod: a workload has no pods in the cluster.
     """
+    existing = {each: in_order(pods_of(state, each))[-1].pod for each in templates if isinstance(each, str)}
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
-    admitted = _admitted(copied, workloads)
+    admitted = _admitted(copied, templates, existing)
     pods = {
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
@@ -101,7 +107,7 @@ def capacity(
         turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
         by_node, with_room = _in_turns(copied, pods, turns, most, progress)
     exhausted = {
-        name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons
+        name: Explanation(copied, with_claims(copied, _nth(copied, pod, -1))).reasons
         for name, pod in pods.items()
         if name not in with_room
     }
@@ -123,20 +129,31 @@ def capacity(
     )
 
 
-def _admitted(state: ClusterState, workloads: Sequence[Workload]) -> dict[str, Admitted]:
+def _admitted(
+    state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
+) -> dict[str, Admitted]:
+    """Returns the first pod of each template, by the template's name; `existing`: a pod of each workload by target."""
     admitted: dict[str, Admitted] = {}
-    for workload in workloads:
-        if workload.source in admitted:
-            raise ConfigurationError([f"{workload.source} is given twice: give each template its own name"])
-        if workload.owner is not None:
-            state.add(workload.owner)
-        admitted[workload.source] = state.admit(workload.pod(*workload.names(1)))
+    for template in templates:
+        name = template if isinstance(template, str) else template.source
+        if name in admitted:
+            raise ConfigurationError([f"{name} is given twice: give each template its own name"])
+        if isinstance(template, str):
+            pod = as_created(existing[name])
+            admitted[name] = Admitted(replace(pod, metadata=replace(pod.metadata, uid=f"capacity/{name}")))
+            continue
+        if template.owner is not None:
+            state.add(template.owner)
+        admitted[name] = state.admit(template.pod(*template.names(1)))
     return admitted
 
 
-def _nth(pod: Pod, number: int) -> Pod:
+def _nth(state: ClusterState, pod: Pod, number: int) -> Pod:
+    """Returns a copy of the pod under a new name; for a StatefulSet it adds claims like those of the pod."""
     name = f"{pod.name}-{number}"
-    return replica(pod, name, f"capacity/{pod.namespace}/{name}")
+    copied = replica(pod, name, f"capacity/{pod.namespace}/{name}")
+    add_claims_like(state, pod, [copied])
+    return copied
 
 
 def _is_independent(pod: Pod, state: ClusterState) -> bool:
@@ -202,7 +219,7 @@ def _in_turns(
             for _ in range(weights[name]):
                 if len(simulation.log.placements) == most:
                     return by_node, with_room
-                info = PodInfo(_nth(pods[name], simulation.log.attempts + 1))
+                info = PodInfo(_nth(state, pods[name], simulation.log.attempts + 1))
                 simulation.add([info])
                 simulation.run()
                 placement = simulation.log.placements.get(info.pod.key)

@@ -88,7 +88,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     for name in removed:
         _remove_node(simulation, name)
     for target in scenario.delete:
-        for info in _pods_of(state, target):
+        for info in pods_of(state, target):
             simulation.remove(info)
     for target, count in scenario.scale:
         simulation.add(_scaled(simulation, target, _checked_count(target, count)))
@@ -182,7 +182,7 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
             state.add(obj)
 
 
-def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
+def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     """Returns the pods of a workload, or one pod if `target` names a pod. Raises UnknownPod if there are none."""
     namespace, *kind, name = target.split("/")
     if not kind:
@@ -223,18 +223,22 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
 
     Pending pods are removed first, then the youngest. A StatefulSet's pods are removed and added by ordinal.
     """
-    infos = in_order(_pods_of(simulation.state, target))
+    infos = in_order(pods_of(simulation.state, target))
     last = infos[-1].pod
     surplus, names = _by_ordinal(infos, count) or (
         sorted(infos, key=lambda info: (bool(info.pod.node_name), -infos.index(info)))[: max(len(infos) - count, 0)],
         [f"{last.name}-{number}" for number in range(1, count - len(infos) + 1)],
     )
-    pod = replace(last.placed_on(""), metadata=replace(last.metadata, deletion_timestamp=None), status=PodStatus())
-    new = _replicas(pod, names)
+    new = _replicas(as_created(last), names)
     add_claims_like(simulation.state, last, [info.pod for info in new])
     for info in surplus:
         simulation.remove(info)
     return new
+
+
+def as_created(pod: Pod) -> Pod:
+    """Returns the pod as its controller creates another one: on no node, and with an empty status."""
+    return replace(pod.placed_on(""), metadata=replace(pod.metadata, deletion_timestamp=None), status=PodStatus())
 
 
 def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:

@@ -76,6 +76,14 @@ def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None
     }
 
 
+def test_room_for_more_replicas_of_a_workload(cluster: str) -> None:
+    answer = extender("capacity", "-n", "shop", "deploy/web", "--cluster", cluster, "-o", "json")
+    assert json.loads(answer.stdout)["pods"] == {"shop/deploy/web": 7}
+    missing = extender("capacity", "deploy/none", "--cluster", cluster)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "default/deploy/none has no pods in this cluster" in missing.stderr
+
+
 @pytest.mark.parametrize(("limits", "status"), [([], 0), (["--max-moved", "1"], 0), (["--max-pending", "0"], 3)])
 def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, pod: str, tmp_path: Path) -> None:
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -119,7 +127,7 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
         pytest.param(["simulate", "--replicas", "5"], "--replicas needs -f FILE", id="replicas of none"),
         pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: expected NODE=N", id="no number"),
         pytest.param(["simulate", "--add-node", "{cluster}"], "expected a file with one Node, got 2", id="two nodes"),
-        pytest.param(["capacity"], "give a template with -f FILE", id="no template"),
+        pytest.param(["capacity"], "give a template with -f FILE, or a workload such as deploy/web", id="no template"),
         pytest.param(["simulate", "-f", "-", "-f", "-"], "cannot both read standard input", id="standard input twice"),
         pytest.param(
             ["capacity", "-f", "{cluster}", "--weight", "1"],

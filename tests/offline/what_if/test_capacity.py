@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
-from extender.errors import ConfigurationError
+from extender.errors import ConfigurationError, UnknownPod
 from extender.framework.profile import Profiles
 from extender.model.volumes.storage import CSIStorageCapacity
 from extender.offline.manifests.objects import to_objects, to_pod
@@ -23,6 +23,7 @@ from tests.builders import (
     make_csi_driver,
     make_node,
     make_pod,
+    make_pvc,
     make_storage_capacity,
     make_storage_class,
 )
@@ -223,3 +224,27 @@ def test_pods_that_wait_take_no_room(waiting: Object) -> None:
     assert (
         Cluster.from_objects([make_node("n").capacity(cpu="2").obj(), waiting]).capacity([template().obj()]).total == 2
     )
+
+
+def test_a_workload_of_the_cluster_is_a_template() -> None:
+    web = make_pod("web-6d5f8-a").req(cpu="1").label({"pod-template-hash": "6d5f8"}).owner("ReplicaSet", "web-6d5f8")
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="4").obj(), web.node("n").obj()])
+    capacity = cluster.capacity(["default/deploy/web", make_pod("o").req(cpu="1").obj()], [2, 1])
+    assert dict(capacity.pods) == {"default/deploy/web": 2, "Pod default/o": 1}
+    with pytest.raises(UnknownPod, match="default/deploy/db has no pods"):
+        cluster.capacity(["default/deploy/db"])
+
+
+def test_a_workload_whose_pods_are_all_pending_is_a_template() -> None:
+    waiting = make_pod("web-6d5f8-a").req(cpu="1").owner("ReplicaSet", "web-6d5f8").obj()
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="4").obj(), waiting])
+    assert cluster.capacity(["default/rs/web-6d5f8"]).total == 4
+
+
+def test_more_replicas_of_a_stateful_set_get_claims_like_the_others() -> None:
+    """The cluster lacks the StatefulSet itself, which has the template of the claims."""
+    spec = {"persistentVolumeClaim": {"claimName": "data-db-0"}}
+    pod = make_pod("db-0").req(cpu="1").owner("StatefulSet", "db").volume("data", spec).node("large").obj()
+    claim = make_pvc("data-db-0", storage_class="local", storage="3Gi")
+    capacity = Cluster.from_objects([*storage(), pod, claim]).capacity(["default/sts/db"])
+    assert capacity.by_node == {"default/sts/db": {"large": 3, "small": 1}}
