@@ -71,6 +71,8 @@ def _spec(dice: Dice, labels: dict[str, str]) -> dict[str, Any]:
     spec.update(dice.maybe(5, terminationGracePeriodSeconds=dice.one(-5, 0, 60)))
     dice.spoil(spec, 6, no_containers, doubled_container, init_named_like_another, no_image, bad_container_name)
     dice.spoil(spec, 2, few_huge_pages_of_the_whole)
+    dice.spoil(spec, 3, dns_of_no_server, host_network_of_own_users, unknown_system, windows_with_resources)
+    dice.spoil(spec, 2, rules_without_policy)
     dice.spoil(spec, 3, image_with_space, ephemeral_container, bad_pull_policy, bad_restart_policy_of_container)
     return spec
 
@@ -98,6 +100,30 @@ def bad_container_name(spec: Any) -> None:
 def few_huge_pages_of_the_whole(spec: Any) -> None:
     spec["containers"][0]["resources"] = {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}
     spec["resources"] = {"limits": {"hugepages-2Mi": "2Mi", "cpu": "8"}}
+
+
+def dns_of_no_server(spec: Any) -> None:
+    spec["dnsPolicy"] = "None"
+
+
+def host_network_of_own_users(spec: Any) -> None:
+    spec["hostUsers"], spec["hostNetwork"] = False, True
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container.pop("ports", None)
+
+
+def unknown_system(spec: Any) -> None:
+    spec["os"] = {"name": "bsd"}
+
+
+def windows_with_resources(spec: Any) -> None:
+    spec["os"], spec["resources"] = {"name": "windows"}, {"requests": {"cpu": "8"}}
+    spec.pop("hostUsers", None)
+
+
+def rules_without_policy(spec: Any) -> None:
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}
+    spec["containers"][0]["restartPolicyRules"] = [rule]
 
 
 def image_with_space(spec: Any) -> None:
@@ -205,6 +231,7 @@ def _volumes(dice: Dice, spec: dict[str, Any]) -> None:
         dice.spoil(spec, 15, doubled_volume, two_sources, no_claim_name, bad_volume_name, unknown_mount, no_mount_path)
         dice.spoil(spec, 10, doubled_mount_path, no_access_mode, no_storage, no_template, claim_of_ephemeral_volume)
         dice.spoil(spec, 10, mixed_access_modes, bad_access_mode, bad_volume_mode, bad_storage_class)
+        dice.spoil(spec, 10, path_upwards, no_server, no_monitors)
     if dice.chance(12):
         spec["resourceClaims"] = [
             {"name": "gpu", "resourceClaimTemplateName": "gpus"},
@@ -277,6 +304,18 @@ def _claim(spec: Any, **fields: Any) -> None:
     spec["volumes"][0] = {"name": "v0", "ephemeral": {"volumeClaimTemplate": {"spec": {**_CLAIM_SPEC, **fields}}}}
 
 
+def path_upwards(spec: Any) -> None:
+    spec["volumes"][0] = {"name": "v0", "hostPath": {"path": "/a/../b"}}
+
+
+def no_server(spec: Any) -> None:
+    spec["volumes"][0] = {"name": "v0", "nfs": {"server": "", "path": "/"}}
+
+
+def no_monitors(spec: Any) -> None:
+    spec["volumes"][0] = {"name": "v0", "rbd": {"monitors": [], "image": "x"}}
+
+
 def no_template(spec: Any) -> None:
     spec["volumes"][0] = {"name": "v0", "ephemeral": {}}
 
@@ -328,8 +367,40 @@ def _workload(dice: Dice, number: int) -> Object:
     )
     dice.spoil(obj, 25, bad_name, bad_schedule, no_parallelism, bad_strategy, deadline, indexed, job_selector)
     dice.spoil(obj, 8, no_storage_of)
+    dice.spoil(obj, 8, update_of_recreate, no_update_at_all, other_job_name, own_uid_of_job, no_index, manual_cron_job)
     dice.spoil(obj, 20, long_name, negative_ordinal, own_selector_of_job, nothing_to_select)
     return obj
+
+
+def update_of_recreate(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "Deployment" else obj["no"]
+    spec["strategy"] = {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}
+
+
+def no_update_at_all(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "Deployment" else obj["no"]
+    spec["strategy"] = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}
+
+
+def other_job_name(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "Job" else obj["no"]
+    spec["template"]["metadata"] = {"labels": {"job-name": "other"}}
+
+
+def own_uid_of_job(obj: Any) -> None:
+    spec = obj["spec"] if obj["kind"] == "Job" else obj["no"]
+    spec["template"]["metadata"] = {"labels": {"controller-uid": "mine"}}
+
+
+def no_index(obj: Any) -> None:
+    spec = obj["spec"].get("jobTemplate", obj)["spec"]
+    spec["backoffLimitPerIndex"] = 1 if "Job" in obj["kind"] else obj["no"]
+    spec.pop("completionMode", None)
+
+
+def manual_cron_job(obj: Any) -> None:
+    spec = obj["spec"]["jobTemplate"]["spec"]
+    spec["manualSelector"] = True
 
 
 def long_name(obj: Any) -> None:
@@ -407,7 +478,8 @@ def no_replicas(obj: Any) -> None:
 
 
 def bad_schedule(obj: Any) -> None:
-    obj["spec"]["schedule"] = obj["spec"]["schedule"] + " *"
+    before = obj["spec"]["schedule"]
+    obj["spec"]["schedule"] = {"@daily": "*/0 * * * *", "*/5 * * * *": "60 * * * *"}.get(before, f"{before} *")
 
 
 def no_parallelism(obj: Any) -> None:

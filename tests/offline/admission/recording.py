@@ -19,7 +19,7 @@ from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.jsonl.gz"
 COUNT = 300
-_SEED, _DRAWN = 34, 20_000
+_SEED, _DRAWN = 34, 30_000
 
 Case = tuple[Object, list[str], Outcome]
 

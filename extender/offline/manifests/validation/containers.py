@@ -56,6 +56,8 @@ def _container(
     for field, values in (("restartPolicy", _RESTART_POLICIES), ("imagePullPolicy", _PULL_POLICIES)):
         if container.get(field) not in (None, *values) and not (field == "imagePullPolicy" and not container[field]):
             yield f"{path}.{field}: {container[field]!r} is not one of {', '.join(values)}"
+    if container.get("restartPolicyRules") and container.get("restartPolicy") is None:
+        yield f"{path}.restartPolicy: is missing; restartPolicyRules need it"
     requirements, here = fields(container, "resources"), join(path, "resources")
     yield from resources.of_container(requirements, here)
     if is_template:  # a pod's requests and limits are compared after admission has filled them in

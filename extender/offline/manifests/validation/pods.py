@@ -18,6 +18,7 @@ _NAMES: dict[str, Callable[[str], str | None]] = {
     "hostname": formats.dns_label,
     "subdomain": formats.dns_label,
 }
+_SYSTEMS = ("linux", "windows")
 _INT32_MAX = 2**31 - 1
 
 
@@ -74,8 +75,19 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
         yield from resources.disagreements(fields(whole, "requests"), fields(whole, "limits"), here)
     if whole.get("claims") is not None:
         yield f"{here}.claims: only containers have claims"
+    yield from _system(spec, path)
     yield from resources.overhead(fields(spec, "overhead"), join(path, "overhead"))
     yield from _simple_fields(spec, path)
+
+
+def _system(spec: Fields, path: str) -> Iterator[str]:
+    if spec.get("dnsPolicy") == "None" and not fields(spec, "dnsConfig").get("nameservers"):
+        yield f"{path}.dnsConfig.nameservers: is missing; dnsPolicy None needs it"
+    name = fields(spec, "os").get("name")
+    if spec.get("os") is not None and name not in _SYSTEMS:
+        yield f"{path}.os.name: {name!r} is not one of {', '.join(_SYSTEMS)}"
+    if name == "windows" and spec.get("resources") is not None:
+        yield f"{path}.resources: a Windows pod has none as a whole"
 
 
 def _gates(spec: Fields, path: str) -> Iterator[str]:
@@ -100,6 +112,6 @@ def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
     if deadline is not None and not 1 <= deadline <= _INT32_MAX:
         yield f"{path}.activeDeadlineSeconds: expected a number of 1 at least, got {deadline}"
     if spec.get("hostUsers") is False:
-        for field in ("hostPID", "hostIPC"):
+        for field in ("hostPID", "hostIPC", "hostNetwork"):
             if spec.get(field):
                 yield f"{path}.{field}: cannot be true, because hostUsers is false"

@@ -12,14 +12,19 @@ from extender.offline.manifests.validation.tree import Fields, at, fields, items
 
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES = ("Block", "Filesystem")
-# A volume's source -> the field without which the API server refuses it.
+# A volume's source -> the fields without which the API server refuses it.
 _NEEDED = {
-    "persistentVolumeClaim": "claimName",
-    "configMap": "name",
-    "secret": "secretName",
-    "hostPath": "path",
-    "csi": "driver",
-    "ephemeral": "volumeClaimTemplate",
+    "persistentVolumeClaim": ("claimName",),
+    "configMap": ("name",),
+    "secret": ("secretName",),
+    "hostPath": ("path",),
+    "csi": ("driver",),
+    "ephemeral": ("volumeClaimTemplate",),
+    "nfs": ("server", "path"),
+    "rbd": ("monitors", "image"),
+    "iscsi": ("targetPortal", "iqn"),
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
 }
 
 
@@ -71,8 +76,11 @@ def _source(volume: Fields, path: str) -> Iterator[str]:
     if len(sources) > 1:
         yield f"{path}: expected one kind of volume, got {' and '.join(sources)}"
     for source, needed in _NEEDED.items():
-        if source in sources and not volume[source].get(needed):
-            yield f"{path}.{source}.{needed}: is missing"
+        for field in needed if source in sources else ():
+            if not volume[source].get(field):
+                yield f"{path}.{source}.{field}: is missing"
+    if ".." in (fields(volume, "hostPath").get("path") or "").split("/"):
+        yield f"{path}.hostPath.path: must not contain '..'"
     template = fields(volume, "ephemeral", "volumeClaimTemplate")
     if template:
         yield from claim_spec(fields(template, "spec"), f"{path}.ephemeral.volumeClaimTemplate.spec")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from extender.model.meta import LabelSelector
 from extender.model.selectors import compile_selector
-from extender.offline.manifests.validation import formats, pods, volumes
+from extender.offline.manifests.validation import formats, pods, schedules, volumes
 from extender.offline.manifests.validation.placement import label_selector
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
 
@@ -32,12 +32,18 @@ _CHOICES: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
         ("jobTemplate", "spec", "completionMode"): ("NonIndexed", "Indexed"),
     },
 }
-_COUNTS = ("replicas", "minReadySeconds", "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds")
+_COUNTS = (
+    "replicas",
+    "minReadySeconds",
+    "parallelism",
+    "completions",
+    "backoffLimit",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
+_JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+_JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _INT32_MAX = 2**31 - 1
-_CRON_NUMBER = r"(?:\d+|[a-z]{3})"
-_CRON_PART = rf"(?:[*?]|{_CRON_NUMBER}(?:-{_CRON_NUMBER})?)(?:/\d+)?"
-_CRON = re.compile(rf"{_CRON_PART}(?:,{_CRON_PART})*", re.IGNORECASE)
-_CRON_NAMES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 
 def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str]:
@@ -50,7 +56,7 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
         return
     if kind in _KNOWN:
         yield from _metadata(kind, fields(item, "metadata"))
-        yield from _of_kind(kind, fields(item, "spec"), template, path)
+        yield from _of_kind(kind, fields(item, "metadata").get("name") or "", fields(item, "spec"), template, path)
     claims = [fields(claim, "metadata").get("name") or "" for _, claim in _claim_templates(item)]
     yield from pods.of_template(template, path, claims if kind == "StatefulSet" else ())
 
@@ -65,12 +71,12 @@ def _metadata(kind: str, metadata: Fields) -> Iterator[str]:
         yield f"metadata.name: is longer than {_LONGEST_CRON_JOB_NAME} characters"
 
 
-def _of_kind(kind: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
+def _of_kind(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
     yield from _choices(kind, spec)
     yield from _numbers(spec, "spec")
     pod_spec = fields(template, "spec")
     if kind in _JOBS:
-        yield from _job(kind, spec, template, path)
+        yield from _job(kind, name, spec, template, path)
     else:
         if pod_spec.get("restartPolicy") not in (None, "", _ALWAYS):
             yield f"{path}.spec.restartPolicy: expected {_ALWAYS}, because a {kind} restarts its pods"
@@ -82,6 +88,8 @@ def _of_kind(kind: str, spec: Fields, template: Fields, path: str) -> Iterator[s
         yield from _plain_selector(fields(spec, "selector"), template, path)
     if kind == "StatefulSet":
         yield from _stateful_set(spec)
+    if kind == "Deployment":
+        yield from _strategy(fields(spec, "strategy"))
 
 
 def _choices(kind: str, spec: Fields) -> Iterator[str]:
@@ -121,6 +129,14 @@ def _plain_selector(selector: Fields, template: Fields, path: str) -> Iterator[s
         yield f"{path}.metadata.labels: spec.selector does not match them"
 
 
+def _strategy(strategy: Fields) -> Iterator[str]:
+    rolling = fields(strategy, "rollingUpdate")
+    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
+        yield "spec.strategy.rollingUpdate: cannot be set for type Recreate"
+    if all(rolling.get(field) in (0, "0%") for field in ("maxUnavailable", "maxSurge")):
+        yield "spec.strategy.rollingUpdate: maxUnavailable and maxSurge cannot both be 0"
+
+
 def _stateful_set(spec: Fields) -> Iterator[str]:
     if (fields(spec, "ordinals").get("start") or 0) < 0:
         yield "spec.ordinals.start: must not be negative"
@@ -130,27 +146,41 @@ def _stateful_set(spec: Fields) -> Iterator[str]:
         yield from volumes.claim_spec(fields(claim, "spec"), join(here, "spec"))
 
 
-def _job(kind: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
+def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
     job, here = spec, "spec"
     if kind == "CronJob":
         job, here = fields(spec, "jobTemplate", "spec"), "spec.jobTemplate.spec"
         yield from _numbers(job, here)
-        yield from _schedule(spec)
+        yield from at("spec.schedule", schedules.fault(spec.get("schedule") or ""))
     if fields(template, "spec").get("restartPolicy") not in ("OnFailure", "Never"):
         yield f"{path}.spec.restartPolicy: expected OnFailure or Never, because a Job ends"
     is_defaulted = kind == "Job" and job.get("parallelism") is None
     if job.get("completionMode") == "Indexed" and job.get("completions") is None and not is_defaulted:
         yield f"{here}.completions: is missing; completionMode Indexed needs it"
-    selector = job.get("selector")
-    if job.get("manualSelector") and kind == "Job":
+    if job.get("backoffLimitPerIndex") is not None and job.get("completionMode") != "Indexed":
+        yield f"{here}.backoffLimitPerIndex: needs completionMode Indexed"
+    yield from _job_selector(kind, job, here, template, path)
+    if kind == "Job" and not job.get("manualSelector"):
+        yield from _job_labels(name, fields(template, "metadata", "labels"), path)
+
+
+def _job_selector(kind: str, job: Fields, here: str, template: Fields, path: str) -> Iterator[str]:
+    selector: Any = job.get("selector")
+    if kind == "CronJob" and job.get("manualSelector"):
+        yield f"{here}.manualSelector: cannot be set; the API server makes the selector of each Job"
+    elif job.get("manualSelector"):
         yield from _selector(selector, template, path)
-    elif selector and (kind == "CronJob" or selector.get("matchLabels") or selector.get("matchExpressions")):
+    elif selector is not None and (
+        kind == "CronJob" or selector.get("matchLabels") or selector.get("matchExpressions")
+    ):
         yield f"{here}.selector: cannot be set; the API server makes one"
 
 
-def _schedule(spec: Fields) -> Iterator[str]:
-    schedule = spec.get("schedule") or ""
-    is_valid = schedule in _CRON_NAMES or schedule.startswith("@every ")
-    parts = schedule.split()
-    if not is_valid and not (len(parts) == 5 and all(map(_CRON.fullmatch, parts))):
-        yield f"spec.schedule: {schedule!r} is not a schedule: expected five fields, like '*/5 * * * *'"
+def _job_labels(name: str, labels: Fields, path: str) -> Iterator[str]:
+    """Yields labels that contradict those which the API server gives to the pods of a Job."""
+    for key in _JOB_NAMES:
+        if labels.get(key) not in (None, name):
+            yield f"{path}.metadata.labels.{key}: expected {name!r}, the name of the Job"
+    for key in _JOB_UIDS:
+        if key in labels:
+            yield f"{path}.metadata.labels.{key}: cannot be set; it will be the UID of the Job"
