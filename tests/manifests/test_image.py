@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import tomllib
 
 import pytest
 from packaging.requirements import Requirement
@@ -34,8 +35,16 @@ def test_every_version_has_its_hashes() -> None:
 def test_the_image_installs_nothing_else() -> None:
     text = (ROOT / "Dockerfile").read_text()
     installs = re.findall(r"pip install (.*)", text)
-    assert all("--require-hashes -r constraints.txt" in each or "--no-deps" in each for each in installs)
-    assert len(installs) == 2
+    assert all("--require-hashes -r" in each or "--no-deps" in each for each in installs)
+    assert len(installs) == 3
+    assert "--no-build-isolation" in text  # else pip would fetch the newest build backend
+
+
+def test_the_build_backend_is_pinned_with_its_hash() -> None:
+    pinned = re.findall(
+        r"^(\S+) \\\n +--hash=sha256:[0-9a-f]{64}$", (ROOT / "build-requirements.txt").read_text(), re.M
+    )
+    assert pinned == tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 
 
 def test_every_licence_is_listed() -> None:

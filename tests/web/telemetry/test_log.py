@@ -40,7 +40,7 @@ def test_json_has_the_fields() -> None:
 def set_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Sets the clock of the logging module, which reads `time_ns` from Python 3.13 on."""
     monkeypatch.setattr("time.time", lambda: seconds)
-    monkeypatch.setattr("time.time_ns", lambda: int(seconds * 1e9))
+    monkeypatch.setattr("time.time_ns", lambda: int(seconds * 1000) * 1_000_000)
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
