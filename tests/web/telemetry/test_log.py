@@ -45,13 +45,13 @@ def set_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_inform_writes_the_same_line_as_the_logger(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_time(monkeypatch, 1767225600.25)
+    set_time(monkeypatch, 1767225600.5)
     fields: dict[str, object] = {"verb": "filter", "nodes_in": 3, "ms": 0.5, "pod": "default/p\u00e9"}
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
     configure(log_format, "info", stream)
     logger.info("call", extra={"fields": fields})
     set_time(monkeypatch, 1767225603.0)
-    inform(logger, "call", [(1767225600.25, fields)] * 2)
+    inform(logger, "call", [(1767225600.5, fields)] * 2)
     slow, *cheap = stream.getvalue().splitlines()
     assert cheap == [slow, slow]
 
@@ -118,9 +118,9 @@ def test_long_lines_and_many_are_written_whole() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as stream:
         configure("json", "info", stream)
-        events = [(1767225600.25, {"n": number, "pad": "x" * 300}) for number in range(50)]
+        events = [(1767225600.5, {"n": number, "pad": "x" * 300}) for number in range(50)]
         inform(logging.getLogger("extender.test"), "call", events)
-        inform(logging.getLogger("extender.test"), "call", [(1767225600.25, {"pad": "y" * 20_000})])
+        inform(logging.getLogger("extender.test"), "call", [(1767225600.5, {"pad": "y" * 20_000})])
         lines = [json.loads(line) for line in reader.read1(1 << 20).splitlines()]
     assert [line.get("n") for line in lines[:-1]] == list(range(50))
     assert lines[-1]["pad"] == "y" * 20_000
