@@ -3,8 +3,8 @@
 In: a tree of groups with their waiting and scheduled members, a trial on a table, and a function that decides about one
 member alone (the loop's cycle, the webhook's judge, or the simulation's). Out: a `GroupDecision`: the node or the
 refusal of each member, and the status and text of each group in kube-scheduler's words. Start reading at
-`algorithm.decide_group`. `placements` restricts a group to one topology domain and picks the best; `decision` has the
-results.
+`algorithm.decide_group`. `placements` restricts a group to one topology domain and picks the best; `preemption` finds
+pods to evict for a group; `decision` has the results.
 """
 
 from extender.groups.algorithm import DecideOne, GroupRules, decide_group

@@ -217,6 +217,8 @@ class PriorityQueue:
             for uid in uids:
                 if flight := self._in_flight.get(uid):
                     flight.activated = True
+                elif self._cycle is not None and uid in self._cycle.returned:
+                    self._cycle.strategy = Strategy.AFTER_BACKOFF
                 elif (place := self._tiers.find(uid)) is not None and place.tier is not Tier.ACTIVE:
                     admitted = place.tier is Tier.BACKOFF
                     self._tiers.activate(place.entity, FORCE_ACTIVATE, now, admitted=admitted)
@@ -226,6 +228,8 @@ class PriorityQueue:
         with self.lock:
             if flight := self._in_flight.get(uid):
                 flight.activated = True
+            elif self._cycle is not None and uid in self._cycle.returned:
+                self._cycle.strategy = Strategy.AFTER_BACKOFF
             elif (place := self._tiers.find(uid)) is not None and place.tier in (Tier.UNSCHEDULABLE, Tier.GATED):
                 entity, now = place.entity, self._clock.monotonic()
                 entity.rejection = NO_REJECTION

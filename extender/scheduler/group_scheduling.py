@@ -5,7 +5,8 @@ Source: upstream schedule_one_podgroup.go.
     try_group
       1. look up the PodGroup; check that all its members can be scheduled together
       2. leave out members that are being deleted or have a node
-      3. decide about the members in order, each with the ones before it on their nodes (groups.decide_group)
+      3. decide about the members in order, each with the ones before it on their nodes (groups.decide_group); if the
+         group is refused, find pods to evict for all of them (groups.preemption)
       4. success: assume all chosen members at once, reserve what they need, and start their binding cycles
       5. members that are not placed: undo everything, say why, give them back to the queue
       6. write the condition of the PodGroup; end the attempt in the queue
@@ -24,24 +25,36 @@ from random import Random
 from extender.cache.groups import GroupState
 from extender.errors import BindingFailed, DeadlineExceeded
 from extender.framework.permit import Permit
+from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, decide_group
 from extender.groups import member_failure as failure_message
-from extender.groups.decision import leaf_decisions
+from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.gang_scheduling import unsupported
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
-from extender.runtime.ports import Nominating
+from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.ports import GroupStatuses
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
-from extender.scheduler.scheduling_cycle import POD_SCHEDULER_ERROR, POD_UNSCHEDULABLE, Chosen, Failure
+from extender.scheduler.scheduling_cycle import (
+    DEVICES,
+    POD_SCHEDULER_ERROR,
+    POD_UNSCHEDULABLE,
+    Chosen,
+    EvictionPlan,
+    Failure,
+)
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.table.trial import Trial
 
 QUORUM_SECONDS = 300.0
+ANYWHERE = "cluster"  # what upstream calls the place of a group's victims, where others name a node
+NOT_TRIED = GroupPreemption("")
+NO_CLAIMS_FREED = "deallocation and deletion of ResourceClaims completed"
 BY_GANG = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _OUTCOMES = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
@@ -79,6 +92,14 @@ class Quorum:
 
     def overdue(self) -> BindingFailed:
         return BindingFailed(f"rejected due to timeout after waiting 5m0s at plugin {GANG_SCHEDULING}", GANG_SCHEDULING)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision about a group, and the preemption that was tried because it was refused."""
+
+    decision: GroupDecision
+    preemption: GroupPreemption = NOT_TRIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +161,27 @@ class GroupScheduler:
                 waiting.append(pod)
         return waiting
 
-    def _decide(self, group: PodGroup, waiting: Sequence[QueuedPod], state: GroupState) -> GroupDecision | Failure:
-        """Returns the decision about the group; nothing has changed when this returns."""
+    def _decide(self, group: PodGroup, waiting: Sequence[QueuedPod], state: GroupState) -> Decided | Failure:
+        """Returns the decision about the group, and whom to evict if it was refused; nothing has changed yet."""
         placing = self.pods.placing
         cycle = placing.cycles[waiting[0].info.pod.spec.scheduler_name]
         infos = [placing.with_nomination(pod.info) for pod in waiting]
         try:
             with placing.cache.snapshot("schedule") as table:
                 scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-                decide_one = self._within_limit(decides_members(cycle, table), table)
                 leaf = Leaf(group, infos, scheduled)
-                decided = decide_group(leaf, Trial(table), decide_one, self.rules, self.random.choice)
-                return leaf_decisions(decided)[0]
+                trial = Trial(table)
+                decide_one = self._within_limit(decides_members(cycle, table), table)
+
+                def decide() -> GroupDecision:
+                    return decide_group(leaf, trial, decide_one, self.rules, self.random.choice)
+
+                decision = decide()
+                if decision.status is not GroupStatus.UNSCHEDULABLE or cycle.profile.preemption is None:
+                    return Decided(leaf_decisions(decision)[0])
+                preemption = preempt_for_group(leaf, trial, decide, cycle.profile)
+                (refused,) = leaf_decisions(decision)
+                return Decided(with_reasons(refused, preemption, cycle.profile), preemption)
         except DeadlineExceeded as error:
             return Failure(str(error))
         except Exception as error:  # nothing has changed yet, and one group must not hold up the others
@@ -170,9 +200,10 @@ class GroupScheduler:
     # ---- what follows from the decision
 
     def _submit(
-        self, group: PodGroup, decision: GroupDecision, waiting: Sequence[QueuedPod], scheduled: int, began_at: float
+        self, group: PodGroup, decided: Decided, waiting: Sequence[QueuedPod], scheduled: int, began_at: float
     ) -> GroupOutcome:
         """Binds the members that are placed, fails the others, and writes the condition of the group."""
+        decision = decided.decision
         if decision.is_success:
             needed = max(group.min_count - scheduled, 1) if self.rules.enforces_gangs else 1
             error = self._bind(group, decision, waiting, needed, began_at)
@@ -185,7 +216,7 @@ class GroupScheduler:
             self.statuses.unscheduled(group, POD_UNSCHEDULABLE, decision.text)
         else:
             self.statuses.unscheduled(group, POD_SCHEDULER_ERROR, decision.text)
-        self._fail_unplaced(group, decision, waiting, began_at)
+        self._fail_unplaced(group, decided, waiting, began_at)
         return _OUTCOMES[decision.status]
 
     def _bind(
@@ -226,32 +257,47 @@ class GroupScheduler:
         quorum = Quorum(permits, needed)
         return [replace(each, quorum=quorum) for each in assumed]
 
-    def _fail_unplaced(
-        self, group: PodGroup, decision: GroupDecision, waiting: Sequence[QueuedPod], began_at: float
-    ) -> None:
+    def _fail_unplaced(self, group: PodGroup, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> None:
         """Gives the members back that are not bound, with the reasons and nominations of upstream."""
-        common = common_rejection(decision)
-        alone = not decision.is_success and not group.is_gang
-        for pod in waiting:
-            member = decision.members[pod.uid]
-            message = failure_message(decision, member)
-            if message is None:
-                continue
-            if alone and isinstance(failure := self.pods.decide(pod), Failure):
-                self.pods.failures.handle(pod, failure, began_at)  # it may preempt
-                continue
-            if decision.status is GroupStatus.ERROR:
-                failure = Failure(message)
-            elif decision.is_success and isinstance(member.detail, Failure):
-                failure = member.detail
-            else:
-                nominated = Nominating.KEEP if member.node_name is None else Nominating.CLEAR
-                failure = Failure(message, common, nominated_node=nominated)
+        failures = [(pod, failure) for pod in waiting if (failure := member_failure(decided, pod)) is not None]
+        preemption = decided.preemption
+        if preemption.victims:  # one member has the pods evicted, after all are back in the queue
+            preemptor = max(range(len(failures)), key=lambda index: failures[index][0].uid in preemption.nominated)
+            pod, failure = failures.pop(preemptor)
+            plan = EvictionPlan(ANYWHERE, preemption.victims, group=group)
+            failures.append((pod, replace(failure, preemption=plan)))
+        for pod, failure in failures:
             self.pods.failures.handle(pod, failure, began_at)
 
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:
         for pod in pods:
             self.pods.failures.handle(pod, failure, began_at)
+
+
+def with_reasons(decision: GroupDecision, preemption: GroupPreemption, profile: Profile) -> GroupDecision:
+    """Returns the decision with the outcome of PodGroupPostFilter, as upstream words it."""
+    if DEVICES in profile.reserving and not (preemption.helps or preemption.is_final):
+        decision = with_reason(decision, NO_CLAIMS_FREED)
+    return with_reason(decision, f"pod group preemption: {preemption.text}")
+
+
+def member_failure(decided: Decided, pod: QueuedPod) -> Failure | None:
+    """Returns why the member is not bound, and the node to nominate it to; None if it is placed."""
+    decision = decided.decision
+    member = decision.members[pod.uid]
+    message = failure_message(decision, member)
+    if message is None:
+        return None
+    if decision.status is GroupStatus.ERROR:
+        return Failure(message)
+    if decision.is_success and isinstance(member.detail, Failure):
+        return member.detail
+    nominated: NominatedNode = Nominating.KEEP
+    if pod.uid in decided.preemption.nominated:
+        nominated = decided.preemption.nominated[pod.uid]
+    elif member.node_name is not None and not decided.preemption.helps:
+        nominated = Nominating.CLEAR
+    return Failure(message, common_rejection(decision), nominated_node=nominated)
 
 
 def mismatch(group: PodGroup, infos: Sequence[PodInfo], profiles: Mapping[str, object]) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
@@ -129,18 +130,18 @@ class VictimEvictor:
     evictor: Evictor
     events: Events
 
-    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> None:
-        """Evicts the victim. Raises ClusterError if it may still exist."""
-        scheduler = preemptor.pod.spec.scheduler_name
-        existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod")
+    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: PodGroup | None = None) -> None:
+        """Evicts the victim, for the preemptor or for its whole group. Raises ClusterError if it may still exist."""
+        scheduler, kind = preemptor.pod.spec.scheduler_name, "podgroup" if group else "pod"
+        existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority {kind}")
         # marks the victim as leaving, so that a retry before the watch event evicts no other pods
         self.cache.evicted(victim.uid)
         if existed:
-            self.record(preemptor, victim, f"on node {node_name}")
+            self.record(preemptor, victim, f"on node {node_name}", group)
 
-    def record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:
+    def record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: PodGroup | None = None) -> None:
         """Records the event that the victim was preempted; `where` completes the message."""
-        note = f"Preempted by pod {preemptor.uid} {where}"
+        note = f"Preempted by {f'podgroup {group.uid}' if group else f'pod {preemptor.uid}'} {where}"
         self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
 
 
@@ -193,7 +194,7 @@ class PreemptionExecutor:
         try:
             self.nominations.withdraw(plan.outranked)
             victims = staying(plan) if self._needs_room(preemptor) else []
-            self._evict_all(preemptor, victims, plan.node_name)
+            self._evict_all(preemptor, victims, plan)
         except ClusterError as error:
             _log.warning("preemption failed pod=%s node=%s reason=%r", preemptor.pod.key, plan.node_name, str(error))
             held_back = self.in_progress.end(preemptor)
@@ -210,14 +211,15 @@ class PreemptionExecutor:
         cached = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
         return cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
 
-    def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], node_name: str) -> None:
+    def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
         for victim in victims:
             if victim is victims[-1]:
                 self.in_progress.begin_last(preemptor, victim)
             if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
-                self.evictor.record(preemptor, victim, f"on node {node_name} before it was bound")
+                where = f"on node {plan.node_name} before it was bound"
+                self.evictor.record(preemptor, victim, where, plan.group)
             else:
-                self.evictor.evict(preemptor, victim, node_name)
+                self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
 
 
 def staying(plan: EvictionPlan) -> list[PodInfo]:

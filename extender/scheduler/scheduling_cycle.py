@@ -25,6 +25,7 @@ from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
@@ -82,11 +83,13 @@ class EvictionPlan:
     Attributes:
         victims: the pods to evict, in this order.
         outranked: pods of lower priority that lose their nomination to the node.
+        group: the pod group for which the pods are evicted; None if that is a single pod.
     """
 
     node_name: str
     victims: Sequence[PodInfo]
     outranked: Sequence[PodInfo] = ()
+    group: PodGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)

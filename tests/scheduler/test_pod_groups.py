@@ -9,7 +9,7 @@ import pytest
 from extender.errors import Refused
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pod_group
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.scheduler.world import NAME, World
 
 ON = FeatureGates(generic_workload=True)
@@ -67,7 +67,10 @@ def test_a_gang_with_too_little_room_is_not_bound_at_all() -> None:
     world.settle()
     assert [world.node_of(name) for name in "abc"] == ["", "", ""]
     assert world.cache.overview().assumed == []
-    text = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    text = (
+        "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, "
+        "pod group preemption: No preemption victims found for incoming preemptor"
+    )
     assert world.group_conditions == [("workers", "Unschedulable", text)]
     assert world.conditions == [
         ("a", "Unschedulable", f"pod group is unschedulable, {text}", ""),
@@ -179,20 +182,124 @@ def test_a_deleted_pod_group_holds_its_members_back() -> None:
     assert "" not in [world.node_of(name) for name in "ab"]
 
 
-def test_the_pods_of_a_basic_group_preempt_one_by_one() -> None:
-    victims = [make_pod(name).uid(name).scheduler(NAME).req(cpu="2").node("n1").priority(0) for name in ("v1", "v2")]
+def placed(name: str, on: str = "n1", cpu: str = "2", priority: int = 0) -> PodBuilder:
+    return make_pod(name).uid(name).scheduler(NAME).req(cpu=cpu).node(on).priority(priority)
+
+
+def high(name: str, cpu: str = "2") -> PodBuilder:
+    return member(name, cpu=cpu).priority(5)
+
+
+def leaving(world: World) -> set[str]:
+    """Returns the names of the pods that are being evicted."""
+    return {name.partition("/")[2] for (kind, name), obj in world.objects.items() if kind == "Pod" and obj.terminating}
+
+
+def let_victims_go(world: World) -> None:
+    for name in leaving(world):
+        world.delete("Pod", f"default/{name}")
+    world.pass_time(5)
+
+
+def test_a_gang_evicts_no_more_than_it_needs_and_then_runs() -> None:
     world = World(
-        make_pod_group("workers", priority=5),
+        make_pod_group("workers", 2, priority=5),
         node("n1"),
-        *victims,
-        *(member(name, cpu="2").priority(5) for name in "ab"),
+        node("n2"),
+        *(placed(f"v{i}", on) for i, on in enumerate(("n1", "n1", "n2"))),
+        *map(high, "ab"),
         features=ON,
     )
     world.settle()
-    for name in ("v1", "v2"):
-        if ("Pod", f"default/{name}") in world.objects:
-            world.delete("Pod", f"default/{name}")
+    assert len(leaving(world)) == 1
+    text = (
+        "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, "
+        "pod group preemption: found a placement for podgroup, preempting 1 victims"
+    )
+    assert world.group_conditions[0] == ("workers", "Unschedulable", text)
+    (victim,) = leaving(world)
+    assert (victim, "Preempted", "Preempted by podgroup podgroup-default-workers on node cluster") in world.events
+    let_victims_go(world)
+    assert "" not in [world.node_of(name) for name in "ab"]
+    assert world.group_conditions[-1] == ("workers", "Scheduled", "")
+
+
+def test_a_gang_that_does_not_fit_anyhow_evicts_nothing() -> None:
+    world = World(make_pod_group("workers", 3, priority=5), node("n1"), placed("v"), *map(high, "abc"), features=ON)
+    world.settle()
+    assert leaving(world) == set()
+    assert world.group_conditions[0][2] == (
+        "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining, "
+        "deallocation and deletion of ResourceClaims completed, "
+        "pod group preemption: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    )
+
+
+def test_a_group_that_is_disrupted_whole_loses_all_its_pods_or_none() -> None:
+    world = World(
+        make_pod_group("workers", 2, priority=5),
+        make_pod_group("whole", 2, priority=1, disruptionMode={"all": {}}),
+        node("n1"),
+        node("n2"),
+        placed("w1", "n1", priority=1).group("whole"),
+        placed("w2", "n2", priority=1).group("whole"),
+        placed("single", "n1", priority=2),
+        placed("other", "n2", priority=2),
+        *map(high, "ab"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"w1", "w2"}
+    let_victims_go(world)
+    assert "" not in [world.node_of(name) for name in "ab"]
+
+
+def test_pods_that_a_budget_protects_are_evicted_last() -> None:
+    world = World(
+        make_pod_group("workers", 1, priority=5),
+        node("n1"),
+        make_pdb("keep", {"app": "db"}, minAvailable=1),
+        placed("db", priority=0).label(app="db"),
+        placed("web", priority=1).label(app="web"),
+        high("a"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"web"}
+
+
+def test_a_gang_that_must_not_preempt_evicts_nothing() -> None:
+    members = [high(name).preemption_policy("Never") for name in "ab"]
+    world = World(make_pod_group("workers", 2, priority=5), node("n1"), placed("v"), *members, features=ON)
+    world.settle()
+    assert leaving(world) == set()
+    assert world.group_conditions[0][2].endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_a_gang_whose_victims_are_leaving_evicts_no_others() -> None:
+    world = World(
+        make_pod_group("workers", 2, priority=5),
+        node("n1"),
+        node("n2"),
+        *(placed(f"v{i}", f"n{i}", cpu="4") for i in (1, 2)),
+        *map(high, "ab"),
+        features=ON,
+    )
+    world.settle()
+    before = leaving(world)
+    assert before
+    world.put(node("n3", cpu="1"))
     world.pass_time(10)
+    assert leaving(world) == before
+
+
+def test_members_of_a_basic_group_preempt_too() -> None:
+    world = World(
+        make_pod_group("workers", priority=5), node("n1"), placed("v1"), placed("v2"), *map(high, "ab"), features=ON
+    )
+    world.settle()
+    assert leaving(world) == {"v1", "v2"}
+    let_victims_go(world)
     assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
 
 

@@ -1,0 +1,224 @@
+"""Finds the pods to evict so that a whole group fits: units of pods, anywhere in the cluster.
+
+All units of lower priority are removed, the group is decided once, and then as many units as possible are put back.
+Source: upstream podgrouppreemption.go (Preempt, selectVictimsOnDomain), FilterVictimsWithPDBViolation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
+from extender.groups.decision import GroupDecision, MemberDecision
+from extender.groups.tree import Tree, waiting_members
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.workloads import PodDisruptionBudget
+from extender.preemption import pod_terminating_by_preemption
+from extender.preemption.evaluator import NEVER
+from extender.table import PodInfo, Table
+from extender.table.trial import Trial
+
+ONGOING = "ongoing preemption on nominated nodes"
+NO_VICTIMS = "No preemption victims found for incoming preemptor"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPreemption:
+    """The outcome of a group's preemption.
+
+    Attributes:
+        text: the outcome in kube-scheduler's words.
+        helps: True if the group fits once the victims have left.
+        is_final: True if no eviction helps, because no pod has a lower priority.
+        victims: the pods to evict, the most important first; empty if they are leaving already.
+        nominated: UID of a member -> the node where it fits once the victims have left.
+    """
+
+    text: str
+    helps: bool = False
+    is_final: bool = False
+    victims: Sequence[PodInfo] = ()
+    nominated: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VictimUnit:
+    """Pods that are evicted together or not at all: one pod, or all of a group with `disruptionMode: all`.
+
+    Attributes:
+        pods: pairs of a pod and its node.
+        priority: the priority of the pod's group, or else its own.
+        of_group: True if the pods are members of a group, whatever its disruption mode is.
+    """
+
+    pods: Sequence[tuple[PodInfo, str]]
+    priority: int
+    of_group: bool
+
+    @property
+    def importance(self) -> tuple[object, ...]:
+        """The sort key, the most important unit first; equal units are in the order of their names."""
+        started = min(info.started_seconds for info, _ in self.pods)
+        return -self.priority, not self.of_group, -len(self.pods), started, self.pods[0][0].sort_key
+
+
+def preempt_for_group(
+    root: Tree, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
+) -> GroupPreemption:
+    """Finds the pods to evict for a group that was just refused; the trial is at its mark again when this returns.
+
+    `decide` decides about the whole tree on the trial's table. Raises what it raises.
+    """
+    members = waiting_members(root)
+    if any(info.pod.spec.preemption_policy == "Never" for info in members):
+        return GroupPreemption(NEVER)
+    priority = root.group.priority
+    if _is_ongoing(members, trial.table, priority):
+        return GroupPreemption(ONGOING, helps=True)
+    units = victim_units(trial.table, priority)
+    if not units:
+        return GroupPreemption(NO_VICTIMS, is_final=True)
+    mark = trial.mark()
+    try:
+        return _select(members, units, trial, decide, profile)
+    finally:
+        trial.revert(mark)
+
+
+def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool:
+    """Returns True if pods of lower priority are leaving a node to which a member is nominated."""
+    rows = {table.nodes.row_of.get(info.pod.status.nominated_node_name, -1) for info in members} - {-1}
+    pods = (info for row in rows for info in table.pods.at(table.pods.on(row)))
+    return any(_priority(info, table) < priority and pod_terminating_by_preemption(info.pod) for info in pods)
+
+
+def victim_units(table: Table, priority: int) -> list[VictimUnit]:
+    """Returns all units of pods on nodes with a lower priority than this."""
+    slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
+    singles: list[VictimUnit] = []
+    whole: dict[str, list[tuple[PodInfo, str]]] = defaultdict(list)
+    for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
+        row = int(table.pods.row[slot])
+        placed = info, table.nodes.names[row]
+        group = _group(info, table)
+        if not table.nodes.present[row] or (group is not None and group.priority >= priority):
+            continue
+        if group is not None and group.is_disrupted_whole:
+            whole[group.key].append(placed)
+        else:
+            singles.append(VictimUnit([placed], _priority(info, table), group is not None))
+    return [*singles, *(VictimUnit(pods, _priority(pods[0][0], table), of_group=True) for pods in whole.values())]
+
+
+def _group(info: PodInfo, table: Table) -> PodGroup | None:
+    key = info.pod.group_key
+    return table.objects.get(PodGroup, key) if key is not None and table.features.generic_workload else None
+
+
+def _priority(info: PodInfo, table: Table) -> int:
+    group = _group(info, table)
+    return info.priority if group is None else group.priority
+
+
+def _select(
+    members: Sequence[PodInfo],
+    units: Sequence[VictimUnit],
+    trial: Trial,
+    decide: Callable[[], GroupDecision],
+    profile: Profile,
+) -> GroupPreemption:
+    ordered = sorted(units, key=lambda unit: unit.importance)
+    violating = _violating(ordered, trial.table)
+    for unit in ordered:
+        for info, _ in unit.pods:
+            trial.take_away(info.uid)
+    decision = decide()
+    if not decision.is_success:
+        return GroupPreemption(decision.text)
+    nominated = decision.placed
+    reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.members)
+    by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)
+    evicted = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
+    victims = [info for unit in ordered if id(unit) in evicted for info, _ in unit.pods]
+    text = f"found a placement for podgroup, preempting {len(victims)} victims"
+    return GroupPreemption(text, helps=True, victims=victims, nominated=nominated)
+
+
+def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
+    """Returns the ids of the units whose eviction would violate a budget, used up by the more important units first."""
+    budgets = table.objects.all(PodDisruptionBudget)
+    allowed = {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
+
+    def violates(info: PodInfo) -> bool:
+        for key in table.budgets.covering(info.group) if allowed else ():
+            if info.pod.name in (budgets[key].status.disrupted_pods or ()):
+                continue
+            allowed[key] -= 1
+            if allowed[key] < 0:
+                return True
+        return False
+
+    return {id(unit) for unit in ordered if any([violates(info) for info, _ in unit.pods])}  # noqa: C419  uses up all
+
+
+@dataclass(frozen=True, slots=True)
+class _Reprieve:
+    """Puts units back while all members still fit on their nodes.
+
+    Attributes:
+        members: the members that are to be placed, in their order.
+        decisions: the decision about each member, by UID.
+    """
+
+    trial: Trial
+    profile: Profile
+    members: Sequence[PodInfo]
+    decisions: Mapping[str, MemberDecision]
+
+    def stays(self, unit: VictimUnit) -> bool:
+        """Puts the unit back for good if the members fit beside it; returns True if they do."""
+        mark = self.trial.mark()
+        for info, node in unit.pods:
+            self.trial.place(info, node)
+        if self._fit(self._affected(unit)):
+            return True
+        self.trial.revert(mark)
+        return False
+
+    def _affected(self, unit: VictimUnit) -> Sequence[PodInfo]:
+        """Returns the members whose node can be affected by the unit: all, if a rule may look at other nodes."""
+        if any(map(_sees_other_nodes, (*self.members, *(info for info, _ in unit.pods)))):
+            return self.members
+        nodes = {node for _, node in unit.pods}
+        return [info for info in self.members if self.decisions[info.uid].node_name in nodes]
+
+    def _fit(self, members: Sequence[PodInfo]) -> bool:
+        """Returns True if each member fits on its node, with the ones before it in place."""
+        mark = self.trial.mark()
+        try:
+            return all(self._fits(info) for info in members)
+        finally:
+            self.trial.revert(mark)
+
+    def _fits(self, info: PodInfo) -> bool:
+        decision, table = self.decisions[info.uid], self.trial.table
+        assert decision.node_name is not None
+        row = np.array([table.nodes.row_of[decision.node_name]], np.intp)
+        if not len(find_fit(self.profile, info, table, row).feasible):
+            return False
+        for obj in decision.reserved:
+            self.trial.set_object(obj)
+        self.trial.place(info, decision.node_name)
+        return True
+
+
+def _sees_other_nodes(info: PodInfo) -> bool:
+    spec = info.pod.spec
+    return bool(
+        spec.affinity or spec.topology_spread_constraints or info.claims or spec.resource_claims or info.attachables
+    )
