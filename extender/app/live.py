@@ -166,8 +166,8 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
             results["Pod"] = of_namespace
             cluster.pods_unread = f"only pods in the namespace {namespace} could be read ({_reason(pods)})"
             cluster.notes.append(
-                f"{cluster.pods_unread}, and other pods are missing on the nodes: less may be free, and spreading, pod "
-                "affinity and preemption may differ"
+                f"{cluster.pods_unread}, so the answer lacks pods of other namespaces: less may be free, and "
+                "spreading, pod affinity and preemption may differ"
             )
         elif isinstance(nodes, ClusterError):
             raise ClusterError(

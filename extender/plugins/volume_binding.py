@@ -252,7 +252,7 @@ class VolumeBindingArgs(Arguments):
     bind_timeout_seconds: NonNegative = 600
     """The time that `extender schedule` waits for volumes to be bound."""
     shape: OptionalShape = ()
-    """The line from the requested share of a volume to the score; without points, emptier storage is better."""
+    """A line that turns the requested share of a volume into a score; without points, emptier storage is better."""
 
 
 PLUGIN = Plugin(

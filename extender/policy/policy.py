@@ -25,7 +25,7 @@ def with_gates(
 ) -> FeatureGates:
     """Returns `base` with `gates` (upstream name -> on or off) applied; adds a fault for each unknown gate."""
     for name in gates.keys() - BY_NAME.keys():
-        faults.add(f"{path}.{name}", "unknown gate, or one without effect on scheduling", name, BY_NAME)
+        faults.add(f"{path}.{name}", "unknown feature gate, or one without effect on scheduling", name, BY_NAME)
     return replace(base, **{field: gates[name] for name, field in BY_NAME.items() if name in gates})
 
 

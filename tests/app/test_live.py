@@ -76,7 +76,7 @@ def test_the_pods_of_one_namespace_are_better_than_none(tmp_path: Path) -> None:
         look = read_cluster(ClusterAccess((api.kubeconfig(tmp_path),)), namespace="shop")
     assert [obj.key for obj in look.objects] == ["n", "shop/p"]
     assert look.notes[0].startswith(
-        "only pods in the namespace shop could be read (403: no), and other pods are missing"
+        "only pods in the namespace shop could be read (403: no), so the answer lacks pods of other"
     )
 
 

@@ -42,7 +42,7 @@ def test_a_pods_decisions_are_returned_in_their_order(tmp_path: Path) -> None:
     decisions = past.of("default/tolerates")
     assert [each.what for each in decisions] == ["filter", "prioritize", "bind"]
     assert decisions[0].outcome == "8 of 8 nodes remain"
-    assert decisions[1].outcome.startswith("node-0 is best of 8 nodes, with ")
+    assert decisions[1].outcome.startswith("node-0 is the best of 8 nodes, with ")
     assert decisions[2].node
     preempted = past.of("default/high-0")
     assert any(each.what == "preempt" and each.victims for each in preempted)

@@ -28,7 +28,7 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
     steps = [(step.kind, step.subject, step.text) for step in Recording.load(path).steps]
     assert sorted(steps) == [("change", "Node n", "was created or changed"), ("change", "default/p", "is on n")]
     told = extender("replay", str(path))
-    assert (told.returncode, told.stdout) == (0, "0 decisions made again: none differs\n")
+    assert (told.returncode, told.stdout) == (0, "0 decisions repeated: none differs\n")
 
 
 @pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl.gz.3"])

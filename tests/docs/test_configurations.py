@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from extender.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "charts/extender/README.md"]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "charts/podseat/README.md"]
 KINDS = ("KubeSchedulerConfiguration", "Policy")
 RULES = "from extender import predicate\n\n@predicate\ndef keep_namespace(pod, node):\n    return None\n"
 NEEDS_THE_PLUGIN_OF_THE_PAGE = "adding-a-plugin.md"  # tests/docs/test_adding_a_plugin.py builds it

@@ -51,7 +51,7 @@ def test_what_is_no_gate_is_a_fault(given: str, fault: str) -> None:
 
 
 def test_a_policys_gates_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="unknown gate, or one without effect"):
+    with pytest.raises(ConfigurationError, match="unknown feature gate, or one without effect"):
         read({**profile(), "featureGates": {"AnyVolumeDataSource": True}})
 
 

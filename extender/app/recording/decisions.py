@@ -114,7 +114,7 @@ class PastDecisions:
             self._drop_old()
             decisions = [_DECODE(encoded) for encoded in self._pods.get(key, ())]
         if not decisions:
-            raise UnknownPod(f"no decision about a pod {key} is remembered: there was none, or it is too old")
+            raise UnknownPod(f"no decision about a pod {key} is kept: there was none, or it was too long ago")
         return decisions
 
     def last(self) -> Mapping[str, PastDecision]:
@@ -180,7 +180,7 @@ def _decided(at: float, verb: str, request: object, result: object) -> PastDecis
             return PastDecision(at, verb, outcome, result.best, reasons=dict(reasons.most_common()))
         case HostPriorityList() if result.hosts:
             best = int(np.argmax(result.scores))
-            outcome = f"{result.hosts[best]} is best of {len(result.hosts)} nodes, with score {result.scores[best]}"
+            outcome = f"{result.hosts[best]} is the best of {len(result.hosts)} nodes, with score {result.scores[best]}"
             return PastDecision(at, verb, outcome, result.hosts[best])
         case ExtenderPreemptionResult(by_node):
             uids = [pod.uid for victims in by_node.values() for pod in victims.pods]

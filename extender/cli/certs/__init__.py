@@ -81,7 +81,8 @@ def certs(
     rows += [store.pair(pair) for pair in pairs]
     if rotate_ca and store.knows_next("ca"):
         click.echo(
-            "note: once every peer has this ca.crt, run --rotate-ca again to sign with the next authority", err=True
+            "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
+            err=True,
         )
     documents = [asdict(row) for row in rows]
     if secrets:

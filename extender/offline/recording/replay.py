@@ -65,7 +65,7 @@ class ReplayResult:
     """The outcome of a replay.
 
     Attributes:
-        decided: the number of decisions made again, by verb or "attempt".
+        decided: the number of decisions repeated, by verb or "attempt".
         left_out: the number of decisions that could not be made again, by reason.
         changed: the decisions that differ, in the order of the recording.
         notes: remarks about the recording.
@@ -247,7 +247,7 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: the counts, then each difference. The list is shortened unless `every` is True."""
     kinds = ", ".join(f"{count} {what}" for what, count in result.decided.items())
     differ = f"{len(result.changed)} differ" if result.changed else "none differs"
-    yield f"{sum(result.decided.values())} decisions made again{f' ({kinds})' if kinds else ''}: {differ}"
+    yield f"{sum(result.decided.values())} decisions repeated{f' ({kinds})' if kinds else ''}: {differ}"
     yield from (f"{count} left out: {why}" for why, count in result.left_out.items())
     yield from (printable(f"note: {note}") for note in result.notes)
     lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]

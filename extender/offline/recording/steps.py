@@ -128,6 +128,6 @@ def _outcome(line: CallLine, numbers: NodeNumbers) -> str:
         if not scores:
             return "no nodes"
         best = nodes[scores.index(max(scores))]
-        return f"{numbers.names[best]} is best of {len(nodes)} nodes"
+        return f"{numbers.names[best]} is the best of {len(nodes)} nodes"
     refused = sum(len(from_ranges(ranges)) for ranges in (*line.refused.values(), *line.unresolvable.values()))
     return f"{len(nodes) - refused} of {len(nodes)} nodes remain"

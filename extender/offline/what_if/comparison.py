@@ -172,4 +172,4 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     yield from cut(lines, None if every else MOST_ROWS, " pods")
     if comparison.plugins:
         points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())
-        yield printable(f"mean score of the second node minus the first, by plugin: {points}")
+        yield printable(f"mean score of the second node minus that of the first, by plugin: {points}")

@@ -36,7 +36,7 @@ from extender.table import PodInfo
 
 class RequestedToCapacityRatioParam(Strict):
     shape: Shape
-    """Points of the line from the share in use to the score."""
+    """Points of a line that turns the share of a resource in use into a score."""
 
 
 class ScoringStrategy(Strict):

@@ -83,7 +83,7 @@ class LabelPreferenceArgument(Strict):
 
 class RequestedToCapacityRatioArgument(Strict):
     shape: Shape
-    """Points of the line that maps utilization to a score."""
+    """Points of a line that turns utilization into a score."""
     resources: tuple[ResourceSpec, ...] = ()
     """The resources that count; default: cpu and memory."""
 
