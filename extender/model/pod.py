@@ -100,7 +100,7 @@ class Affinity(Value, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Value, frozen=True):
+class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):  # the API requires some of the defaults
     max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from extender.errors import ExtenderError, MalformedCluster, RuleFailed
 from extender.framework.profile import Profiles
-from extender.framework.topology import HOSTNAME
 from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
 from extender.model.requests import pod_requests
@@ -153,6 +152,8 @@ def check_suggestions(case: Case) -> Faults:
         try:
             after = _carried_out(case, change)
             decision = after.decide(after.pod(case.key))
+        except RuleFailed:  # the pod has a preferred term that an API server would refuse
+            continue
         except ExtenderError as error:
             yield f"{change.text}: {error}"
             continue
@@ -344,7 +345,7 @@ def _one_node(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
             opened = replace(node, spec=replace(node.spec, unschedulable=None, taints=taints or None))
             if opened != node and _fits_with(case, pod, [opened]):
                 yield f"uncordoning {node.name} would do"
-    if "label-node" not in changes and not any(key.startswith(HOSTNAME) for key in pod.spec.node_selector or ()):
+    if "label-node" not in changes and not any("kubernetes.io/" in key for key in pod.spec.node_selector or ()):
         for node in state.nodes():
             labels = {**node.labels, **(pod.spec.node_selector or {})}
             labelled = replace(node, metadata=replace(node.metadata, labels=labels))

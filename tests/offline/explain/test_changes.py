@@ -514,3 +514,19 @@ def test_no_change_is_suggested_that_leaves_an_error_on_another_node() -> None:
     ]
     explained = explanation(make_pod("p").resource_claim("wanted").obj(), *objects)
     assert all("add a node" not in change.text for change in explained.changes)
+
+
+def test_a_request_that_a_limit_range_refuses_is_not_suggested() -> None:
+    least = {"type": "Container", "min": {"cpu": "5"}}
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "default"}}
+    pod = make_pod("p").req(cpu="6").obj()
+    kinds = [change.kind for change in explanation(pod, ROOMY, {**limits, "spec": {"limits": [least]}}).changes]
+    assert "requests" not in kinds
+    assert "requests" in [change.kind for change in explanation(pod, ROOMY).changes]
+
+
+def test_a_suggested_spec_has_every_field_that_the_api_requires() -> None:
+    pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).req(cpu="6").obj()
+    change = changes(pod, make_node("n").label(zone="z").capacity(cpu="4").obj())["requests"]
+    (constraint,) = spec_of(change)["topologySpreadConstraints"]
+    assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (1, "DoNotSchedule")

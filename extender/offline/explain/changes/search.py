@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
 
+import msgspec
+
+from extender.errors import MalformedCluster
 from extender.model.pod import Pod
 from extender.offline.explain.changes import device_claims, volume_claims
 from extender.offline.explain.changes.new_nodes import added_node
@@ -54,18 +57,33 @@ def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
 
 
 def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) -> list[SuggestedChange]:
-    """Returns the changes after which some node can take the pod, with all such nodes.
+    """Returns the changes that the API server accepts and after which some node can take the pod, with all such nodes.
 
     A search may examine only the nodes that it changes, and an error on another node fails the whole attempt.
     """
     holding = []
+    was_accepted: bool | None = None
     for change in changes:
+        if change.pod is not None:
+            was_accepted = _is_accepted(state, pod) if was_accepted is None else was_accepted
+            if was_accepted and not _is_accepted(state, change.pod):
+                continue
         victims = [state.infos[key] for key in change.removed]
         with state.engine.suppose(objects=change.set_objects, remove=victims):
             nodes = state.engine.feasible(change.pod or pod)
         if nodes:
             holding.append(replace(change, nodes=sorted(nodes)))
     return holding
+
+
+def _is_accepted(state: ClusterState, pod: Pod) -> bool:
+    """Returns True if the API server would create a pod of this spec; a LimitRange, for one, may refuse it."""
+    manifest = {"metadata": {"name": pod.name, "namespace": pod.namespace}, "spec": msgspec.to_builtins(pod.spec)}
+    try:
+        state.admit(manifest)
+    except MalformedCluster:
+        return False
+    return True
 
 
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
