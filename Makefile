@@ -77,6 +77,7 @@ lint: $(READY) ## ruff, mypy, vulture, and pip-audit; ADVISORIES=required fails 
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy examples
 	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*'
 	$(VENV)/bin/python -m tests.advisories
 

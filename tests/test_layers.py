@@ -205,7 +205,12 @@ BESIDE_THE_DOOR = {
         "extender.table",
         "extender.verbs",
     },
-    "extender.offline.rule_trial": {"extender.framework.rules", "extender.plugins.users"},  # calls one rule alone
+    "extender.offline.rule_trial": {  # calls one rule alone
+        "extender.framework.permit",
+        "extender.framework.plugin",
+        "extender.framework.rules",
+        "extender.plugins.users",
+    },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen
         "extender.devices.extended_resources",
         "extender.framework.events",

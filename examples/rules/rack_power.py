@@ -1,14 +1,16 @@
 """Keeps racks within the power of their feeds; each CPU counts as a fixed number of watts."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender import CPU, PodInfo, Rows, Table, predicate, priority
 
 
-def watts_by_rack(table: Table, rack: str, watts: float) -> object:
+def watts_by_rack(table: Table, rack: str, watts: float) -> NDArray[np.float64]:
     """Returns the watts that the pods of each rack draw, by the rack's id; id 0 is for nodes without a rack."""
     racks = table.nodes.labels[rack]
-    return np.bincount(racks.ids, table.nodes.requested[CPU], len(racks)) * watts / 1000
+    milli = np.asarray(np.bincount(racks.ids, table.nodes.requested[CPU], len(racks)), np.float64)
+    return milli * watts / 1000
 
 
 @predicate(sees_pods=True, woken_by={"AssignedPod": "Delete", "Node": "Add|UpdateNodeLabel"})

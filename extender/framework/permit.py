@@ -99,8 +99,11 @@ class WaitingPod:
         self._pending.reject(self._rule, reason)
 
 
-class _NoPermits:
-    """The PendingPermits where no pod is ever bound, as in `extender explain`."""
+class OfflinePermits:
+    """The PendingPermits of offline commands: no pod waits, and `table` shows the cluster."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     def pending(self, _rule: str) -> list[PendingPermit]:
         return []
@@ -109,10 +112,10 @@ class _NoPermits:
         return
 
     def tables(self) -> AbstractContextManager[Table]:
-        return nullcontext(Table())
+        return nullcontext(self._table)
 
 
-NO_PERMITS: PendingPermits = _NoPermits()
+NO_PERMITS: PendingPermits = OfflinePermits(Table())
 _READER = "permit"
 Timed = Callable[[str, str], AbstractContextManager[None]]
 

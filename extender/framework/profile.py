@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from extender.framework.permit import BindRule, ReserveRule
-from extender.framework.rules import PostFilter, Predicate, PreEnqueue, Priority, QueueSort
+from extender.framework.rules import PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.framework.status import Refusal
 from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import Kind
 from extender.model.pod import Pod
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 
@@ -70,7 +70,7 @@ class Profile:
     check_all_predicates: bool = False
     scheduler_names: frozenset[str] = frozenset()
     reserving: frozenset[str] = RESERVING
-    pre_enqueue: Sequence[PreEnqueue] = ()
+    pre_enqueue: Sequence[PreEnqueueRule] = ()
     queue_sort: QueueSort | None = None
     post_filter: Sequence[PostFilter] = ()
     permit: Sequence[ReserveRule] = ()
@@ -154,12 +154,14 @@ class PreEnqueueRules:
 
     Attributes:
         profile_of: returns the profile of a pod.
+        table: the cluster, for offline commands.
     """
 
     profile_of: Callable[[Pod], Profile]
+    table: Table | None = None
 
-    def refuse(self, pod: PodInfo) -> Refusal | None:
-        refusals = (rule.refuse(pod) for rule in self.profile_of(pod.pod).pre_enqueue)
+    def refuse(self, pod: PodInfo, /) -> Refusal | None:
+        refusals = (rule.refuse(pod, self.table) for rule in self.profile_of(pod.pod).pre_enqueue)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
 

@@ -114,8 +114,16 @@ class PreEnqueue(Protocol):
     Source: upstream PreEnqueuePlugin.
     """
 
-    def refuse(self, pod: PodInfo) -> Refusal | None:
+    def refuse(self, pod: PodInfo, /) -> Refusal | None:
         """Returns the rule that does not let the pod be tried yet, with its reason; None if the pod may be tried."""
+        ...
+
+
+class PreEnqueueRule(PreEnqueue, Protocol):
+    """A PreEnqueue rule of a profile."""
+
+    def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
+        """Returns what PreEnqueue.refuse does. `table`: the cluster, for offline commands; None: the rule's process."""
         ...
 
 

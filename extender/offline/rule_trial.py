@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from extender.errors import ConfigurationError
-from extender.framework.rules import Check, Predicate, Priority
+from extender.errors import BindingFailed, ConfigurationError
+from extender.framework.permit import BindRule, OfflinePermits, ReserveRule
+from extender.framework.plugin import FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SORT, SCORE
+from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.offline.state import ClusterState
-from extender.plugins.users import OfflineHost, PredicateFunction, PriorityFunction, ReserveFunction
+from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
 from extender.plugins.users.calls import described, is_ctrl_c
+from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
+from extender.runtime.clock import NO_DEADLINE
 from extender.table import PodInfo, Table
 
-Rule = PredicateFunction[..., object] | PriorityFunction[..., object]
+Rule = RuleFunction[..., object]
 MOST_PODS = 200
 
 
@@ -31,8 +35,9 @@ class RuleTrial:
     """The outcome of running one rule for some pods on all nodes.
 
     Attributes:
-        kind: `predicate` or `priority`.
-        refused: reason -> the number of (pod, node) pairs that a predicate refused.
+        kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
+        refused: reason -> the number of (pod, node) pairs that a predicate refused, or of pods that another rule did.
+        answers: what a rule of another kind answered otherwise -> the number of pods.
         scores: the lowest, the median and the highest score that a priority gave; None if it gave none.
         differs: the number of pods for which a priority scored some nodes differently from others.
         micros_per_node: the mean time in microseconds for one pod and one node.
@@ -44,6 +49,7 @@ class RuleTrial:
     pods: int = 0
     nodes: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
     scores: tuple[int, int, int] | None = None
     differs: int = 0
     micros_per_node: float = 0.0
@@ -59,6 +65,7 @@ class RuleTrial:
             "failure": self.failure or "",
             "microsPerNode": self.micros_per_node,
             "refused": dict(self.refused),
+            "answers": dict(self.answers),
             "scores": self.scores,
         }
 
@@ -72,12 +79,10 @@ def rules_in(path: Path) -> dict[str, Rule]:
     rules = {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, PredicateFunction | PriorityFunction) and value.__module__ == module.__name__
+        if isinstance(value, RuleFunction) and value.__module__ == module.__name__
     }
-    if not rules and any(isinstance(value, ReserveFunction) for value in vars(module).values()):
-        raise ConfigurationError([f"{path}: rules of Reserve and Permit run only when a pod is bound, so not here"])
     if not rules:
-        raise ConfigurationError([f"{path}: no function in it is decorated with @predicate or @priority"])
+        raise ConfigurationError([f"{path}: no function in it is decorated with {DECORATORS}"])
     return rules
 
 
@@ -104,7 +109,7 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: Clus
 
     Raises ConfigurationError if the rule does not take these arguments.
     """
-    trial = RuleTrial(name, "predicate" if isinstance(rule, PredicateFunction) else "priority")
+    trial = RuleTrial(name, _KINDS.get(rule.point, rule.point))
     try:
         valid = dict(rule.arguments.model_validate(arguments))
     except ValidationError as error:
@@ -113,10 +118,9 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: Clus
     pods = (state.pending or list(state.infos.values()))[:MOST_PODS]
     began = time.perf_counter()
     try:
-        if isinstance(rule, PredicateFunction):
-            _filter(trial, rule.rule(name, valid, OfflineHost()), pods, state.table)
-        else:
-            _score(trial, rule.rule(name, valid, OfflineHost()), pods, state.table)
+        made = rule.rule(name, valid, OfflineHost())
+        try_at = _AT.get(rule.point, _bind)
+        try_at(trial, made, pods, state.table)
     except Exception as error:  # a user's rule may raise any exception
         trial.failure = described(error)
     trial.pods = len(pods)
@@ -141,3 +145,56 @@ def _score(trial: RuleTrial, priority: Priority, pods: Sequence[PodInfo], table:
         values = np.concatenate(scores)
         trial.scores = (int(values.min()), int(np.median(values)), int(values.max()))
         trial.differs = sum(bool(pod_scores.min() != pod_scores.max()) for pod_scores in scores)
+
+
+def _pre_enqueue(trial: RuleTrial, rule: PreEnqueueRule, pods: Sequence[PodInfo], table: Table) -> None:
+    for pod in pods:
+        refusal = rule.refuse(pod, table)
+        if refusal is None:
+            trial.answers["lets in"] += 1
+        else:
+            trial.refused["; ".join(refusal.reasons)] += 1
+
+
+def _queue_sort(trial: RuleTrial, rule: QueueSort, pods: Sequence[PodInfo], _table: Table) -> None:
+    for pod in pods:
+        trial.answers[f"sorts by {', '.join(map(str, rule.key(pod)))}"] += 1
+
+
+def _post_filter(trial: RuleTrial, rule: PostFilter, pods: Sequence[PodInfo], table: Table) -> None:
+    refused = dict.fromkeys(table.nodes.names_of(table.nodes.rows), "node(s) were refused for a trial")
+    for pod in pods:
+        proposal = rule.propose(pod, refused, table)
+        if proposal.node_name:
+            trial.answers["nominates a node"] += 1
+        else:
+            trial.refused[proposal.reason or "proposes nothing"] += 1
+
+
+def _bind(trial: RuleTrial, rule: ReserveRule | BindRule, pods: Sequence[PodInfo], table: Table) -> None:
+    """Runs a rule of Reserve, Permit, PreBind or PostBind for each pod as if it had been placed on the first node."""
+    permits = OfflinePermits(table)
+    for row in table.nodes.rows[:1].tolist():
+        node = table.nodes.node(row)
+        for pod in pods:
+            with table.hypothetically(removed=[pod.uid]), table.hypothetically(placed=[(pod, node.name)]):
+                try:
+                    if isinstance(rule, CustomReserve):
+                        seconds = rule.run(pod.pod, node, permits, NO_DEADLINE)
+                        trial.answers[f"lets the pod wait {seconds:g} s" if seconds else "accepts"] += 1
+                        rule.unreserve(pod.pod, node, permits, NO_DEADLINE)
+                    elif isinstance(rule, CustomPreBind | CustomPostBind):
+                        rule.run(pod.pod, node, permits)
+                        trial.answers["accepts"] += 1
+                except BindingFailed as error:
+                    trial.refused[str(error)] += 1
+
+
+_KINDS = {FILTER: "predicate", SCORE: "priority"}
+_AT: Mapping[str, Callable[[RuleTrial, Any, Sequence[PodInfo], Table], None]] = {
+    FILTER: _filter,
+    SCORE: _score,
+    PRE_ENQUEUE: _pre_enqueue,
+    QUEUE_SORT: _queue_sort,
+    POST_FILTER: _post_filter,
+}

@@ -8,7 +8,7 @@ from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import PRE_ENQUEUE, Arguments, Plugin
 from extender.framework.status import Refusal, unresolvable
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 
 NAME = "SchedulingGates"
 
@@ -17,7 +17,7 @@ NAME = "SchedulingGates"
 class SchedulingGates:
     """Keeps pods with scheduling gates out of the active queue (PreEnqueue)."""
 
-    def refuse(self, pod: PodInfo) -> Refusal | None:
+    def refuse(self, pod: PodInfo, _table: Table | None = None, /) -> Refusal | None:
         gates = ", ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())
         return unresolvable(NAME, f"waiting for scheduling gates: {gates}") if gates else None
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
-from extender.plugins.users import OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
+from extender.plugins.users import DECORATORS, OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
 from extender.plugins.users.calls import described, is_ctrl_c
 from extender.plugins.users.handle import RuleHost
 from extender.policy.faults import Faults
@@ -74,9 +74,6 @@ def _drop(modules: dict[str, ModuleType]) -> None:
 
 
 ENTRY_POINT_GROUP = "extender.rules"
-DECORATORS = (
-    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"
-)
 
 
 class Library:

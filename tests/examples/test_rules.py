@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,17 @@ import pytest
 
 from extender import Cluster, Decision
 from extender.framework.permit import NO_PERMITS
-from extender.framework.profile import Profile, Profiles
+from extender.framework.profile import Profile, Profiles, WeightedPriority
+from extender.model.kinds import custom_kind
+from extender.model.meta import ObjectMeta
 from extender.offline.rule_trial import rules_in
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import InForce
 from extender.policy.library import Library
 from extender.policy.loading import read
-from tests.builders import ZONE, Object, make_node, make_pod
+from extender.policy.policy import provider
+from extender.runtime.clock import ManualClock
+from tests.builders import ZONE, Object, PodBuilder, make_node, make_pod
 from tests.policy.configurations import profile
 from tests.scheduler.world import NAME, World
 
@@ -156,6 +163,105 @@ def test_gang() -> None:
     world.put(last)
     world.settle()
     assert (world.node_of("first"), world.node_of("last")) == ("n", "n")
+
+
+def test_owner_limit() -> None:
+    nodes = [make_node(name).obj() for name in ("full", "free")]
+    owned = [make_pod(f"web-{i}").owner("ReplicaSet", "web", uid="web").node("full").obj() for i in range(2)]
+    others = make_pod("db-0").owner("StatefulSet", "db", uid="db").obj()
+    mine = make_pod("web-9").owner("ReplicaSet", "web", uid="web").obj()
+    assert decided("owner_limit", {}, mine, *nodes, *owned).feasible == ["free"]
+    assert sorted(decided("owner_limit", {}, others, *nodes, *owned).feasible) == ["free", "full"]
+    more = {"at_most_of_one_owner": {"most": 3}}
+    assert sorted(decided("owner_limit", more, mine, *nodes, *owned).feasible) == ["free", "full"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "hour", "fits"),
+    [("8-18", 8, True), ("8-18", 18, False), ("20-6", 23, True), ("20-6", 5, True), ("20-6", 6, False)],
+)
+def test_time_of_day(hours: str, hour: int, fits: bool) -> None:
+    made = rules_in(FOLDER / "time_of_day.py")["at_its_hours"].rule("hours", {}, OfflineHost(ManualClock(hour * 3600)))
+    nodes = [make_node("always").obj(), make_node("sometimes").label({"example.com/hours": hours}).obj()]
+    cluster = Cluster.from_objects(nodes, Profiles([Profile("p", [made], [])]))
+    assert ("sometimes" in cluster.decide(make_pod("p").obj()).feasible) is fits
+
+
+def loop_with(file: str, rule: str, point: str, **arguments: Any) -> World:
+    """Returns a loop with one rule of a file, which is in force."""
+    made = rules_in(FOLDER / f"{file}.py")[rule].rule(rule, arguments, OfflineHost())
+    changed = replace(provider("DefaultProvider"), **{point: made if point == "queue_sort" else (made,)})
+    world = World(make_node("n").capacity(cpu="9", pods="9").allocatable(cpu="9", pods="9"), profile=changed)
+    put_in_force([changed], InForce(world.queue.wake, world.permits))
+    return world
+
+
+def waiting(name: str, **labels: str) -> PodBuilder:
+    return (
+        make_pod(name).uid(name).scheduler(NAME).label({f"example.com/{key}": value for key, value in labels.items()})
+    )
+
+
+def test_floating_licences() -> None:
+    world = loop_with("floating_licences", "floating_licence", "permit", licences={"solver": 1})
+    for pod in (waiting("first", licence="solver"), waiting("second", licence="solver"), waiting("other")):
+        world.put(pod)
+        world.settle()
+    assert [world.node_of(name) for name in ("first", "second", "other")] == ["n", "", "n"]
+    assert world.conditions[-1][2] == "0/1 nodes are available: 1 no licence of solver was left."
+    world.delete("Pod", "default/first")
+    world.clock.advance(10)
+    world.settle()
+    assert world.node_of("second") == "n"
+
+
+def test_watched_rack_power() -> None:
+    racks = {name: {"spec": {"wattsLeft": watts}} for name, watts in (("r1", 100), ("r2", 500))}
+    kind = {"apiVersion": "example.com/v1", "kind": "RackPower"}
+    objects = [{**kind, "metadata": {"name": name}, **rack} for name, rack in racks.items()]
+    nodes = [
+        make_node(name).label({"example.com/rack": rack}).obj()
+        for name, rack in (("a", "r1"), ("b", "r2"), ("c", "r2"))
+    ]
+    taken = make_pod("taken").req(cpu="20").node("c").obj()
+    rule = rules_in(FOLDER / "watched_rack_power.py")["most_watts_left"].rule("power", {}, OfflineHost())
+    profiles = Profiles(
+        [Profile("p", [], [WeightedPriority(rule)])], watch=[custom_kind("example.com/v1", "RackPower", "")]
+    )
+    scores = totals(Cluster.from_objects([*objects, *nodes, taken], profiles).decide(make_pod("p").obj()))
+    assert scores["b"] == 100
+    assert scores["a"] == 0 < scores["c"] < 100
+
+
+def test_gold_first() -> None:
+    world = loop_with("gold_first", "gold_first", "queue_sort")
+    for pod in (waiting("plain").priority(9), waiting("silver", tier="silver"), waiting("gold", tier="gold")):
+        world.put(pod)
+    world.watch()
+    popped = iter(lambda: world.queue.pop(0), None)
+    assert [queued.info.pod.name for queued in popped] == ["gold", "silver", "plain"]
+
+
+def test_quota_gate() -> None:
+    world = loop_with("quota_gate", "after_its_quota", "pre_enqueue")
+    quota = custom_kind("example.com/v1", "TeamQuota", "teamquotas").type
+    world.put(waiting("p"))
+    reasons = []
+    for spec in (None, {}, {"approved": True}):
+        if spec is not None:
+            content = {"spec": spec}
+            world.put_object(quota(metadata=ObjectMeta(name="default", namespace="default"), content=content))
+        world.settle()
+        reasons += [queued.gate.reasons[0] for _, queued in world.queue.queued() if queued.gate]
+    assert reasons == ["waiting for a TeamQuota in the namespace", "waiting until the TeamQuota is approved"]
+    assert world.node_of("p") == "n"
+
+
+def test_the_examples_are_typed() -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "examples"], cwd=FOLDER.parents[1], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, checked.stdout)
 
 
 def test_every_example_has_a_test() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -54,8 +55,101 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
+_PER_NODE = ("predicate", "priority")
+_OTHERS: Mapping[str, tuple[str, str, str]] = {
+    "pre_enqueue": (
+        "Pod, pre_enqueue",
+        "preEnqueue",
+        '''@pre_enqueue(woken_by={{"TargetPod": "UpdatePodLabel"}})
+def {name}(pod: Pod, *, label: str = "example.com/team") -> str | None:
+    """Holds back pods without the label. Returns why a pod has to wait, None if it may be scheduled."""
+    return None if label in pod.labels else "waiting for a label"
+''',
+    ),
+    "queue_sort": (
+        "Pod, queue_sort",
+        "queueSort",
+        '''@queue_sort
+def {name}(pod: Pod, *, label: str = "example.com/team") -> int:
+    """Tries pods with the label first. Returns a number, smaller first; equal pods are sorted by priority."""
+    return 0 if label in pod.labels else 1
+''',
+    ),
+    "post_filter": (
+        "Nominate, Pod, post_filter",
+        "postFilter",
+        '''@post_filter
+def {name}(pod: Pod, refused: Mapping[str, str], *, label: str = "example.com/team") -> Nominate | str | None:
+    """Proposes a node for a pod that fits on none. Returns Nominate(node), a reason why not, or None."""
+    return None if label in pod.labels else "no node will have room for pods without a team"
+''',
+    ),
+    "reserve": (
+        "Node, Pod, reserve",
+        "reserve",
+        '''@reserve
+def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | None:
+    """Reserves what the pod needs on its node. Returns why it cannot be bound now, None if it can."""
+    return None if label in pod.labels else "the pod has no team"
+
+
+@{name}.unreserve
+def give_back(pod: Pod, node: Node) -> None:
+    """Undoes the reservation of a pod that was not bound."""
+''',
+    ),
+    "permit": (
+        "Node, Pod, Wait, permit",
+        "permit",
+        '''@permit
+def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> Wait | str | None:
+    """Lets the pod be bound, or wait. Returns Wait(seconds), a reason why not, or None."""
+    return None if label in pod.labels else Wait(30)
+''',
+    ),
+    "pre_bind": (
+        "Node, Pod, pre_bind",
+        "preBind",
+        '''@pre_bind
+def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | None:
+    """Prepares the node for the pod. Returns why it cannot be bound now, None if it can."""
+    return None if label in pod.labels else "the pod has no team"
+''',
+    ),
+    "post_bind": (
+        "Handle, Node, Pod, post_bind",
+        "postBind",
+        '''@post_bind
+def {name}(pod: Pod, node: Node, *, handle: Handle, label: str = "example.com/team") -> None:
+    """Runs after the pod was bound."""
+    handle.count(f"bound_{{pod.labels.get(label, 'without a team')}}")
+''',
+    ),
+}
+"""Kind -> what the new file imports, the extension point in the policy, and the rule."""
+_OTHER_FILE = '''"""A rule for `extender {command} --policy policy.yaml`; `extender rule test {name}.py` tries it."""
+
+{mapping}from extender import {imports}
+
+
+{rule}'''
+_OTHER_POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: {scheduler}
+  plugins:
+    {point}:
+      enabled: [{{name: "{name}:{name}"}}]{disabled}
+  pluginConfig:
+  - name: "{name}:{name}"
+    args: {{label: example.com/team}}
+"""
+_IN_SERVE = ("reserve", "permit", "pre_bind", "post_bind")
 # names that the new file uses, so that no rule may have them
-_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}
+_TAKEN = {
+    *dir(builtins),
+    *", ".join(("Mapping, predicate, priority", *(each[0] for each in _OTHERS.values()))).split(", "),
+}
 
 
 @click.group()
@@ -71,8 +165,15 @@ def rule() -> None:
     default=Path(),
     help="directory to write to  [default: the current one]",
 )
-def new(name: str, folder: Path) -> None:
-    """Write NAME.py with a predicate and a priority, and policy.yaml that enables them.
+@click.option(
+    "--kind",
+    type=click.Choice(("predicate", *_OTHERS)),
+    default="predicate",
+    show_default=True,
+    help="kind of rule; predicate also writes a priority",
+)
+def new(name: str, folder: Path, kind: str) -> None:
+    """Write NAME.py with a rule, and policy.yaml that enables it.
 
     \b
       extender rule new team_nodes
@@ -81,7 +182,8 @@ def new(name: str, folder: Path) -> None:
     """
     if not name.isidentifier() or iskeyword(name):
         raise ConfigurationError([f"{name}: expected a Python identifier, such as team_nodes"])
-    texts = {folder / f"{name}.py": _SKELETON, folder / "policy.yaml": _POLICY}
+    rule_text, policy_text = _texts(name, kind)
+    texts = {folder / f"{name}.py": rule_text, folder / "policy.yaml": policy_text}
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; nothing was written"])
@@ -90,8 +192,24 @@ def new(name: str, folder: Path) -> None:
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
-        path.write_text(text.format(name=name))
+        path.write_text(text)
         click.echo(f"wrote {path}")
+
+
+def _texts(name: str, kind: str) -> tuple[str, str]:
+    """Returns the text of the new Python file, and that of its policy."""
+    if kind not in _OTHERS:
+        return _SKELETON.format(name=name), _POLICY.format(name=name)
+    imports, point, rule_text = _OTHERS[kind]
+    command, scheduler = ("serve", "default-scheduler") if kind in _IN_SERVE else ("schedule", "extender")
+    mapping = "from collections.abc import Mapping\n\n" if kind == "post_filter" else ""
+    disabled = "\n      disabled: [{name: PrioritySort}]" if kind == "queue_sort" else ""
+    return (
+        _OTHER_FILE.format(
+            command=command, name=name, mapping=mapping, imports=imports, rule=rule_text.format(name=name)
+        ),
+        _OTHER_POLICY.format(name=name, point=point, scheduler=scheduler, disabled=disabled),
+    )
 
 
 @rule.command(name="test")
@@ -150,7 +268,9 @@ def _text(trial: RuleTrial) -> str:
     head = f"{trial.kind} {trial.name}: {counted(trial.pods, 'pod')} on {counted(trial.nodes, 'node')}"
     if trial.failure is not None:
         return f"{head}\n  fails: {trial.failure}"
-    lines = [f"{head}, {trial.micros_per_node:.1f} us per node"]
+    if trial.kind not in _PER_NODE:
+        head = f"{trial.kind} {trial.name}: {counted(trial.pods, 'pod')}"
+    lines = [f"{head}, {trial.micros_per_node:.1f} us per node" if trial.kind in _PER_NODE else head]
     if trial.kind == "predicate":
         pairs = trial.pods * trial.nodes
         passed = pairs - sum(trial.refused.values())
@@ -159,6 +279,9 @@ def _text(trial: RuleTrial) -> str:
             f"  refuses {count}: {shorten(printable(reason), _LONGEST_REASON)}"
             for reason, count in trial.refused.most_common()
         ]
+    elif trial.kind != "priority":
+        counts = [*trial.answers.most_common(), *((f"refuses: {each}", n) for each, n in trial.refused.most_common())]
+        lines += [f"  {shorten(printable(text), _LONGEST_REASON)}: {counted(count, 'pod')}" for text, count in counts]
     elif trial.scores is not None:
         lowest, median, highest = trial.scores
         lines.append(f"  scores from {lowest} to {highest}, median {median}")

@@ -103,7 +103,7 @@ class Simulation:
         self._progress = progress
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
-        admission = PreEnqueueRules(state.profiles.of)
+        admission = PreEnqueueRules(state.profiles.of, state.table)
         self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0))
         self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}

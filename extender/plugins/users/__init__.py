@@ -20,7 +20,12 @@ from extender.plugins.users.reserve import (
     reserve,
 )
 
+DECORATORS = (
+    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"
+)
+
 __all__ = [
+    "DECORATORS",
     "CustomRule",
     "LiveHost",
     "Nominate",

@@ -165,12 +165,13 @@ class Handle:
         """The pods that wait at Permit for this rule; the pod that it is deciding on is not among them yet."""
         return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
 
-    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Returns how many pods with these labels have a node, bound or assumed. Pods being deleted do not count.
+    def count_placed(self, namespace: str | None, labels: Mapping[str, str]) -> int:
+        """Returns how many pods with these labels have a node, bound or assumed, in one namespace or in all (None).
 
-        In Reserve and after it, the pod that the rule is deciding on counts too.
+        Pods that are being deleted do not count. From Reserve on, the pod that the rule is deciding on counts too.
         """
-        query = PodCountQuery(frozenset((namespace,)), selector_from_labels(labels), terminating=False)
+        namespaces = None if namespace is None else frozenset((namespace,))
+        query = PodCountQuery(namespaces, selector_from_labels(labels), terminating=False)
         with self._tables() as table:
             return table.matching(query).total
 

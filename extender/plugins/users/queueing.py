@@ -9,12 +9,12 @@ from math import inf, isnan
 from typing import ParamSpec, TypeVar, overload
 
 from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
-from extender.framework.rules import PreEnqueue, QueueSort
+from extender.framework.rules import PreEnqueueRule, QueueSort
 from extender.framework.status import Refusal, unresolvable
 from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ class PreEnqueueFunction(PodFunction[P, R]):
 
     point = PRE_ENQUEUE
 
-    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> PreEnqueue:
+    def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> PreEnqueueRule:
         """Returns the rule for the queue; `arguments` must be valid."""
         return CustomPreEnqueue(name, self, arguments, host)
 
@@ -87,10 +87,11 @@ def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:
 class CustomPreEnqueue(CustomRule):
     """A user's PreEnqueue rule, with its name and arguments."""
 
-    def refuse(self, pod: PodInfo) -> Refusal | None:
+    def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
         """Returns the refusal with the function's reason; None if the pod may be tried."""
         try:
-            reason = self._reason(answer_of(self.name, partial(self.function(pod.pod), pod.pod), self.host.begin()))
+            function = self.function(pod.pod, table)
+            reason = self._reason(answer_of(self.name, partial(function, pod.pod), self.host.begin()))
         except BaseException as error:
             if is_ctrl_c(error):
                 raise

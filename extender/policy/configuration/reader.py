@@ -101,8 +101,10 @@ def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
             faults.require(f"{path}.kind")
         elif not spec.kind.isidentifier():
             faults.add(f"{path}.kind", f"expected a kind such as RackPower, got {spec.kind!r}")
-        elif spec.kind in KINDS or spec.kind in ADMISSION_KINDS:
+        elif spec.kind in KINDS:
             faults.add(f"{path}.kind", f"{spec.kind} is read anyway; rules get it by its class")
+        elif spec.kind in ADMISSION_KINDS:
+            faults.add(f"{path}.kind", f"rules cannot read {spec.kind}, because only offline commands do")
         elif spec.kind in kinds:
             faults.add(f"{path}.kind", f"{spec.kind} is watched twice")
         else:

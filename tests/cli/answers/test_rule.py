@@ -10,6 +10,9 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
+from extender.plugins.users import custom_rules
+from extender.policy.library import Library
+from extender.policy.loading import load
 
 MISSPELT = "r.py:4: AttributeError: 'Pod' object has no attribute 'lables' (did you mean labels?)"
 NO_ANSWER = "TypeError: a predicate of (pod, node) must return True, False, None or a reason, not 3"
@@ -129,3 +132,17 @@ def test_what_rules_print_is_no_part_of_the_answer(tmp_path: Path) -> None:
         result = CliRunner().invoke(cli, [*command, "--cluster", str(EXAMPLE), *policy])
         assert json.loads(result.stdout)
         assert "asked" in result.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["predicate", "pre_enqueue", "queue_sort", "post_filter", "reserve", "permit", "pre_bind", "post_bind"],
+)
+def test_a_new_rule_of_each_kind_runs_and_its_policy_names_it(kind: str, tmp_path: Path) -> None:
+    assert run("new", f"new_{kind}", "--kind", kind, "--folder", str(tmp_path)).exit_code == 0
+    file, policy = tmp_path / f"new_{kind}.py", tmp_path / "policy.yaml"
+    tried = run("test", str(file), "--cluster", str(EXAMPLE), "--policy", str(policy), "-o", "json")
+    assert tried.exit_code == 0, tried.output
+    (profile,) = load(policy.read_bytes(), Library(folder=str(tmp_path))).profiles
+    assert next(rule.name for rule in custom_rules([profile])) == f"new_{kind}:new_{kind}"
+    assert profile.unsupported == ()
