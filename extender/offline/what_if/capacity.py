@@ -99,7 +99,11 @@ def capacity(
     }
     first = next(iter(pods.values()))
     by_node: Mapping[str, Mapping[str, int]]
-    if len(pods) == 1 and _is_independent(first, copied):
+    if _is_daemon_set(templates):
+        # The state is not filled, so that the reasons below are those of the nodes that take no pod.
+        counts = _cut(dict.fromkeys(copied.engine.feasible(first), 1), most)
+        by_node, with_room = dict.fromkeys(pods, counts), []
+    elif len(pods) == 1 and _is_independent(first, copied):
         counts = _at_once(copied, first, most)
         by_node = dict.fromkeys(pods, counts)
         with_room = list(pods) if sum(counts.values()) == most else []
@@ -115,7 +119,7 @@ def capacity(
         each.notes += remarks_on(copied, [each.pod])
         if direct_binding.names_its_node(each.pod, copied):
             text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
-            each.notes.append(f"{text}; counted are the pods that a scheduler would place there")
+            each.notes.append(f"{text}: pods are counted on this node only")
         if each.pod.spec.scheduling_gates:
             each.notes.append("its scheduling gates are ignored")
         each.notes += missing_templates(each.pod, copied.objects)
@@ -127,6 +131,11 @@ def capacity(
         limited=bool(with_room),
         notes=[f"{name}: {note}" for name, each in admitted.items() for note in each.notes],
     )
+
+
+def _is_daemon_set(templates: Sequence[Workload | str]) -> bool:
+    """Returns True if a DaemonSet is the only template; it has one pod on each node."""
+    return len(templates) == 1 and isinstance(templates[0], Workload) and templates[0].replicas is None
 
 
 def _admitted(

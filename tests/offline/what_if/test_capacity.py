@@ -248,3 +248,15 @@ def test_more_replicas_of_a_stateful_set_get_claims_like_the_others() -> None:
     claim = make_pvc("data-db-0", storage_class="local", storage="3Gi")
     capacity = Cluster.from_objects([*storage(), pod, claim]).capacity(["default/sts/db"])
     assert capacity.by_node == {"default/sts/db": {"large": 3, "small": 1}}
+
+
+def test_a_daemon_set_has_one_pod_on_each_node_that_can_take_it() -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": make_pod("x").req(cpu="1").obj()["spec"]}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": spec}
+    nodes = [make_node("large").capacity(cpu="8").obj(), make_node("small").capacity(cpu="500m").obj()]
+    answer = Cluster.from_objects(nodes).capacity([daemon_set])
+    assert answer.by_node == {"DaemonSet default/agent": {"large": 1}}
+    assert [(each.reason, each.nodes) for each in answer.exhausted["DaemonSet default/agent"]] == [
+        ("Insufficient cpu", 1)
+    ]
