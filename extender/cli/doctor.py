@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import access_options, with_default_files
+from extender.cli.documents import DocumentKind, headed
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 from extender.runtime.near_names import plainly
@@ -101,7 +102,8 @@ def doctor(
         if output == "text":
             click.echo(_line(finding))
     if output == "json":
-        click.echo(json.dumps({"findings": [{**asdict(each), "docs": each.docs} for each in findings]}, indent=2))
+        document = {"findings": [{**asdict(each), "docs": each.docs} for each in findings]}
+        click.echo(json.dumps(headed(DocumentKind.DIAGNOSIS, document), indent=2))
     sys.exit(int(any(finding.level == "fail" for finding in findings)))
 
 

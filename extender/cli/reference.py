@@ -9,7 +9,9 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.cli.documents import DocumentKind
 from extender.config.settings import Option
+from extender.errors import ConfigurationError
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
@@ -32,6 +34,7 @@ _ROWS = (
     ("GET", "/debug/pods", "schedule", "the pods it has not placed yet, as extender status prints them"),
 )  # fmt: skip
 Row = Mapping[str, str]
+_SCHEMA = "schema"
 _NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
 
 
@@ -41,11 +44,12 @@ def endpoints() -> Sequence[Mapping[str, str]]:
 
 
 @click.command()
-@click.argument("topic", type=click.Choice(_NAMES))
+@click.argument("topic", type=click.Choice((*_NAMES, _SCHEMA)))
+@click.argument("kind", required=False, type=click.Choice(tuple(map(str, DocumentKind))))
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="output format"
 )
-def reference(topic: str, output: str) -> None:
+def reference(topic: str, kind: str | None, output: str) -> None:
     """List all settings, policy fields, plugins, classic names, endpoints, metrics or log fields.
 
     \b
@@ -56,7 +60,15 @@ def reference(topic: str, output: str) -> None:
       extender reference endpoints         HTTP paths of extender serve and extender schedule
       extender reference metrics -o json
       extender reference log               fields of a log line
+      extender reference schema KIND       JSON Schema of a kind that -o json prints, such as Explanation
     """
+    if (kind is not None) != (topic == _SCHEMA):
+        raise ConfigurationError([f"give a KIND with {_SCHEMA}, and only there"])
+    if kind is not None:
+        from extender.cli.schemas import schema
+
+        click.echo(json.dumps(schema(kind), indent=2))
+        return
     rows = TOPICS[topic]()
     click.echo(json.dumps(rows, indent=2) if output == "json" else _table(rows))
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
+from extender.cli.documents import DocumentKind, headed
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.text import age, aligned, counted
 
@@ -84,11 +85,11 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
     pods = [pod for pod in pods_of(queue) if _is_meant(pod, names, namespace) and (not tier or pod["tier"] in tier)]
     if not queue["leading"]:
         click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
+    document = headed(DocumentKind.QUEUE, {"pods": pods, "scheduled": queue["scheduled"]})
     match output:
         case "json":
-            click.echo(json.dumps({"pods": pods, "scheduled": queue["scheduled"]}, indent=2))
+            click.echo(json.dumps(document, indent=2))
         case "yaml":
-            document = {"pods": pods, "scheduled": queue["scheduled"]}
             click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
         case _ if pods:
             click.echo(table(pods, _WIDE if output == "wide" else FIELDS))

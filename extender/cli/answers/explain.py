@@ -25,6 +25,7 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
+from extender.cli.documents import DocumentKind, headed, one_or_list
 from extender.cli.status import fetch
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
@@ -134,7 +135,7 @@ def _past(server: str, key: str | None, output: str) -> None:
         reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
         raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {reason}")
     if output in ("json", "yaml"):
-        show(document, output)
+        show(headed(DocumentKind.DECISIONS, document), output)
         return
     lines = [("TIME", "POD", "DECISION", "OUTCOME")]
     for decision in document["decisions"] if key else document["pods"]:
@@ -152,7 +153,7 @@ def _list(source: Source, namespace: str, output: str) -> None:
     state, unread = source.load(namespace=namespace, needs_nodes=False)
     pods = pending_pods(state, namespace, Progress("pending pods"))
     document = {"pending": [pod.to_dict() for pod in pods]}
-    print_answer(as_text(pods, datetime.now(UTC)), document, unread, output, "pending.html")
+    print_answer(as_text(pods, datetime.now(UTC)), DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
 
 
 def _explain(
@@ -180,7 +181,7 @@ def _explain(
         if node:
             for document, explanation in zip(documents, explanations, strict=True):
                 document["filters"] = {v.plugin: list(v.reasons) for v in explanation.on_node(node)}
-        show(documents[0] if len(documents) == 1 else documents, output)
+        show(one_or_list(DocumentKind.EXPLANATION, documents), output)
     if output == "html":
         if len(explanations) > 1:
             raise ConfigurationError([f"-o html shows one pod, but the file has {len(explanations)}"])

@@ -21,6 +21,7 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
+from extender.cli.documents import DocumentKind, one_or_list
 from extender.cli.files import os_error_text, write_whole
 from extender.config.cluster_access import ClusterAccess
 from extender.config.sources import load
@@ -237,5 +238,5 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: s
         for line in lines:
             say(line)
     if documents:
-        show(documents[0] if len(documents) == 1 else documents, output)
+        show(one_or_list(DocumentKind.REPLAY, documents), output)
     return DIFFERS if differs else 0

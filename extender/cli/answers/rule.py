@@ -15,6 +15,7 @@ import click
 import yaml
 
 from extender.cli.answers.sources import Source, say, show, source_options
+from extender.cli.documents import DocumentKind, headed
 from extender.errors import ConfigurationError
 from extender.runtime.text import counted, printable
 
@@ -250,7 +251,7 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: str) ->
     if output == "text":
         say("\n\n".join(map(_text, trials)))
     else:
-        show({"rules": [trial.to_dict() for trial in trials]}, output)
+        show(headed(DocumentKind.RULE_TRIALS, {"rules": [trial.to_dict() for trial in trials]}), output)
     sys.exit(int(any(trial.failure for trial in trials)))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from extender.cli.documents import DocumentKind, headed
 from extender.cli.files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
@@ -299,7 +300,13 @@ def show(document: Any, output: str) -> None:
 
 
 def print_answer(
-    lines: Iterable[str], document: dict[str, Any], unread: Sequence[str], output: str, template: str, **context: object
+    lines: Iterable[str],
+    kind: DocumentKind,
+    document: dict[str, Any],
+    unread: Sequence[str],
+    output: str,
+    template: str,
+    **context: object,
 ) -> None:
     """Prints an answer as lines, JSON, YAML or a page. `unread` has notes on what could not be read."""
     with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
@@ -308,7 +315,7 @@ def print_answer(
 
         say(rendering.file(template, with_notes, **context))
     elif output in ("json", "yaml"):
-        show(with_notes, output)
+        show(headed(kind, with_notes), output)
     else:
         for line in (*(f"note: {note}" for note in unread), *lines):
             say(line)

@@ -22,6 +22,7 @@ from extender.cli.answers.sources import (
     profiles_of,
     source_options,
 )
+from extender.cli.documents import DocumentKind
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
@@ -104,7 +105,13 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     state, unread = source.load()
     result = run(state, _scenario(source, **changes), seed, progress=Progress("pods placed"))
     print_answer(
-        as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html", maps=result.maps()
+        as_text(result, every=output == "wide"),
+        DocumentKind.SIMULATION,
+        result.to_dict(),
+        unread,
+        output,
+        "simulation.html",
+        maps=result.maps(),
     )
     sys.exit(0 if result.complete and not result.kept else DOES_NOT_FIT)
 
@@ -156,7 +163,8 @@ def capacity(
         raise ConfigurationError([f"expected one --weight for each template, got {len(weights)} for {len(templates)}"])
     state, unread = source.load()
     result = count_pods(state, templates, weights, most or MOST_PODS, Progress("pods placed"))
-    print_answer(as_text(result, every=output == "wide"), result.to_dict(), unread, output, "capacity.html")
+    lines = as_text(result, every=output == "wide")
+    print_answer(lines, DocumentKind.CAPACITY, result.to_dict(), unread, output, "capacity.html")
 
 
 @click.command()
@@ -207,7 +215,15 @@ def compare(
     names = (first.name if first else "defaults", second.name)
     lines = as_text(result, names, every=output == "wide")
     print_answer(
-        lines, result.to_dict(), unread, output, "comparison.html", names=names, choices=(), maps=result.maps(names)
+        lines,
+        DocumentKind.COMPARISON,
+        result.to_dict(),
+        unread,
+        output,
+        "comparison.html",
+        names=names,
+        choices=(),
+        maps=result.maps(names),
     )
     exceeded = [
         f"{what}: {count}, but the limit is {limit}"

@@ -17,6 +17,7 @@ from extender.offline.claims.creation import admit_new
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
+from extender.offline.explain.codes import CauseCode, code_of
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
@@ -32,6 +33,7 @@ class Reason:
     """One reason why nodes refuse the pod, and the nodes that refuse it for this reason.
 
     Attributes:
+        code: the kind of reason, which stays the same if the scheduler's words change.
         plugin: the plugin that refused; empty if plugins had limited the pod to other nodes beforehand.
         reason: the reason in the scheduler's words.
         nodes: the number of nodes with this reason; `examples` are some of them.
@@ -39,6 +41,7 @@ class Reason:
         final: True if evicting pods from these nodes would not help.
     """
 
+    code: CauseCode
     plugin: str
     reason: str
     nodes: int
@@ -47,8 +50,8 @@ class Reason:
     examples: Sequence[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
-        return asdict(self)
+        """Returns {"code", "plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
+        return {**asdict(self), "code": str(self.code)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,10 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
         nodes.sort(key=position.__getitem__)
         explaining = plugin or next(iter(decision.limited_by), "")
         detail = state.engine.detail(explaining, text, decision.pod, nodes)
-        reasons.append(Reason(plugin, text, len(nodes), detail, (plugin, text) not in helpful, nodes[:_MOST_EXAMPLES]))
+        code = code_of(plugin, text)
+        reasons.append(
+            Reason(code, plugin, text, len(nodes), detail, (plugin, text) not in helpful, nodes[:_MOST_EXAMPLES])
+        )
     return sorted(reasons, key=lambda reason: (-reason.nodes, reason.reason))
 
 

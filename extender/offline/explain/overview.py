@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from extender.offline.explain.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
@@ -23,6 +24,7 @@ class PendingPod:
 
     Attributes:
         since: when the pod was created; None if its object does not say.
+        code: the kind of cause, which stays the same if the scheduler's words change.
         cause: the most frequent reason among the nodes, without numbers; `blocker` is the same with numbers.
         available: the number of nodes, out of `nodes`, on which the pod could run now.
         preempts: the node from which preemption would evict pods for it; empty if preemption does not help.
@@ -31,6 +33,7 @@ class PendingPod:
     namespace: str
     name: str
     since: datetime | None
+    code: CauseCode
     cause: str
     blocker: str
     available: int
@@ -45,9 +48,9 @@ class PendingPod:
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"namespace", "name", "since", "cause", "blocker", "available", "nodes", "preempts"}."""
+        """Returns {"namespace", "name", "since", "code", "cause", "blocker", "available", "nodes", "preempts"}."""
         since = self.since.isoformat() if self.since else None
-        return {**asdict(self), "since": since, "preempts": self.preempts or None}
+        return {**asdict(self), "since": since, "code": str(self.code), "preempts": self.preempts or None}
 
 
 def pending_pods(
@@ -76,21 +79,31 @@ def pending_pods(
 def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     pod, decision = explanation.pod, explanation.decision
     if explanation.is_excluded:
+        code = CauseCode.EXCLUDED
         cause = blocker = explanation.notes[0].partition(":")[0]
     elif decision.feasible:
-        cause, blocker = FITS, NOTHING
+        code, cause, blocker = CauseCode.FITS, FITS, NOTHING
     elif explanation.reasons and decision.error is None:
         first = explanation.reasons[0]
-        cause = first.reason
+        code, cause = first.code, first.reason
         blocker = f"{first.reason} ({first.detail})" if first.detail else first.reason
     else:
+        code = CauseCode.NO_VERDICT
         cause = blocker = explanation.message
     if scheduler := other_scheduler(pod, state):
         blocker = f"{blocker}; its schedulerName is {scheduler}"
     preempts = decision.preemption.nominated_node if decision.preemption else None
     since = pod.metadata.creation_timestamp
     return PendingPod(
-        pod.namespace, pod.name, since, cause, blocker, len(decision.feasible), len(decision.nodes), preempts or ""
+        pod.namespace,
+        pod.name,
+        since,
+        code,
+        cause,
+        blocker,
+        len(decision.feasible),
+        len(decision.nodes),
+        preempts or "",
     )
 
 

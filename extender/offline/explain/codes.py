@@ -1,0 +1,59 @@
+"""Names the causes why a pod is pending by codes, which stay the same if the texts of the scheduler change."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CauseCode(StrEnum):
+    """Why nodes refuse a pod, or why it is pending."""
+
+    INSUFFICIENT_RESOURCE = "InsufficientResource"
+    TOO_MANY_PODS = "TooManyPods"
+    TAINT = "Taint"
+    NODE_SELECTION = "NodeSelection"
+    CORDONED = "Cordoned"
+    NODE_NAME = "NodeName"
+    HOST_PORT = "HostPort"
+    TOPOLOGY_SPREAD = "TopologySpread"
+    POD_AFFINITY = "PodAffinity"
+    VOLUME = "Volume"
+    VOLUME_LIMIT = "VolumeLimit"
+    DEVICE = "Device"
+    NODE_FEATURE = "NodeFeature"
+    OTHER_PLUGIN = "OtherPlugin"
+    """A user's rule, or a plugin that is not listed here."""
+    FITS = "Fits"
+    """The pod fits on a node now."""
+    EXCLUDED = "Excluded"
+    """No scheduler tries the pod: it is gated, or it is being deleted."""
+    NO_VERDICT = "NoVerdict"
+    """There are no nodes, or the attempt failed with an error."""
+
+
+_TOO_MANY_PODS = "Too many pods"
+_BY_PLUGIN = {
+    "NodeResourcesFit": CauseCode.INSUFFICIENT_RESOURCE,
+    "TaintToleration": CauseCode.TAINT,
+    "NodeAffinity": CauseCode.NODE_SELECTION,
+    "NodeUnschedulable": CauseCode.CORDONED,
+    "NodeName": CauseCode.NODE_NAME,
+    "NodePorts": CauseCode.HOST_PORT,
+    "PodTopologySpread": CauseCode.TOPOLOGY_SPREAD,
+    "InterPodAffinity": CauseCode.POD_AFFINITY,
+    "VolumeBinding": CauseCode.VOLUME,
+    "VolumeZone": CauseCode.VOLUME,
+    "VolumeRestrictions": CauseCode.VOLUME,
+    "NodeVolumeLimits": CauseCode.VOLUME_LIMIT,
+    "DynamicResources": CauseCode.DEVICE,
+    "NodeDeclaredFeatures": CauseCode.NODE_FEATURE,
+}
+
+
+def code_of(plugin: str, reason: str) -> CauseCode:
+    """Returns the code of a plugin's reason. Without a plugin, other plugins had limited the pod to other nodes."""
+    if reason == _TOO_MANY_PODS:
+        return CauseCode.TOO_MANY_PODS
+    if not plugin:
+        return CauseCode.NODE_SELECTION
+    return _BY_PLUGIN.get(plugin, CauseCode.OTHER_PLUGIN)
