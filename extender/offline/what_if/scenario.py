@@ -264,6 +264,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
     if not count:
+        notes.append(f"{workload.source}: it gets no pods, because it has no replicas or is suspended")
         return []
     names = workload.names(count)
     first = state.admit(workload.manifest if count == 1 else workload.pod(names[0]))

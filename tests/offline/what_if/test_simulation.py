@@ -448,3 +448,16 @@ def test_a_printed_result_is_one_short_line() -> None:
     assert repr(cluster.capacity([make_pod("t").req(cpu="1").obj()])) == "Capacity(12 more pods would fit)"
     placed = "50 pods placed, 0 left over, 0 evicted"
     assert repr(cluster.compare()) == f"Comparison(0 end elsewhere; {placed}; then {placed})"
+
+
+def test_a_suspended_job_gets_no_pods_and_a_note() -> None:
+    template = {"spec": {**make_pod("x").obj()["spec"], "restartPolicy": "Never"}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"suspend": True, "template": template},
+    }
+    result = simulated(*NODES, create=[(job, None)])
+    assert not result.placements
+    assert "Job default/j: it gets no pods, because it has no replicas or is suspended" in result.notes
