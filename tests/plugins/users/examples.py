@@ -26,6 +26,6 @@ def keep_namespace(pod: Pod, node: Node, *, namespace: str, label: str, value: s
 @priority
 def warm_cache(pod: Pod, node: Node, *, annotation: str = "example.com/models") -> int:
     """Prefers nodes that already hold the models that the pod will load."""
-    wanted = pod.annotations.get(annotation, "").split(",")
+    wanted = set(pod.annotations.get(annotation, "").split(",")) - {""}
     held = node.annotations.get(annotation, "").split(",")
-    return 100 * len(set(wanted) & set(held)) // len(wanted)
+    return 100 * len(wanted.intersection(held)) // max(1, len(wanted))
