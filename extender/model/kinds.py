@@ -108,7 +108,7 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
 
 def custom_kind(api_version: str, name: str, plural: str) -> Kind:
     """Returns a kind that only users' rules read; its objects are CustomObjects."""
-    return Kind(custom_type(name), api_version, plural, optional=True)
+    return Kind(custom_type(name), api_version, plural)
 
 
 def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:

@@ -9,7 +9,8 @@ from importlib.metadata import version
 
 from extender.config.settings import OPTIONS, Command, Settings
 from extender.framework.profile import Profile
-from extender.plugins.registry import default_profile, users_rules
+from extender.plugins.registry import default_profile
+from extender.plugins.users import custom_rules
 from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
@@ -42,7 +43,7 @@ def log_start(
         "version": version("podseat"),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
-        "rules": sorted({rule.name for profile in profiles for rule in (*users_rules(profile), *profile.permit)}),
+        "rules": sorted({rule.name for rule in custom_rules(profiles)}),
         "addresses": list(_addresses(command, settings)),
         "off": [*_switched_off(command, settings), *_gates_off(features), *_plugins_off(profiles)],
     }
