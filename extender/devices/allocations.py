@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from extender.devices.allocator.allocator import DeviceResults, NodeTimeLimit, allocate
-from extender.devices.allocator.requests import AllocationError, ClaimsToAllocate, claim_data
+from extender.devices.allocator.request_data import AllocationError, ClaimsToAllocate, claim_data
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
 from extender.devices.inventory.inventory import INVENTORIES, Inventories

@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.devices.allocator.allocating import DeviceResult
 from extender.devices.allocator.consumable_capacity import quantity_of
-from extender.devices.allocator.requests import RequestData
+from extender.devices.allocator.request_data import RequestData
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
 from extender.devices.node_claims import NodeClaims
 from extender.devices.pod_claims import NAME, PodDeviceClaims, pod_device_claims

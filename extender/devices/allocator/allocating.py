@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from extender.devices.allocator.consumable_capacity import has_room
-from extender.devices.allocator.requests import AttributeValue, ClaimsToAllocate, RequestData
+from extender.devices.allocator.request_data import AttributeValue, ClaimsToAllocate, RequestData
 from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import PoolView

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from extender.devices.cel.library.overloads import Overload, Type
-from extender.devices.cel.nodes import CompileError
+from extender.devices.cel.syntax_tree import CompileError
 from extender.devices.cel.values import OPAQUE, TYPES, type_name
 
 _PARTS = re.compile(r"(\w+)\((.*)\)")

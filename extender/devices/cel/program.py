@@ -30,7 +30,7 @@ from extender.devices.cel.comprehensions import (
     is_present,
 )
 from extender.devices.cel.library.overloads import OVERLOADS, Overload, Type, spend_on_call
-from extender.devices.cel.nodes import (
+from extender.devices.cel.syntax_tree import (
     BindNode,
     CallNode,
     CompileError,

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from extender.devices.cel.comprehensions import Evaluate
-from extender.devices.cel.nodes import (
+from extender.devices.cel.program import Compiler, evaluated
+from extender.devices.cel.syntax import parse
+from extender.devices.cel.syntax_tree import (
     BindNode,
     CallNode,
     CompileError,
@@ -27,8 +29,6 @@ from extender.devices.cel.nodes import (
     Node,
     SelectNode,
 )
-from extender.devices.cel.program import Compiler, evaluated
-from extender.devices.cel.syntax import parse
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
 from extender.devices.device import PoolDevice
 from extender.model.devices.slices import Device, DeviceAttribute

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from extender.devices.cel.nodes import (
+from extender.devices.cel.syntax_tree import (
     BindNode,
     CallNode,
     CompileError,
