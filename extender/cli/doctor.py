@@ -78,7 +78,7 @@ def doctor(
 
     Exit status: 0 if no check fails, 1 if one does, 2 for wrong usage or input.
     """
-    from extender.app.doctor.cluster import SERVE, SERVE_PREEMPTING
+    from extender.app.doctor.cluster_checks import SERVE, SERVE_PREEMPTING
     from extender.app.doctor.diagnosis import diagnose
 
     for option, value in (("--account", account), ("--lease", lease)):

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from extender.app.doctor.cluster import SCHEDULE, check_cluster, check_rights
-from extender.app.doctor.endpoint import check_endpoint
+from extender.app.doctor.cluster_checks import SCHEDULE, check_cluster, check_rights
+from extender.app.doctor.endpoint_checks import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.app.doctor.scheduler_config import (
     check_entry,
