@@ -34,7 +34,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.ports import Lister, Telemetry
 from extender.table import Table
-from extender.table.comparison import differences
+from extender.table.table_comparison import differences
 
 TABLE = Table.__name__
 _POLL_SECONDS, _POLLS = 0.1, 200  # within 20 s in all, the watch must deliver the listed objects

@@ -24,7 +24,7 @@ from typing import Any, TypeGuard
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.table.comparison import differences
+from extender.table.table_comparison import differences
 from tests.builders import (
     Builder,
     NodeBuilder,

@@ -11,7 +11,7 @@ import pytest
 from extender.model.node import Node
 from extender.offline.manifests.objects import to_pod
 from extender.table import PodInfo, Table
-from extender.table.comparison import differences
+from extender.table.table_comparison import differences
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.table.test_templates import CHANGES
 
