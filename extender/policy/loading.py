@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from extender.errors import ConfigurationError, MalformedInput
-from extender.policy.classic.reader import read_policy
-from extender.policy.configuration.reader import read_configuration
+from extender.policy.classic.classic_reader import read_policy
+from extender.policy.configuration.profile_reader import read_configuration
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy
