@@ -73,6 +73,10 @@ filter_timeout
 required_during_scheduling_ignored_during_execution
 preferred_during_scheduling_ignored_during_execution
 
+# Fields of documents for scripts, which are only checked.
+first_outcome
+second_outcome
+
 # Fields of API objects that are read or written as part of a whole: compared, hashed or encoded with it.
 node_name_to_victims
 api_group

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CauseCode(StrEnum):
-    """Why nodes refuse a pod, or why it is pending."""
+    """A cause for which nodes refuse a pod, or for which it is pending."""
 
     INSUFFICIENT_RESOURCE = "InsufficientResource"
     TOO_MANY_PODS = "TooManyPods"
