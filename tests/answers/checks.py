@@ -35,7 +35,6 @@ from tests.builders import Object
 MOST_TRIED = 1500
 MOST_PODS = 24
 
-_NOTHING = ResourceRequirements()
 _NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 Faults = Iterator[str]
@@ -268,16 +267,13 @@ def _less_given_up(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
 
 
 def _asking(pod: Pod, targets: dict[str, int]) -> Pod:
-    """Returns the pod asking for exactly these amounts, through requests of the pod as a whole or of one container."""
+    """Returns the pod asking for exactly these amounts, all of them in its first container."""
     requests = {**pod_requests(pod.with_spec(overhead=None)), **targets}
-    first = replace(
-        pod.containers[0],
-        resources=replace(
-            pod.containers[0].resources or _NOTHING,
-            requests={name: quantity(name, amount) for name, amount in requests.items()},
-        ),
-    )
-    return pod.with_spec(resources=None, init_containers=None, containers=[first])
+    texts = {name: quantity(name, amount) for name, amount in requests.items()}
+    first, *others = [replace(each, resources=None) for each in pod.containers]
+    asking = replace(first, resources=ResourceRequirements(requests=texts))
+    init_containers = [replace(each, resources=None) for each in pod.init_containers]
+    return pod.with_spec(resources=None, init_containers=init_containers, containers=[asking, *others])
 
 
 @_smaller

@@ -530,3 +530,16 @@ def test_a_suggested_spec_has_every_field_that_the_api_requires() -> None:
     change = changes(pod, make_node("n").label(zone="z").capacity(cpu="4").obj())["requests"]
     (constraint,) = spec_of(change)["topologySpreadConstraints"]
     assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (1, "DoNotSchedule")
+
+
+def test_a_label_is_suggested_that_the_policy_demands_too() -> None:
+    ssd = {"key": "disk", "operator": "In", "values": ["ssd"]}
+    added = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [ssd]}]}}
+    policy = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": added}}]}],
+    }
+    pod = make_pod("p").node_selector(disk="ssd").obj()
+    explained = Cluster.from_objects([ROOMY], read(policy).scheduler_profiles()).explain(pod)
+    assert "label node roomy disk=ssd" in [change.text for change in explained.changes]

@@ -19,6 +19,7 @@ from extender.offline.state import ClusterState, is_pinned
 _FILTER = "NodeAffinity"
 _PLATFORM_DOMAINS = ("kubernetes.io", "k8s.io")
 _MOST_NODES_TRIED = 16
+_MOST_OTHER_NODES = 64
 
 
 class Unmet(NamedTuple):
@@ -92,10 +93,19 @@ def _drop_text(pod: Pod, drop: Unmet) -> str:
 
 
 def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests setting labels, as few as possible, on one node so that it can take the pod; None if none help."""
+    """Suggests setting labels, as few as possible, on one node so that it can take the pod; None if none help.
+
+    Nodes that only the pod's demands keep it from are tried first. Another node may also need the labels because of
+    the affinity that the profile adds to every pod (addedAffinity).
+    """
+    open_nodes = _open_nodes(pod, state)
+    return _labelled(state, pod, open_nodes) or _labelled(state, pod, state.node_names()[:_MOST_OTHER_NODES])
+
+
+def _labelled(state: ClusterState, pod: Pod, nodes: Sequence[str]) -> SuggestedChange | None:
     candidates = sorted(
         (len(labels), name, tuple(sorted(labels.items())))
-        for unmet, names in unmet_demands(pod, state, _open_nodes(pod, state))
+        for unmet, names in unmet_demands(pod, state, nodes)
         for labels in (_labels_for(pod, each) for each in unmet)
         if labels
         for name in names
