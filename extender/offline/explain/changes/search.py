@@ -78,7 +78,8 @@ def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) 
 
 def _is_accepted(state: ClusterState, pod: Pod) -> bool:
     """Returns True if the API server would create a pod of this spec; a LimitRange, for one, may refuse it."""
-    manifest = {"metadata": {"name": pod.name, "namespace": pod.namespace}, "spec": msgspec.to_builtins(pod.spec)}
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
+    manifest = {"metadata": metadata, "spec": msgspec.to_builtins(pod.spec)}
     try:
         state.admit(manifest)
     except MalformedCluster:
