@@ -7,6 +7,7 @@ import logging
 import sys
 
 from extender.cache.cache import Cache
+from extender.cache.changes import Changes
 from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
@@ -15,11 +16,15 @@ from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.model.meta import Object
 from extender.runtime import process_memory
+from extender.runtime.clock import Clock
 from extender.runtime.ports import Lister
 from extender.scheduler.rule_preemption import RulePreemption
+from extender.table.features import FeatureGates
 from extender.verbs.refused_pods import Activator, RefusedPods
+from extender.web.telemetry.metrics import Metrics
 
 HOUSEKEEPING_SECONDS = 1.0
+UNANSWERED_SECONDS = 30.0  # until the API server is asked, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # how often threads that have ended are restarted; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
 # The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
@@ -48,13 +53,13 @@ def prepare(cache: Cache, tables: int = 1) -> None:
     process_memory.use_huge_pages()
 
 
-def time_to_live(settings: Settings) -> float:
-    """Returns how many seconds a pod stays assumed if the outcome of its bind is unknown; 0 for no limit.
-
-    It is at least as long as the bind may be in flight.
-    """
-    seconds = settings.assumed_ttl_seconds
-    return max(seconds, settings.settle_seconds) if seconds else 0.0
+def create_cache(
+    settings: Settings, clock: Clock, metrics: Metrics, features: FeatureGates, changes: Changes | None
+) -> Cache:
+    """Returns an empty cache. A pod stays assumed at least as long as its bind may be in flight."""
+    seconds, settle_seconds = settings.assumed_ttl_seconds, settings.settle_seconds
+    unanswered_seconds = max(seconds or UNANSWERED_SECONDS, settle_seconds)
+    return Cache(clock, metrics, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:

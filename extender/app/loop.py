@@ -58,7 +58,7 @@ from extender.scheduler.preemption import EvictionsInProgress, Nominations, Pree
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
-from extender.scheduler.timing import ProfileTimer
+from extender.scheduler.timing import ProfileTimer, sample
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
@@ -110,6 +110,7 @@ def compose_loop(
     limit: TimeLimit = NO_LIMIT,
     features: FeatureGates = DEFAULT_FEATURES,
     random: Random | None = None,
+    sample_every: int = 100,
 ) -> Loop:
     """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
 
@@ -119,6 +120,7 @@ def compose_loop(
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload pod groups are ignored.
         random: breaks ties between the topology domains of a pod group.
+        sample_every: the bindings of every how many pods are measured.
     """
     statuses = ports.statuses
     events = ports.events
@@ -166,7 +168,9 @@ def compose_loop(
     binding = BindingCycle(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
-    placing = Placing(cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock)
+    placing = Placing(
+        cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock, sample(sample_every)
+    )
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
     rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
     group_scheduler = GroupScheduler(pods, find_group, ports.group_statuses, random or Random(), rules)  # noqa: S311  ties between domains
@@ -287,6 +291,7 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
     """
     return {
         "profiles: schedulerName": sorted(cycles),
+        "clientConnection": (policy.qps, policy.burst),
         "extenders": policy.extenders,
         "featureGates": policy.features,
         "watch": watched(policy),

@@ -14,7 +14,7 @@ import msgspec
 
 from extender.app.evidence import CacheEvidence
 from extender.app.feed import ClusterFeed, feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare, time_to_live
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, create_cache, let_expire, prepare
 from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.upkeep import Setup, revive_tickers, set_up, upkeep_of
 from extender.app.writers import Writers
@@ -50,6 +50,7 @@ TABLES = 2  # one table for decisions; a second, rarely used, shows the cluster 
 REFRESH_SECONDS = 30.0
 WAITING_SECONDS = 0.2  # how often the waits for volumes and devices are checked
 POP_SECONDS = 0.5
+BIND_RATE = 5000.0
 PAUSE_SECONDS = 0.05
 # Limits of the waits at the end. They and the release of the lease take less than the 30 s that a kubelet allows.
 TICKERS_STOP_SECONDS = 2.0
@@ -91,8 +92,8 @@ class SchedulerProcess:
         self._metrics = metrics = SchedulerMetrics(clock, version("podseat"), traces_of(os.environ))
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
-        self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics))
-        cache = Cache(clock, metrics, time_to_live(settings), setup.features, setup.observation.changes)
+        self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics, settings.sample_every))
+        cache = create_cache(settings, clock, metrics, setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch)
         writes = UnsettledWrites(settings.settle_seconds)
         feed = factory(cache, metrics, clock, writes, CacheEvidence(cache), setup.features)
@@ -130,7 +131,7 @@ class SchedulerProcess:
         # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
         # binds the pod, if there is one.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        paced = PacedBinder(binder, TokenBucket(settings.bind_rate), setup.clock)
+        paced = PacedBinder(binder, bind_bucket(settings, policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,
@@ -141,6 +142,7 @@ class SchedulerProcess:
             settings.pod_max_in_unschedulable_pods_seconds,
             setup.limit,
             setup.features,
+            sample_every=settings.sample_every,
         )
 
     def _page_server(self) -> PageServer:
@@ -261,6 +263,11 @@ class SchedulerProcess:
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self.upkeep.leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
+
+
+def bind_bucket(settings: Settings, policy: Policy) -> TokenBucket:
+    """Returns the limit of the bindings: that of the settings, or else that of the policy."""
+    return TokenBucket(settings.bind_rate or policy.qps or BIND_RATE, settings.bind_burst or policy.burst or None)
 
 
 def _rules_of(setup: Setup, extenders: Extenders, timer: ProfileTimer) -> LoopRules:

@@ -16,11 +16,11 @@ from extender.app.housekeeping import (
     REVIVAL_SECONDS,
     TABLES,
     activate,
+    create_cache,
     let_expire,
     preempt,
     prepare,
     settle,
-    time_to_live,
 )
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
 from extender.app.recording.observation import check_places
@@ -125,7 +125,7 @@ class WebhookProcess:
         unsettled = writes.take_over()
         self.metrics = Metrics(clock, version("podseat"))
         setup = set_up("serve", settings, self.metrics, clock, threading.Event())
-        cache = Cache(clock, self.metrics, time_to_live(settings), setup.features, setup.observation.changes)
+        cache = create_cache(settings, clock, self.metrics, setup.features, setup.observation.changes)
         feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._setup = setup
         self._policy = setup.policy

@@ -4,8 +4,7 @@
 steps of a pod's life, which pod_states draws. Every change is recorded in the journal, from which tables are updated,
 and reported to the listener, which is the scheduling queue.
 
-The lock is held only while a change is stored. Readers read their own tables instead, and `assume` checks a node
-without the lock.
+The lock is held only while a change is stored. Readers read tables of their own, and `assume` checks without the lock.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ class Cache:
 
     Args:
         ttl_seconds: how long a pod whose bind has finished may stay unconfirmed before it can expire; 0 means forever.
+        unanswered_ttl_seconds: the same after a bind without an answer; never 0, because the pod may not be bound.
         features: the feature gates of the tables.
         changes: an empty journal that other readers share; None creates one.
     """
@@ -62,9 +62,11 @@ class Cache:
         ttl_seconds: float = 30.0,
         features: FeatureGates = DEFAULT_FEATURES,
         changes: Changes | None = None,
+        unanswered_ttl_seconds: float = 30.0,
     ) -> None:
         self._clock = clock
         self._ttl_seconds = ttl_seconds
+        self._unanswered_ttl_seconds = unanswered_ttl_seconds
         self._locked = TimedLock(clock, telemetry)
         self._objects = AssumeCache()
         self._pods = PodStore()
@@ -85,8 +87,7 @@ class Cache:
 
     def changed(self, kind: str, obj: Object) -> None:
         """Stores an object that was added or modified."""
-        stored = self.reader.read_or_report(kind, obj)
-        if stored is not None:
+        if (stored := self.reader.read_or_report(kind, obj)) is not None:
             with self._changing("watch", kind):
                 self._set(kind, stored)
 
@@ -208,11 +209,11 @@ class Cache:
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
         """Starts the pod's time to live after a bind that succeeded or, if not `certain`, may have succeeded.
 
-        Restarts it if the bind was repeated; does nothing if the watch has confirmed the pod. Raises IllegalTransition
-        if the pod is not on a node.
+        Restarts it if the bind was repeated; does nothing if the watch has confirmed it. Raises IllegalTransition.
         """
+        ttl_seconds = self._ttl_seconds if certain else self._unanswered_ttl_seconds
         with self._locked("finish_binding"):
-            expires_at = self._clock.monotonic() + self._ttl_seconds if self._ttl_seconds else None
+            expires_at = self._clock.monotonic() + ttl_seconds if ttl_seconds else None
             self._placements.finish_binding(uid, certain=certain, expires_at=expires_at)
 
     def forget(self, uid: str) -> None:

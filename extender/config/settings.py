@@ -188,7 +188,8 @@ class Settings(BaseModel):
     )
     assumed_ttl_seconds: Seconds = setting(
         30.0,
-        "time until a bound pod loses its place if no watch event confirms the bind; 0: never, as in kube-scheduler",
+        "time until a bound pod loses its place if no watch event confirms the bind; 0: never, as in kube-scheduler,"
+        " unless the bind got no answer",
     )
     settle_seconds: Seconds = setting(
         10.0,
@@ -294,7 +295,21 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "lowest level to log; POST /debug/log-level?level=debug changes it"
     )
-    bind_rate: Rate = setting(5000.0, "most bindings a second", only="schedule")
+    bind_rate: Rate | None = setting(
+        None, "most bindings a second; default: clientConnection.qps of the policy, or else 5000", only="schedule"
+    )
+    bind_burst: int | None = setting(
+        None,
+        "most bindings at once after a pause; default: clientConnection.burst of the policy, or else bindRate",
+        only="schedule",
+        gt=0,
+    )
+    sample_every: int = setting(
+        100,
+        "every how many pods the time of each plugin is measured, which doubles the time of a decision",
+        only="schedule",
+        gt=0,
+    )
     status_rate: Rate = setting(100.0, "most writes of a pod's status a second", only="schedule")
     event_rate: Rate = setting(
         200.0, "most events a second; a tenth of it while pods wait in the active queue", only="schedule"

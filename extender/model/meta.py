@@ -35,6 +35,7 @@ class ObjectMeta(Value, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
     labels: Labels | None = None
     annotations: dict[str, str] | None = None
     creation_timestamp: datetime | None = None

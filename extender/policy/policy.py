@@ -57,6 +57,7 @@ class Policy:
         pod_max_backoff_seconds: the longest backoff.
         extenders: the extenders that `extender schedule` calls, in this order; `extender serve` calls none.
         watch: the kinds that only users' rules read.
+        qps, burst: the limits of clientConnection; 0 if they are not given.
     """
 
     profiles: tuple[Profile, ...]
@@ -65,6 +66,8 @@ class Policy:
     extenders: tuple[ExtenderConfig, ...] = ()
     features: FeatureGates = DEFAULT_FEATURES
     watch: tuple[Kind, ...] = ()
+    qps: float = 0.0
+    burst: int = 0
 
     def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
         """Returns the profiles, or `profiles` instead, as a scheduler with these extenders uses them.

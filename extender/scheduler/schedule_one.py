@@ -246,14 +246,9 @@ class PodScheduler:
 
     def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
         placing = self.placing
-        outcome: AssumedPod | Failure
-        match self.decide(pod):
-            case Chosen() as chosen:
-                outcome = placing.assume_and_reserve(pod, chosen, began_at)
-            case Failure() as outcome:
-                pass
+        decision = self.decide(pod)
         placing.telemetry.decided(placing.clock.monotonic() - began_at)
-        return outcome
+        return placing.assume_and_reserve(pod, decision, began_at) if isinstance(decision, Chosen) else decision
 
     def decide(self, pod: QueuedPod) -> Chosen | Failure:
         """Returns the decision about the pod alone; an unexpected error is a Failure."""

@@ -1,4 +1,4 @@
-"""Measures how long plugins take, for every hundredth pod, in its decision and its binding.
+"""Measures how long plugins take, for a sample of the pods (sampleEvery), in their decision and their binding.
 
 Upstream measures every tenth pod (pluginMetricsSamplePercent); here, measuring doubles the time of a decision.
 """
@@ -54,9 +54,9 @@ class PluginTelemetry(Protocol):
         """Observes the time of a plugin at an extension point, for all nodes together."""
 
 
-def sample() -> Iterator[bool]:
-    """Yields True first and then at every hundredth step, otherwise False; for use in one thread."""
-    return (number % EVERY == 0 for number in count())
+def sample(every: int = EVERY) -> Iterator[bool]:
+    """Yields True first and then at every step of this number, otherwise False; for use in one thread."""
+    return (number % every == 0 for number in count())
 
 
 class PodTimer:
@@ -117,10 +117,10 @@ class SampledPodTimer(PodTimer):
 class ProfileTimer:
     """Measures the extension points of a sample of the decisions; used by one thread at a time."""
 
-    def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
+    def __init__(self, clock: Clock, telemetry: PluginTelemetry, every: int = EVERY) -> None:
         self._clock = clock
         self._telemetry = telemetry
-        self._sample = sample()
+        self._sample = sample(every)
         self._sampled = False
         self._spent: dict[str, float] = {}
         self._name = ""

@@ -220,6 +220,15 @@ def test_a_pod_without_a_time_to_live_never_expires() -> None:
     assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == []
 
 
+def test_a_pod_whose_bind_got_no_answer_expires_even_without_a_time_to_live() -> None:
+    """It may not be bound at all; kube-scheduler forgets and retries it at once."""
+    cache, clock = cache_with("n", ttl_seconds=0)
+    cache.assume(PodInfo(pod("p")), "n", fits)
+    cache.finish_binding(pod("p").uid, certain=False)
+    clock.advance(31.0)
+    assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == ["default/p"]
+
+
 def test_an_assumed_pod_does_not_expire_before_its_bind_has_finished() -> None:
     cache, clock = cache_with("n")
     cache.assume(PodInfo(pod("p")), "n", fits)

@@ -50,6 +50,8 @@ VALUES: dict[str, Any] = {
     "scheduler_name": "mine",
     "seed": 7,
     "cpus": "any",
+    "bind_rate": 7.5,
+    "bind_burst": 8,
     "drain_seconds": 0.5,
     "graceful_seconds": 0.5,
 }

@@ -270,3 +270,9 @@ def test_what_is_switched_off_is_honoured_or_named(
     (made,) = read(profile(plugins=plugins)).profiles
     assert made.reserving == reserving
     assert list(made.unsupported) == [f"profiles[0].plugins: {text}" for text in unsupported]
+
+
+def test_the_limits_of_calls_to_the_api_server_are_read() -> None:
+    document = {"clientConnection": {"kubeconfig": "/etc/kubeconfig", "qps": 50, "burst": 100}}
+    policy = read({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **document})
+    assert (policy.qps, policy.burst) == (50.0, 100)

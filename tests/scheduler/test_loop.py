@@ -37,6 +37,13 @@ def test_a_pod_is_bound_and_confirmed() -> None:
     assert (world.telemetry.results, world.telemetry.attempts) == (["scheduled"], [1])
 
 
+def test_the_time_of_every_search_for_a_node_is_observed_once() -> None:
+    world = World(node("n1", cpu="1"), pod("fits"), pod("huge", cpu="64"))
+    world.settle()
+    assert sorted(world.telemetry.results) == ["scheduled", "unschedulable"]
+    assert len(world.telemetry.decisions) == 2
+
+
 def test_what_is_assumed_counts_for_the_next_pod_before_it_is_bound() -> None:
     world = World(node("n1", cpu="1"), node("n2", cpu="1"), pod("p1"), pod("p2"))
     assert world.attempt()

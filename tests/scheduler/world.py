@@ -42,6 +42,7 @@ class Telemetry(ports.Telemetry):
     def __init__(self) -> None:
         self.results: list[str] = []
         self.binds: list[str] = []
+        self.decisions: list[float] = []
         self.victims: list[int] = []
         self.attempts: list[int] = []
         self.points: list[tuple[str, str]] = []
@@ -57,7 +58,7 @@ class Telemetry(ports.Telemetry):
         self.results.append(attempt.result)
 
     def decided(self, seconds: float) -> None:
-        pass
+        self.decisions.append(seconds)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
         self.attempts.append(attempts)

@@ -89,8 +89,15 @@ class ApiStatuses:
     def _patch(self, status: _Status) -> dict[str, Any]:
         patch: dict[str, Any] = {}
         if status.reason is not None:
-            condition = {"type": _CONDITION, "status": "False", "reason": status.reason, "message": status.message}
-            patch["conditions"] = [condition | transition(status.pod, _CONDITION, "False", self._clock.now())]
+            condition: dict[str, Any] = {
+                "type": _CONDITION,
+                "status": "False",
+                "reason": status.reason,
+                "message": status.message,
+            }
+            patch["conditions"] = [
+                condition | _observed(status.pod) | transition(status.pod, _CONDITION, "False", self._clock.now())
+            ]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
         return patch
@@ -103,6 +110,11 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
     """
     is_set = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def _observed(pod: Pod) -> dict[str, int]:
+    """Returns the field `observedGeneration` of a condition; {} if the API server counts no generations of pods."""
+    return {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
 
 
 def pod_path(pod: Pod) -> str:
@@ -181,8 +193,8 @@ class ApiEvictor:
 
     def _mark(self, victim: Pod, message: str) -> None:
         kind = PREEMPTED_CONDITION
-        condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
-        condition |= transition(victim, kind, "True", self._clock.now())
+        condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
+        condition |= _observed(victim) | transition(victim, kind, "True", self._clock.now())
         patch_status(self._client, victim, {"conditions": [condition]})
 
 

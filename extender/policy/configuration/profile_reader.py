@@ -86,7 +86,7 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
     features = with_gates(spec.feature_gates, faults, "featureGates")
     return Policy(
         tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features,
-        _watched(spec.watch, faults),
+        _watched(spec.watch, faults), max(0.0, spec.client_connection.qps), spec.client_connection.burst,
     )  # fmt: skip
 
 

@@ -179,6 +179,19 @@ class WatchSpec(Strict):
     """The plural in the URL; default: the kind in lower case with an s."""
 
 
+class ClientConnectionSpec(Strict):
+    kubeconfig: str = ""
+    """Accepted and ignored: use the settings instead."""
+    accept_content_types: str = ""
+    """Accepted and ignored."""
+    content_type: str = ""
+    """Accepted and ignored."""
+    qps: float = 0
+    """Most bindings a second, unless bindRate is set; 0 or less: no limit but that of bindRate."""
+    burst: NonNegative = 0
+    """Most bindings at once after a pause, unless bindBurst is set."""
+
+
 class ConfigurationSpec(Strict):
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
     """The API version."""
@@ -188,8 +201,8 @@ class ConfigurationSpec(Strict):
     """Accepted and ignored: rules check all nodes at once."""
     leader_election: Ignored = Ignored()
     """Accepted and ignored: use the settings instead."""
-    client_connection: Ignored = Ignored()
-    """Accepted and ignored: use the settings instead."""
+    client_connection: ClientConnectionSpec = ClientConnectionSpec()
+    """How `extender schedule` may call the API server."""
     enable_profiling: bool = True
     """Accepted and ignored."""
     enable_contention_profiling: bool = True

@@ -19,7 +19,7 @@ from extender.web.telemetry.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON = 1024
-_MANY_ATTEMPTS = 16
+_MANY_ATTEMPTS = 15
 
 
 class AttemptLog:

@@ -72,6 +72,7 @@ def test_a_condition_and_a_nomination_come_and_the_nomination_goes(
     assert (written["status"], written["reason"]) == ("False", "Unschedulable")
     assert written["message"] == "0/1 nodes are available"
     assert written["lastTransitionTime"]
+    assert written["observedGeneration"] == pod.metadata.generation > 0
     statuses.nominate(pod, "")
     assert wait_until(lambda: "nominatedNodeName" not in status(control_plane, "p"))
     assert conditions(control_plane, "p")["PodScheduled"] == written

@@ -52,7 +52,7 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
     assert found["scheduler_pod_scheduling_attempts_sum",] == 42
     assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "2"] == 1.5
-    assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "16+"] == 90.0
+    assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "15+"] == 90.0
     assert found["scheduler_preemption_attempts_total",] == 1
     assert found["scheduler_preemption_victims_sum",] == 3
 
