@@ -166,54 +166,65 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
     return {id(unit) for unit in ordered if any([violates(info) for info, _ in unit.pods])}  # noqa: C419  uses up all
 
 
-@dataclass(frozen=True, slots=True)
 class _Reprieve:
     """Puts units back while all members still fit on their nodes.
 
-    Attributes:
+    Args:
         members: the members that are to be placed, in their order.
         decisions: the decision about each member, by UID.
     """
 
-    trial: Trial
-    profile: Profile
-    members: Sequence[PodInfo]
-    decisions: Mapping[str, MemberDecision]
+    def __init__(
+        self, trial: Trial, profile: Profile, members: Sequence[PodInfo], decisions: Mapping[str, MemberDecision]
+    ) -> None:
+        self._trial = trial
+        self._profile = profile
+        self._members = members
+        self._decisions = decisions
+        self._see_other_nodes = any(map(_sees_other_nodes, members))
+        self._on_node: dict[str | None, list[PodInfo]] = defaultdict(list)
+        for info in members:
+            self._on_node[decisions[info.uid].node_name].append(info)
 
     def stays(self, unit: VictimUnit) -> bool:
-        """Puts the unit back for good if the members fit beside it; returns True if they do."""
-        mark = self.trial.mark()
-        for info, node in unit.pods:
-            self.trial.place(info, node)
-        if self._fit(self._affected(unit)):
+        """Puts the unit back for good if the members fit beside it; returns True if they do.
+
+        A unit that cannot affect any member stays without being put back, because a cluster may have very many.
+        """
+        affected = self._affected(unit)
+        if not affected:
             return True
-        self.trial.revert(mark)
+        mark = self._trial.mark()
+        for info, node in unit.pods:
+            self._trial.place(info, node)
+        if self._fit(affected):
+            return True
+        self._trial.revert(mark)
         return False
 
     def _affected(self, unit: VictimUnit) -> Sequence[PodInfo]:
         """Returns the members whose node can be affected by the unit: all, if a rule may look at other nodes."""
-        if any(map(_sees_other_nodes, (*self.members, *(info for info, _ in unit.pods)))):
-            return self.members
-        nodes = {node for _, node in unit.pods}
-        return [info for info in self.members if self.decisions[info.uid].node_name in nodes]
+        if self._see_other_nodes or any(_sees_other_nodes(info) for info, _ in unit.pods):
+            return self._members
+        return [info for node in {node for _, node in unit.pods} for info in self._on_node.get(node, ())]
 
     def _fit(self, members: Sequence[PodInfo]) -> bool:
         """Returns True if each member fits on its node, with the ones before it in place."""
-        mark = self.trial.mark()
+        mark = self._trial.mark()
         try:
             return all(self._fits(info) for info in members)
         finally:
-            self.trial.revert(mark)
+            self._trial.revert(mark)
 
     def _fits(self, info: PodInfo) -> bool:
-        decision, table = self.decisions[info.uid], self.trial.table
+        decision, table = self._decisions[info.uid], self._trial.table
         assert decision.node_name is not None
         row = np.array([table.nodes.row_of[decision.node_name]], np.intp)
-        if not len(find_fit(self.profile, info, table, row).feasible):
+        if not len(find_fit(self._profile, info, table, row).feasible):
             return False
         for obj in decision.reserved:
-            self.trial.set_object(obj)
-        self.trial.place(info, decision.node_name)
+            self._trial.set_object(obj)
+        self._trial.place(info, decision.node_name)
         return True
 
 
