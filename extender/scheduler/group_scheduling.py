@@ -335,11 +335,15 @@ def _chosen(decision: GroupDecision, pod: QueuedPod) -> Chosen | None:
 
 
 def common_rejection(decision: GroupDecision) -> Rejection:
-    """Returns the rules that rejected any member, and GangScheduling: what helps one member may help the whole group.
+    """Returns the rules that rejected any member: what helps one member may help the whole group.
 
-    A rule is unresolvable only if it is so for each member that it rejected.
+    GangScheduling is one of them while members are missing. Otherwise each bind of a member would wake the others in
+    vain. A rule is unresolvable only if it is so for each member that it rejected.
     """
     rejections = [member.detail.rejection for member in decision.members.values() if isinstance(member.detail, Failure)]
     rules = frozenset[str]().union(*(rejection.rules for rejection in rejections))
     resolvable = frozenset[str]().union(*(rejection.rules - rejection.unresolvable for rejection in rejections))
-    return Rejection(unschedulable=rules | BY_GANG.unschedulable, unresolvable=rules - resolvable)
+    leaf = decision.tree
+    lacks_members = isinstance(leaf, Leaf) and len(leaf.scheduled) < leaf.group.min_count
+    by_gang = BY_GANG.unschedulable if lacks_members or not rules else frozenset[str]()
+    return Rejection(unschedulable=rules | by_gang, unresolvable=rules - resolvable)

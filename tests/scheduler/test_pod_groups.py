@@ -51,6 +51,17 @@ def test_members_of_a_basic_group_are_placed_as_far_as_they_fit() -> None:
     assert world.node_of("c") == "n2"
 
 
+def test_members_that_are_bound_do_not_wake_the_rest_of_their_group() -> None:
+    world = World(make_pod_group("workers"), node("n1", cpu="3"), *map(member, "abcde"), features=ON)
+    while world.attempt():  # the watch shows the binds only after that
+        world.watch()
+    refused = len(world.conditions)
+    world.settle()
+    world.pass_time(10)
+    assert [world.node_of(name) for name in "abcde"].count("n1") == 3
+    assert len(world.conditions) == refused
+
+
 def test_a_gang_waits_until_enough_of_its_members_exist() -> None:
     world = World(make_pod_group("workers", 3), node("n1"), member("a"), member("b"), features=ON)
     world.pass_time(20)
