@@ -342,7 +342,9 @@ class NoFibers(WorkerPool):
 
 
 class NoCredentials:
-    """In place of a service account."""
+    """In place of a service account, with or without a user to impersonate."""
+
+    def __init__(self, *_: object) -> None: ...
 
     def load(self) -> None:
         pass
