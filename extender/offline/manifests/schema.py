@@ -35,7 +35,13 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "V1LabelSelectorRequirement": ("key", "operator"),
     "V1NodeSelector": ("nodeSelectorTerms",),
 }
-_QUANTITIES = ("V1ResourceRequirements.requests", "V1ResourceRequirements.limits", "V1PodSpec.overhead")
+_QUANTITIES = (
+    "V1ResourceRequirements.requests",
+    "V1ResourceRequirements.limits",
+    "V1VolumeResourceRequirements.requests",
+    "V1VolumeResourceRequirements.limits",
+    "V1PodSpec.overhead",
+)
 _SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
 _OPAQUE = ("object", "datetime")
 

@@ -246,9 +246,9 @@ def _template_path(kind: str, item: Mapping[str, Any]) -> tuple[str, ...] | None
     if kind == "PodTemplate":
         return ("template",)
     path = ("spec", "jobTemplate", "spec", "template") if kind == "CronJob" else ("spec", "template")
-    template = _get(item, path)
     is_known = kind in ("ReplicationController", "Job", "CronJob", "DaemonSet", *_OWNERS)
-    has_containers = isinstance(template, Mapping) and "containers" in (template.get("spec") or {})
+    pod_spec = _get(item, (*path, "spec"))
+    has_containers = isinstance(pod_spec, Mapping) and "containers" in pod_spec
     return path if is_known or has_containers else None
 
 

@@ -83,6 +83,14 @@ def test_objects_without_pods_are_passed_over() -> None:
             id="fault",
         ),
         pytest.param(
+            [workload("Deployment", template={"spec": 7})],
+            "spec.template.spec: expected a mapping, got 7",
+            id="a spec of 7",
+        ),
+        pytest.param(
+            [workload("Rollout", template={"spec": 7})], "expected a Pod or an object", id="of another kind, 7"
+        ),
+        pytest.param(
             [workload("Rollout", template={"spec": {"containers": {}}})],
             "spec.template.spec.containers: expected a list",
             id="of another kind",
@@ -97,3 +105,10 @@ def test_faults_are_named(objects: list[Any], fault: str) -> None:
         read(*objects)
     assert fault in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_storage_of_a_claim_may_be_a_number() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 2**30}}}
+    templates = [{"metadata": {"name": "data"}, "spec": claim}]
+    (found,) = read(workload("StatefulSet", template=TEMPLATE, volumeClaimTemplates=templates))
+    assert found.source == "StatefulSet shop/web"
