@@ -90,6 +90,8 @@ def comparable(pod: Pod) -> Object:
     spec: Object = _plain(msgspec.to_builtins(pod.spec))
     for constraint in spec.get("topologySpreadConstraints", ()):
         constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
+        if constraint.get("maxSkew") == 1:  # the default, which may be left out
+            del constraint["maxSkew"]
     for volume in spec.get("volumes", ()):
         volume.get("ephemeral", {}).get("volumeClaimTemplate", {}).get("spec", {}).setdefault(
             "volumeMode", "Filesystem"
@@ -123,7 +125,9 @@ def _plain(value: Any, key: str = "") -> Any:
             return {name: nano(quantity) for name, quantity in value.items()}
         inner = {name: _plain(each, name) for name, each in value.items()}
         return {
-            name: each for name, each in inner.items() if each not in (None, "", False, [], {}) or name in _SELECTORS
+            name: each
+            for name, each in inner.items()
+            if each not in (None, "", False, [], {}) or (name in _SELECTORS and each is not None)
         }
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
