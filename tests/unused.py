@@ -112,8 +112,11 @@ pods_in_flight
 # Tests pass time.
 ManualClock
 
-# Rules of users ask it: examples/rules/licences.py.
+# Rules of users ask them: examples/rules.
 in_force
+controller_of
+count_placed
+count_owned_by
 
 # Users of the library call or read them.
 from_objects
