@@ -57,7 +57,6 @@ class Writers:
         self.group_statuses = ApiGroupStatuses(client, TokenBucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
-        self._outboxes = (self.statuses, self.group_statuses, self.events)
         self.evictor = ApiEvictor(client, clock)
         self.volumes = ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
