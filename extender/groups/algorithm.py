@@ -28,7 +28,7 @@ from extender.table.trial import Trial
 class DecideOne(Protocol):
     """Decides about one member, and changes nothing. `rows`: the only possible nodes; None means all."""
 
-    def __call__(self, info: PodInfo, rows: Rows | None) -> MemberDecision: ...
+    def __call__(self, info: PodInfo, rows: Rows | None, /) -> MemberDecision: ...
 
 
 Choose = Callable[[Sequence[GroupDecision]], GroupDecision]

@@ -12,6 +12,7 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
+from extender.offline.explain.group import GroupExplanation, explain_group
 from extender.offline.explain.overview import PendingPod, pending_pods
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.redaction import Redaction, translated
@@ -105,6 +106,13 @@ class Cluster:
         """
         admitted = self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
         return Explanation(self._state, admitted.pod, admitted.notes)
+
+    def explain_group(self, key: str, kind: str = "PodGroup") -> GroupExplanation:
+        """Explains why the group `namespace/name` is pending or where its members would be placed together.
+
+        `kind` may be CompositePodGroup. Raises UnknownPod if no such group exists.
+        """
+        return explain_group(self._state, kind, key)
 
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None

@@ -40,6 +40,7 @@ REWRITES = "REWRITE_GOLDEN" in os.environ
 WIDTH = 120
 EXAMPLE = "--cluster example.yaml"
 HARD = "--cluster hard.yaml"
+GROUPS = "--cluster groups.yaml"
 APP = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -98,6 +99,15 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     ),
     "explain-example-json": (f"explain ml/recommend-7f6d-v4nzs {EXAMPLE} -o json",),
     "explain-example-yaml": (f"explain {EXAMPLE} -o yaml",),
+    "explain-groups": (
+        f"explain {GROUPS}",
+        f"explain podgroup/train -n ml {GROUPS}",
+        f"explain ml/podgroup/train {GROUPS} -o json --no-changes",
+        f"explain train-4 -n ml {GROUPS}",
+        f"explain podgroup/missing -n ml {GROUPS}",
+        f"explain podgroup/train/x/y {GROUPS}",
+        f"explain podgroup/train -n ml {GROUPS} --nodes",
+    ),
     "explain-hard": (
         f"explain {HARD}",
         *(f"explain work/{name} {HARD}" for name in HARD_PODS),
@@ -247,6 +257,7 @@ def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copy(ROOT / "extender/offline/example.yaml", tmp_path / "example.yaml")
     shutil.copy(GOLDEN / "hard.yaml", tmp_path / "hard.yaml")
+    shutil.copy(ROOT / "examples/pod-groups.yaml", tmp_path / "groups.yaml")
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     contents = {
         "app.yaml": APP,

@@ -18,6 +18,7 @@ from extender.cli.answers.sources import (
     OUTPUT,
     Progress,
     Source,
+    group_key,
     known_key,
     pod_key,
     print_answer,
@@ -86,6 +87,8 @@ def explain(
       extender explain shop/web-0 --cluster cluster.yaml
       extender explain pod/web-0 -n shop --nodes
       extender explain web-0 -n shop --node worker-3
+    A pod group: how many members find a node together, what the next one lacks, and what would admit all:
+      extender explain podgroup/train -n ml
     A pod that does not exist yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
     A page with a map of the nodes, in one file to attach to a ticket:
@@ -117,6 +120,10 @@ def explain(
             raise ConfigurationError(["--node and --nodes need a pod: POD or -f FILE"])
         _list(source, "" if all_namespaces else source.namespace or "", output)
         return
+    if pod is not None and (group := group_key(pod, source.namespace or "default")) is not None:
+        if node or nodes or output == "html":
+            raise ConfigurationError([f"--node, --nodes and -o html show one pod, but {pod} is a group"])
+        sys.exit(_explain_group(source, *group, changes, output))
     sys.exit(_explain(source, pod, filename, node, nodes or output == "wide", changes, output))
 
 
@@ -154,6 +161,18 @@ def _list(source: Source, namespace: str, output: str) -> None:
     pods = pending_pods(state, namespace, Progress("pending pods"))
     document = {"pending": [pod.to_dict() for pod in pods]}
     print_answer(as_text(pods, datetime.now(UTC)), DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
+
+
+def _explain_group(source: Source, kind: str, key: str, changes: bool, output: str) -> int:
+    from extender.offline.explain.group import explain_group
+    from extender.offline.explain.terminal import group_summary
+
+    state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=True)
+    explanation = explain_group(state, kind, key)
+    print_answer(
+        group_summary(explanation, changes=changes), explanation.to_dict(changes=changes), unread, output, "pod.html"
+    )
+    return 0 if explanation.fits else DOES_NOT_FIT
 
 
 def _explain(

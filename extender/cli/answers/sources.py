@@ -37,6 +37,12 @@ OUTPUT = click.option(
     help="output format",
 )
 _POD_PREFIXES = ("pod", "pods", "po")
+_GROUP_PREFIXES = {
+    "podgroup": "PodGroup",
+    "podgroups": "PodGroup",
+    "compositepodgroup": "CompositePodGroup",
+    "compositepodgroups": "CompositePodGroup",
+}
 _PROGRESS_SECONDS = 1.0
 _STDOUT = f"{__name__}.stdout"
 
@@ -231,6 +237,18 @@ def pod_key(argument: str, namespace: str) -> str:
     if len(namespaces) > 1 or not name:
         raise ConfigurationError([f"{argument}: expected NAME, NAMESPACE/NAME or pod/NAME"])
     return f"{namespaces[-1] if namespaces else namespace}/{name}"
+
+
+def group_key(argument: str, namespace: str) -> tuple[str, str] | None:
+    """Returns (kind, `namespace/name`) for an argument such as podgroup/NAME; None if it names no kind of group."""
+    *before, name = argument.split("/")
+    kinds = [_GROUP_PREFIXES[part] for part in before if part in _GROUP_PREFIXES]
+    namespaces = [part for part in before if part not in _GROUP_PREFIXES]
+    if not kinds:
+        return None
+    if len(kinds) > 1 or len(namespaces) > 1 or not name:
+        raise ConfigurationError([f"{argument}: expected podgroup/NAME or NAMESPACE/podgroup/NAME"])
+    return kinds[0], f"{namespaces[0] if namespaces else namespace}/{name}"
 
 
 def known_key(state: ClusterState, key: str) -> str:

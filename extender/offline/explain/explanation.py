@@ -18,6 +18,7 @@ from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.codes import CauseCode, code_of
+from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
@@ -74,10 +75,14 @@ class Explanation:
         decision: the engine's decision about the pod on every node.
         notes: remarks for people: scheduling gates, another scheduler, a nomination, defaults that were filled in.
         is_excluded: True if no scheduler tries the pod at all; a note says why.
+        group: the verdict on the pod group that the pod waits with; None if it is in no group or on a node.
         is_known: False if the nodes could not be read and nothing about the pod itself gives a verdict.
     """
 
-    def __init__(self, state: ClusterState, pod: Pod, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, state: ClusterState, pod: Pod, notes: Sequence[str] = (), groups: GroupVerdicts | None = None
+    ) -> None:
+        """Judges the pod. `groups` has the verdicts on pod groups, if they are known already."""
         self._state = state
         self._is_bound = bool(pod.node_name)
         self.decision = state.engine.decide(pod)
@@ -93,6 +98,10 @@ class Explanation:
         self.is_known = True
         self.reasons = _reasons(self.decision, state)
         self.message = self.decision.message
+        self.group = _group_of(pod, state, groups)
+        if self.group is not None:
+            self.notes.append(_membership_note(self.group))
+            self.message = self.group.failures.get(pod.uid, self.message)
         if state.nodes_unread:
             message = own_message(pod)
             self.is_known = bool(message) or self.is_excluded
@@ -108,7 +117,8 @@ class Explanation:
         If nodes could not be read: True if the pod is bound.
         """
         placed = (self._state.nodes_unread and self._is_bound) or self._runs_unscheduled
-        return bool(self.decision.feasible or placed) and not self.is_excluded
+        waits = self.group is not None and self.pod.uid in self.group.failures
+        return bool(self.decision.feasible or placed) and not self.is_excluded and not waits
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
@@ -171,6 +181,18 @@ def explain_workload(state: ClusterState, workload: Workload) -> Explanation:
     """Explains the first pod of a workload, on a copy of the cluster that has the claims created for the pod."""
     with_claims, admitted = admit_new(state, workload)
     return Explanation(with_claims, admitted.pod, admitted.notes)
+
+
+def _group_of(pod: Pod, state: ClusterState, groups: GroupVerdicts | None) -> GroupVerdict | None:
+    is_waiting = pod.key in state.infos and not pod.node_name and not pod.terminating
+    if pod.group_key is None or not is_waiting or state.nodes_unread:
+        return None
+    return (groups or GroupVerdicts(state)).of(pod)
+
+
+def _membership_note(group: GroupVerdict) -> str:
+    outcome = "which would be scheduled now" if group.decision and group.decision.is_success else group.text
+    return f"it is scheduled with {group.kind} {group.key}: {outcome}"
 
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from extender.offline.explain.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
+from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
 from extender.runtime.text import age, aligned, counted, printable
@@ -64,10 +65,11 @@ def pending_pods(
     `progress` is called with the number of pods judged so far and the number of all. Only the first `most` pods are
     judged; None means all.
     """
+    groups = GroupVerdicts(state)
     pending = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
     summaries = []
     for number, pod in enumerate(pending, 1):
-        summaries.append(_summary(Explanation(state, pod), state))
+        summaries.append(_summary(Explanation(state, pod, groups=groups), state))
         if progress:
             progress(number, len(pending))
     frequency = Counter(each.cause for each in summaries)
@@ -81,6 +83,8 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     if explanation.is_excluded:
         code = CauseCode.EXCLUDED
         cause = blocker = explanation.notes[0].partition(":")[0]
+    elif (group := explanation.group) is not None and not (group.decision and group.decision.is_success):
+        cause, blocker = f"{group.kind} {group.key} is pending", group.text
     elif decision.feasible:
         code, cause, blocker = CauseCode.FITS, FITS, NOTHING
     elif explanation.reasons and decision.error is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall
 from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
+from extender.offline.explain.group import GroupExplanation
 from extender.runtime.text import Cells, aligned, counted, listed, printable
 
 MOST_CHANGES = 5
@@ -19,15 +22,59 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     yield from (printable(f"note: {note}") for note in explanation.notes)
     if explanation.decision.nominated is not None:
         yield printable(f"would be placed on {explanation.decision.nominated}, because it is nominated to it")
-    if explanation.waterfall is not None:
+    if explanation.waterfall is not None and (explanation.group is None or explanation.fits):
         yield from _winner(explanation.waterfall)
     if explanation.reasons:
         yield ""
+        if explanation.group is not None:
+            yield "as if it were in no group:"
         rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in explanation.reasons]
         yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
     yield from _preemption(explanation)
     if changes and explanation.decision.nodes and not explanation.decision.feasible:
-        yield from _changes(explanation)
+        yield from _changes(explanation.changes)
+    if (group := explanation.group) is not None and not group.fits:
+        namespace, _, name = group.key.partition("/")
+        yield printable(f"for the whole group: extender explain {namespace}/{group.kind.lower()}/{name}")
+
+
+def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:
+    """Yields lines of text about a pod group: the verdict, the first member without a node, and what would help."""
+    yield printable(f"{explanation.name}: {explanation.message}")
+    if explanation.policy:
+        counts = f"{explanation.scheduled} scheduled, {explanation.waiting} waiting"
+        yield printable(f"note: {explanation.policy}; {counts}")
+    if explanation.verdict.decision is None:
+        return
+    if not explanation.fits and explanation.verdict.text:
+        yield printable(f"note: the scheduler's message is: {explanation.verdict.text}")
+    yield from _domains(explanation)
+    if (refused := explanation.refused) is not None:
+        yield ""
+        yield printable(f"the next member, {refused.pod.key}, finds no node beside those: {_own(refused.message)}")
+        rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in refused.reasons]
+        yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+    if explanation.placed:
+        nodes = Counter(explanation.placed.values())
+        yield ""
+        yield from aligned([("NODE", "MEMBERS THAT FIT"), *((node, str(count)) for node, count in nodes.items())])
+    if changes and not explanation.fits:
+        yield from _changes(explanation.changes, "admit the whole group")
+
+
+def _own(message: str) -> str:
+    """Returns the message without what preemption says about the pod alone: members do not preempt alone."""
+    return message.partition(" preemption: ")[0]
+
+
+def _domains(explanation: GroupExplanation) -> Iterator[str]:
+    if explanation.domains:
+        yield ""
+        rows = [
+            (offer.domain, str(offer.nodes), f"{offer.placed} of {explanation.waiting}", offer.message)
+            for offer in explanation.domains
+        ]
+        yield from aligned([("DOMAIN", "NODES", "MEMBERS THAT FIT", "WHY NO MORE"), *rows])
 
 
 def nodes(explanation: Explanation) -> Iterator[str]:
@@ -72,17 +119,18 @@ def _preemption(explanation: Explanation) -> Iterator[str]:
         yield printable(f"chosen over {others} because {explanation.preemption_decided_by}")
 
 
-def _changes(explanation: Explanation) -> Iterator[str]:
+def _changes(changes: Sequence[SuggestedChange], effect: str = "let it run") -> Iterator[str]:
     yield ""
-    if not explanation.changes:
-        yield "no change was found that would let it run: see --nodes, or --node NAME for one node"
+    if not changes:
+        hint = ": see --nodes, or --node NAME for one node" if effect == "let it run" else ""
+        yield f"no change was found that would {effect}{hint}"
         return
-    yield "any one of these changes would let it run, the smallest first:"
-    printed = explanation.changes[:MOST_CHANGES]
+    yield f"any one of these changes would {effect}, the smallest first:"
+    printed = changes[:MOST_CHANGES]
     rows = [(change.text, _nodes_text(change.nodes)) for change in printed]
     yield from aligned([("CHANGE", "THEN FITS ON"), *rows])
-    if len(explanation.changes) > len(printed):
-        yield f"and {len(explanation.changes) - len(printed)} more: use -o json"
+    if len(changes) > len(printed):
+        yield f"and {len(changes) - len(printed)} more: use -o json"
 
 
 def _nodes_text(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from extender.preemption import Candidate
 from extender.runtime.text import listed
 from extender.table import PodInfo
 
-_HIGHEST_PRIORITY = 2**31 - 1
+HIGHEST_PRIORITY = 2**31 - 1
 _MOST_NODES_TRIED = 3
 _MOST_PODS_COMBINED = 32
 _MOST_PUT_BACK = 64
@@ -61,7 +61,7 @@ def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
 
 def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
     """Returns the pods that preemption would evict from one node if the pod had the highest priority."""
-    urgent = pod.with_spec(priority=_HIGHEST_PRIORITY, preemption_policy=None)
+    urgent = pod.with_spec(priority=HIGHEST_PRIORITY, preemption_policy=None)
     candidates = sorted(state.engine.preempt(urgent).candidates.values(), key=_candidate_cost)
     for cheapest in candidates[:_MOST_NODES_TRIED]:
         candidate = _without_pinned(state, urgent, cheapest)
@@ -79,7 +79,7 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
     if not any(is_pinned(info.pod) for info in candidate.victims):
         return candidate
     pinned = [info.pod for info in state.pods_on(candidate.node) if is_pinned(info.pod)]
-    raised = [pod.with_spec(priority=_HIGHEST_PRIORITY) for pod in pinned]
+    raised = [pod.with_spec(priority=HIGHEST_PRIORITY) for pod in pinned]
     with state.engine.suppose(objects=raised):
         return state.engine.preempt(urgent, [candidate.node]).candidates.get(candidate.node)
 

@@ -1,0 +1,144 @@
+"""Finds the groups and their members in a cluster, and what keeps a scheduler from trying a group at all.
+
+Upstream leaves most of this silent: a gang that is short of pods, or whose PodGroup is missing, gets no event and no
+condition. Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extender.groups import Composite, Leaf, Tree
+from extender.groups.tree import leaves
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.offline.state import ClusterState
+from extender.runtime.text import counted
+from extender.table import PodInfo
+
+
+class MissingGroup(NamedTuple):
+    """A group that a pod or a child group names, and that does not exist."""
+
+    kind: str
+    key: str
+
+    @property
+    def obstacle(self) -> str:
+        return f"{self.kind} {self.key} does not exist: its members wait for it, and no event says so"
+
+
+class Membership:
+    """The groups of a cluster as they are when this is created."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._members: dict[str, list[PodInfo]] = {}
+        for info in state.infos.values():
+            if (key := info.pod.group_key) is not None:
+                self._members.setdefault(key, []).append(info)
+        self._children: dict[str, list[PodGroup | CompositePodGroup]] = {}
+        for group in self._groups():
+            if group.parent_key is not None:
+                self._children.setdefault(group.parent_key, []).append(group)
+
+    def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
+        """Returns the root group of a member, or the first group above it that does not exist."""
+        key = pod.group_key
+        assert key is not None
+        group = self._state.objects.get(PodGroup, key)
+        if group is None:
+            return MissingGroup(PodGroup.__name__, key)
+        return self._above(group)
+
+    def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
+        """Returns the root above the group of this kind and key; None if no object and no pod names such a group."""
+        if kind == PodGroup.__name__:
+            members = self._members.get(key)
+            group = self._state.objects.get(PodGroup, key)
+            return self._above(group) if group is not None else MissingGroup(kind, key) if members else None
+        composite = self._state.objects.get(CompositePodGroup, key)
+        if composite is not None:
+            return self._above(composite)
+        return MissingGroup(kind, key) if key in self._children else None
+
+    def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
+        """Returns the group with all groups below and their members, in the order in which a scheduler tries them."""
+        if isinstance(group, CompositePodGroup):
+            children = sorted(self._children.get(group.key, ()), key=_created)
+            return Composite(group, [self.tree(child) for child in children])
+        infos = sorted(self._members.get(group.key, ()), key=lambda info: (-info.priority, *_created(info.pod)))
+        waiting = [info for info in infos if not info.pod.node_name and not info.pod.terminating]
+        return Leaf(group, waiting, [info.uid for info in infos if info.pod.node_name])
+
+    def waiting_for(self, missing: MissingGroup) -> list[PodInfo]:
+        """Returns the pods that wait for the missing group."""
+        waiting = (info for infos in self._members.values() for info in infos if not info.pod.node_name)
+        return [info for info in waiting if self.root_of(info.pod) == missing]
+
+    def _above(self, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
+        while (key := group.parent_key) is not None:
+            parent = self._state.objects.get(CompositePodGroup, key)
+            if parent is None:
+                return MissingGroup(CompositePodGroup.__name__, key)
+            group = parent
+        return group
+
+    def _groups(self) -> Iterator[PodGroup | CompositePodGroup]:
+        yield from self._state.objects.all(PodGroup).values()
+        yield from self._state.objects.all(CompositePodGroup).values()
+
+
+def _created(obj: Object) -> tuple[str, str]:
+    return str(obj.metadata.creation_timestamp or ""), obj.name
+
+
+def obstacle(tree: Tree) -> str | None:
+    """Returns why no scheduler tries the group; None if one does."""
+    members = [info.pod for leaf in leaves(tree) for info in leaf.waiting]
+    for pod in members:
+        if pod.spec.scheduling_gates:
+            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+            return f"member {pod.name} is gated by {gates}, which holds back the whole group"
+    return _shortage(tree) or _contradiction(tree, [pod for pod in members if not pod.terminating])
+
+
+def _shortage(tree: Tree) -> str | None:
+    """Returns what the group lacks to be tried: pods of a gang, or child groups that have theirs."""
+    needed = tree.group.min_count
+    if isinstance(tree, Leaf):
+        pods = len(tree.waiting) + len(tree.scheduled)
+        if not tree.group.is_gang or pods >= needed:
+            return None
+        exist = f"{pods} of {counted(needed, 'pod')} exist"
+        return f"{exist}: a gang is tried only when all of these do, and no event says so"
+    ready = sum(_shortage(child) is None and _has_enough(child) for child in tree.children)
+    if ready >= needed:
+        return None
+    short = next((text for child in tree.children if (text := _shortage(child))), "")
+    return f"{ready} of {counted(needed, 'child group')} have enough pods{f'; {short}' if short else ''}"
+
+
+def _has_enough(tree: Tree) -> bool:
+    """Returns True if the group has pods; a basic group below a composite one needs one pod."""
+    return any(leaf.waiting or leaf.scheduled for leaf in leaves(tree))
+
+
+def _contradiction(tree: Tree, pods: list[Pod]) -> str | None:
+    """Returns what differs between members that must be alike, in kube-scheduler's words."""
+    policies = [pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods]
+    for pod, policy in zip(pods, policies, strict=True):
+        first, name = pods[0].spec.scheduler_name, pod.spec.scheduler_name
+        if name != first:
+            names = f'"{name}" and "{first}"'
+            return f"all pods in a single pod group should have the same .spec.schedulerName set, got: {names}"
+        if pod.priority != tree.group.priority:
+            same = "all pods in a single pod group should have the same priority as the pod group's priority"
+            return f"{same}, got {pod.priority} and {tree.group.priority}"
+        if policy != policies[0]:
+            return (
+                f"all pods in a single pod group should have the same preemption policy, got {policy} and {policies[0]}"
+            )
+    return None

@@ -1,0 +1,106 @@
+"""Decides about a whole group, and what becomes of each member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from extender.engine import rule_errors
+from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
+from extender.groups.decision import leaf_decisions
+from extender.groups.tree import leaves, waiting_members
+from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.offline.groups.membership import Membership, MissingGroup, obstacle
+from extender.offline.state import ClusterState
+from extender.scheduler.group_members import decides_members
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.table.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """The decision about a root group as it stands in the cluster.
+
+    Attributes:
+        kind, key: the group that was looked for.
+        tree: the group with its members; None if the group does not exist.
+        obstacle: why no scheduler tries the group; None if one does.
+        decision: the decision about all members together; None if no scheduler tries them.
+        failures: UID -> why the member is not placed.
+    """
+
+    kind: str
+    key: str
+    tree: Tree | None
+    obstacle: str | None
+    decision: GroupDecision | None
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """True if all waiting members would be placed now."""
+        return self.decision is not None and self.decision.is_success and not self.failures
+
+    @property
+    def text(self) -> str:
+        """The reason why the group is not scheduled, in kube-scheduler's words if one tries it."""
+        if self.obstacle is not None:
+            return self.obstacle
+        return self.decision.text if self.decision is not None else ""
+
+
+class GroupVerdicts:
+    """Decides about each group of a cluster once, when it is first asked for; the cluster must not change."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.membership = Membership(state)
+        self._state = state
+        self._verdicts: dict[tuple[str, str], GroupVerdict] = {}
+
+    def of(self, pod: Pod) -> GroupVerdict:
+        """Returns the verdict on the root group of a member."""
+        return self.of_root(self.membership.root_of(pod))
+
+    def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+        """Returns the verdict on a root group, or on one that does not exist."""
+        if isinstance(root, MissingGroup):
+            failures = {info.uid: root.obstacle for info in self.membership.waiting_for(root)}
+            return GroupVerdict(root.kind, root.key, None, root.obstacle, None, failures)
+        identity = type(root).__name__, root.key
+        if identity not in self._verdicts:
+            self._verdicts[identity] = verdict_on(self._state, self.membership.tree(root))
+        return self._verdicts[identity]
+
+
+def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
+    """Decides about the group, unless no scheduler tries it."""
+    kind, key = type(tree.group).__name__, tree.group.key
+    if (reason := obstacle(tree)) is not None:
+        return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason for info in waiting_members(tree)})
+    decision = decide(state, tree)
+    failures = {}
+    for leaf in leaf_decisions(decision):
+        for uid, member in leaf.members.items():
+            if (text := member_failure(leaf, member)) is not None:
+                failures[uid] = text
+    return GroupVerdict(kind, key, tree, None, decision, failures)
+
+
+def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> GroupDecision:
+    """Decides about all members together. Without `enforces_gangs` as many are placed as fit.
+
+    Ties between nodes are broken in the same way each time. Raises RuleFailed if a user's rule raised.
+    """
+    waiting = waiting_members(tree)
+    if not waiting:
+        return GroupDecision(tree, GroupStatus.SCHEDULED)
+    cycle = SchedulingCycle(state.profiles.of(waiting[0].pod), Random(0))  # noqa: S311  breaks ties between nodes
+    rules = GroupRules(enforces_gangs=enforces_gangs, by_placements=goes_by_placements(tree))
+    with state.engine.limit.begin(state.table), rule_errors():
+        return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
+
+
+def goes_by_placements(tree: Tree) -> bool:
+    """Returns True if the tree needs the gates TopologyAwareWorkloadScheduling or CompositePodGroup."""
+    return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))
