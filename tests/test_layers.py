@@ -201,6 +201,11 @@ DOOR = {
     "extender.table.pods.templates.twin",
 }
 BESIDE_THE_DOOR = {
+    "extender.offline.groups": {  # decides about groups as the loop does
+        "extender.plugins.gang_scheduling.NAME",
+        "extender.queue",
+        "extender.scheduler",
+    },
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
         "extender.cache",
         "extender.extender_v1",
@@ -226,6 +231,7 @@ BESIDE_THE_DOOR = {
     },
     "extender.offline.what_if.simulation": {  # runs the loop's own queue and cycle
         "extender.framework.events",
+        "extender.plugins.gang_scheduling.NAME",
         "extender.plugins.registry.INTERESTS",
         "extender.plugins.scheduling_gates",
         "extender.queue",

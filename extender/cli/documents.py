@@ -19,6 +19,7 @@ class DocumentKind(StrEnum):
     """The kinds of documents."""
 
     EXPLANATION = "Explanation"
+    GROUP_EXPLANATION = "GroupExplanation"
     EXPLANATION_LIST = "ExplanationList"
     PENDING_PODS = "PendingPods"
     DECISIONS = "Decisions"

@@ -44,7 +44,7 @@ CHECKS = (
 """The checks of `extender doctor`."""
 
 _POD_CHANGES = "requests|tolerations|node-selection|spread|pod-affinity|host-ports|node-name|volume-claim|device-claim"
-_OTHER_CHANGES = "uncordon|label-node|remove-pods|free-devices|add-node"
+_OTHER_CHANGES = "uncordon|label-node|remove-pods|free-devices|add-node|min-count"
 ChangeKind = Annotated[str, Field(pattern=rf"^(({_POD_CHANGES})(\+({_POD_CHANGES}))*|{_OTHER_CHANGES})$")]
 Shares = dict[str, float]
 
@@ -144,6 +144,39 @@ class ExplanationListDocument(_Document):
 
     kind: Literal["ExplanationList"]
     items: list[ExplanationDocument]
+
+
+class _DomainOffer(_Part):
+    domain: str
+    nodes: int
+    placed: int
+    """The number of waiting members that find a node in the domain together."""
+    message: str
+    """The reason why the next member finds none."""
+
+
+class GroupExplanationDocument(_Document):
+    """`extender explain podgroup/NAME`: why a pod group is pending, or where it would be placed."""
+
+    kind: Literal["GroupExplanation"]
+    group: str
+    group_kind: Literal["PodGroup", "CompositePodGroup"]
+    policy: str
+    fits: bool
+    message: str
+    verdict: str
+    """The verdict in the words of kube-scheduler."""
+    scheduled: int
+    waiting: int
+    placed: dict[str, str]
+    """Pod -> node, if as many members are placed as fit."""
+    pending: dict[str, str]
+    """Pod -> the reason why it is not placed."""
+    refused: dict[str, Any] | None
+    """The first member without a node, as an Explanation."""
+    domains: list[_DomainOffer]
+    changes: list[_Change]
+    notes: list[str]
 
 
 class _PendingPod(_Part):
@@ -349,6 +382,7 @@ class QueueDocument(_Document):
 
 _MODELS: tuple[type[_Document], ...] = (
     ExplanationDocument,
+    GroupExplanationDocument,
     ExplanationListDocument,
     PendingPodsDocument,
     DecisionsDocument,

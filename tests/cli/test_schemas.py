@@ -27,6 +27,7 @@ from tests.cli.test_status import PICTURE
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = str(ROOT / "extender/offline/example.yaml")
+GROUPS = str(ROOT / "examples/pod-groups.yaml")
 RECORDING = str(ROOT / "tests/recordings/served.jsonl.gz")
 POLICY = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 RULES = "from extender import predicate\n\n@predicate\ndef any_node(pod, node):\n    return True\n"
@@ -34,6 +35,7 @@ PENDING = "ml/recommend-7f6d-v4nzs"
 DECISIONS = {"pods": [{"pod": "shop/web", "at": 1.0, "what": "filter", "outcome": "ok"}]}
 COMMANDS = {
     DocumentKind.EXPLANATION: ["explain", PENDING, "--cluster", EXAMPLE, "--node", "general-a1"],
+    DocumentKind.GROUP_EXPLANATION: ["explain", "podgroup/train", "-n", "ml", "--cluster", GROUPS],
     DocumentKind.EXPLANATION_LIST: ["explain", "-f", "{folder}/pods.yaml", "--cluster", EXAMPLE],
     DocumentKind.PENDING_PODS: ["explain", "--cluster", EXAMPLE],
     DocumentKind.DECISIONS: ["explain", "--from", "{server}"],

@@ -169,9 +169,8 @@ def _explain_group(source: Source, kind: str, key: str, changes: bool, output: s
 
     state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=True)
     explanation = explain_group(state, kind, key)
-    print_answer(
-        group_summary(explanation, changes=changes), explanation.to_dict(changes=changes), unread, output, "pod.html"
-    )
+    lines, document = group_summary(explanation, changes=changes), explanation.to_dict(changes=changes)
+    print_answer(lines, DocumentKind.GROUP_EXPLANATION, document, unread, output, "pod.html")
     return 0 if explanation.fits else DOES_NOT_FIT
 
 

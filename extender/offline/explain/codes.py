@@ -23,6 +23,8 @@ class CauseCode(StrEnum):
     NODE_FEATURE = "NodeFeature"
     OTHER_PLUGIN = "OtherPlugin"
     """A user's rule, or a plugin that is not listed here."""
+    POD_GROUP = "PodGroup"
+    """The pod waits with its pod group."""
     FITS = "Fits"
     """The pod fits on a node now."""
     EXCLUDED = "Excluded"

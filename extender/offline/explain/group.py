@@ -125,7 +125,7 @@ class GroupExplanation:
         """Returns the documented form, ready for JSON: see docs/pod-groups.md."""
         return {
             "group": self.verdict.key,
-            "kind": self.verdict.kind,
+            "groupKind": self.verdict.kind,
             "policy": self.policy,
             "fits": self.fits,
             "message": self.message,

@@ -84,7 +84,7 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         code = CauseCode.EXCLUDED
         cause = blocker = explanation.notes[0].partition(":")[0]
     elif (group := explanation.group) is not None and not (group.decision and group.decision.is_success):
-        cause, blocker = f"{group.kind} {group.key} is pending", group.text
+        code, cause, blocker = CauseCode.POD_GROUP, f"{group.kind} {group.key} is pending", group.text
     elif decision.feasible:
         code, cause, blocker = CauseCode.FITS, FITS, NOTHING
     elif explanation.reasons and decision.error is None:

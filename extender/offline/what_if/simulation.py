@@ -17,12 +17,15 @@ from extender.model.pod import Pod, PodStatus
 from extender.offline import direct_binding
 from extender.offline.claims.creation import missing_templates, with_claims
 from extender.offline.claims.usage import release, reserve
+from extender.offline.groups.placing import GroupMembers
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
+from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.queued_group import GroupOutcome, QueuedGroup
+from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Nominating, Telemetry
 from extender.scheduler.event_router import free_on
@@ -36,6 +39,7 @@ PREEMPTION = "preemption"
 GATED = "it is gated: no scheduler tries it until its scheduling gates are removed"
 TERMINATING = "it is being deleted: no scheduler tries it again"
 _MOST_ATTEMPTS_PER_POD = 50
+_NOT_TRIED = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _ARRIVAL_SECONDS = 1e-6
 
 Progress = Callable[[int, int], None]
@@ -104,7 +108,9 @@ class Simulation:
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
         admission = PreEnqueueRules(state.profiles.of, state.table)
-        self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0))
+        self._queue = PriorityQueue(
+            Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0), groups=True
+        )
         self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
         self._recreated = 0
@@ -147,8 +153,11 @@ class Simulation:
             MalformedCluster: a pod has a malformed quantity.
         """
         most = self.log.attempts + _MOST_ATTEMPTS_PER_POD * (self._to_place + 10)
-        while self.log.attempts < most and isinstance(queued := self._queue.pop(0), QueuedPod):
+        while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
             self.log.attempts += 1
+            if isinstance(queued, QueuedGroup):
+                self._try_group(queued)
+                continue
             outcome = self._decide(queued.info)
             if isinstance(outcome, Chosen):
                 self._place(queued.info, outcome)
@@ -202,6 +211,29 @@ class Simulation:
         if profile.name not in self._cycles:
             self._cycles[profile.name] = SchedulingCycle(profile, self._random)
         return self._cycles[profile.name]
+
+    def _try_group(self, queued: QueuedGroup) -> None:
+        """Places the waiting members of a pod group together, as many as its policy asks for, or none."""
+        waiting = queued.in_order()
+        members = GroupMembers(self.state, queued.key, [pod.info for pod in waiting])
+        if (obstacle := members.obstacle) is not None:
+            for pod in waiting:
+                self._refuse(pod, Failure(obstacle, _NOT_TRIED, nominated_node=Nominating.KEEP))
+            self._queue.finish_group(queued, GroupOutcome.REJECTED)
+            return
+        cycle = self._cycle(waiting[0].info.pod)
+        with self.state.engine.limit.begin(self.state.table), rule_errors():
+            outcome = members.decide(cycle, self._random)
+        for pod in waiting:
+            chosen = outcome.placed.get(pod.uid)
+            if chosen is not None:
+                self._place(pod.info, chosen)
+        for pod in waiting:
+            if pod.uid not in outcome.placed:
+                self._refuse(pod, outcome.failures[pod.uid])
+        self._queue.finish_group(queued, outcome.result)
+        for victim in outcome.victims:  # after the group waits, so that their leaving has it tried again
+            self.evict(victim, f"{PREEMPTION} by PodGroup {queued.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)
