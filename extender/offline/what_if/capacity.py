@@ -13,6 +13,7 @@ from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline import direct_binding
 from extender.offline.claims.creation import add_claims_like, missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
@@ -21,6 +22,7 @@ from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
+from extender.offline.what_if.gangs import ALONE, copy_of_gang, counted_in, gangs_of, lacking
 from extender.offline.what_if.scenario import as_created, pods_of
 from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
@@ -97,26 +99,26 @@ def capacity(
     pods = {
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
+    gangs = gangs_of(copied, pods)
+    pods = {name: pod if name in gangs else pod.with_spec(scheduling_group=None) for name, pod in pods.items()}
     first = next(iter(pods.values()))
     by_node: Mapping[str, Mapping[str, int]]
     if _is_daemon_set(templates):
         # The state is not filled, so that the reasons below are those of the nodes that take no pod.
         counts = _cut(dict.fromkeys(copied.engine.feasible(first), 1), most)
         by_node, with_room = dict.fromkeys(pods, counts), []
-    elif len(pods) == 1 and _is_independent(first, copied):
+    elif len(pods) == 1 and not gangs and _is_independent(first, copied):
         counts = _at_once(copied, first, most)
         by_node = dict.fromkeys(pods, counts)
         with_room = list(pods) if sum(counts.values()) == most else []
     else:
         turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-        by_node, with_room = _in_turns(copied, pods, turns, most, progress)
-    exhausted = {
-        name: Explanation(copied, with_claims(copied, _nth(copied, pod, -1))).reasons
-        for name, pod in pods.items()
-        if name not in with_room
-    }
-    for each in admitted.values():
+        by_node, with_room = _in_turns(copied, pods, gangs, turns, most, progress)
+    exhausted = {name: _reasons(copied, pod, gangs.get(name)) for name, pod in pods.items() if name not in with_room}
+    for name, each in admitted.items():
         each.notes += remarks_on(copied, [each.pod])
+        if each.pod.group_key is not None:
+            each.notes.append(counted_in(gangs[name]) if name in gangs else ALONE)
         if direct_binding.names_its_node(each.pod, copied):
             text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
             each.notes.append(f"{text}: pods are counted on this node only")
@@ -217,7 +219,12 @@ def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
 
 
 def _in_turns(
-    state: ClusterState, pods: Mapping[str, Pod], weights: Mapping[str, int], most: int, progress: Progress | None
+    state: ClusterState,
+    pods: Mapping[str, Pod],
+    gangs: Mapping[str, PodGroup],
+    weights: Mapping[str, int],
+    most: int,
+    progress: Progress | None,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
     """Adds pods in turns; returns template -> node -> pods, and the templates not exhausted when `most` was reached."""
     simulation = Simulation(state, progress=progress)
@@ -226,18 +233,36 @@ def _in_turns(
     while with_room:
         for name in list(with_room):
             for _ in range(weights[name]):
-                if len(simulation.log.placements) == most:
+                infos = _next(simulation, pods[name], gangs.get(name))
+                if len(simulation.log.placements) + len(infos) > most:
                     return by_node, with_room
-                info = PodInfo(_nth(state, pods[name], simulation.log.attempts + 1))
-                simulation.add([info])
+                simulation.add(infos)
                 simulation.run()
-                placement = simulation.log.placements.get(info.pod.key)
-                if placement is None:
-                    simulation.remove(info)
+                placements = [simulation.log.placements.get(info.pod.key) for info in infos]
+                if None in placements:
+                    for info in infos:
+                        simulation.remove(info)
                     with_room.remove(name)
                     break
-                by_node[name][placement.node] += 1
+                by_node[name].update(placement.node for placement in placements if placement is not None)
     return by_node, with_room
+
+
+def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None) -> Sequence[PodInfo]:
+    """Returns the next pod of a template, or the members of its next gang."""
+    number = simulation.log.attempts + 1
+    if gang is None:
+        return [PodInfo(_nth(simulation.state, pod, number))]
+    members = [_nth(simulation.state, pod, number * gang.min_count + each) for each in range(gang.min_count)]
+    return copy_of_gang(simulation.state, gang, members, number).waiting
+
+
+def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[Reason]:
+    """Returns why no further pod of a template fits, or no further gang."""
+    if gang is None:
+        return Explanation(state, with_claims(state, _nth(state, pod, -1))).reasons
+    members = [with_claims(state, _nth(state, pod, -1 - each)) for each in range(gang.min_count)]
+    return lacking(state, copy_of_gang(state, gang, members, -1))
 
 
 def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -75,3 +75,27 @@ def test_trees_of_groups_are_refused_with_the_reason() -> None:
     tree = (make_composite_pod_group("t", 1), make_pod_group("g", 1, parentCompositePodGroupName="t"))
     result = simulated(node("a"), *tree, *members("g", 1))
     assert "trees of groups are not simulated" in result.remaining["default/g-0"]
+
+
+# ---- how many more gangs
+
+
+def more(*objects: Object, pod: Object) -> tuple[int, list[str], list[str]]:
+    answer = Cluster.from_objects(objects).capacity([pod])
+    (reasons,) = answer.exhausted.values()
+    return answer.total, [reason.reason for reason in reasons], list(answer.notes)
+
+
+WORKER = make_pod("worker").group("g").req(cpu="2").obj()
+
+
+def test_a_gang_is_counted_whole() -> None:
+    counted = more(node("a", 10), node("b", 4), make_pod_group("g", 3), pod=WORKER)
+    note = "Pod default/worker: its pods are counted in whole gangs of 3"
+    assert counted == (6, ["Insufficient cpu"], [note])
+
+
+def test_pods_of_a_basic_group_are_counted_one_by_one() -> None:
+    total, reasons, notes = more(node("a", 10), make_pod_group("g"), pod=WORKER)
+    assert (total, reasons) == (5, ["Insufficient cpu"])
+    assert notes[0].endswith("so its pods are counted one by one")

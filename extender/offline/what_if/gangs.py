@@ -1,0 +1,43 @@
+"""Counts the pods of a gang in whole gangs: each is a copy of the PodGroup with as many members as it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from extender.groups import Leaf
+from extender.model.pod import Pod, PodSchedulingGroup
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.offline.explain.explanation import Explanation, Reason
+from extender.offline.explain.group import first_refused
+from extender.offline.groups.verdict import decide
+from extender.offline.state import ClusterState
+from extender.table import PodInfo
+
+ALONE = "its PodGroup is not a gang of this cluster, so its pods are counted one by one"
+
+
+def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup]:
+    """Returns the gangs of those templates whose pods are members of one."""
+    groups = {name: state.objects.get(PodGroup, pod.group_key) for name, pod in pods.items() if pod.group_key}
+    return {name: group for name, group in groups.items() if group and group.is_gang and group.parent_key is None}
+
+
+def counted_in(gang: PodGroup) -> str:
+    return f"its pods are counted in whole gangs of {gang.min_count}"
+
+
+def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], number: int) -> Leaf:
+    """Adds a copy of the gang to the cluster, and returns it with these pods as its waiting members."""
+    name = f"{gang.name}-{number}"
+    copied = replace(gang, metadata=replace(gang.metadata, name=name, uid=f"capacity/{gang.namespace}/{name}"))
+    state.add(copied)
+    membership = PodSchedulingGroup(pod_group_name=name)
+    return Leaf(copied, [PodInfo(pod.with_spec(scheduling_group=membership)) for pod in pods])
+
+
+def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
+    """Returns why the first member of the gang that finds no node finds none."""
+    with first_refused(state, decide(state, leaf, enforces_gangs=False)) as info:
+        return [] if info is None else Explanation(state, info.pod.with_spec(scheduling_group=None)).reasons
