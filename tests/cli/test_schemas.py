@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ COMMANDS = {
     DocumentKind.COMPARISON: ["compare", "--cluster", EXAMPLE, "--policy", "{folder}/policy.yaml"],
     DocumentKind.REPLAY: ["replay", RECORDING],
     DocumentKind.REPLAY_LIST: ["replay", RECORDING, RECORDING, "--steps"],
-    DocumentKind.RULE_TRIALS: ["rule", "test", "{folder}/rules.py", "--cluster", EXAMPLE],
+    DocumentKind.RULE_TRIALS: ["rule", "test", "{folder}/rules_of_schemas.py", "--cluster", EXAMPLE],
     DocumentKind.DIAGNOSIS: ["doctor", "--policy", "{folder}/policy.yaml"],
     DocumentKind.QUEUE: ["status", "--server", "{server}"],
 }
@@ -54,10 +55,11 @@ COMMANDS = {
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """A folder with files, and a server that answers as a scheduler."""
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    monkeypatch.setattr(sys, "path", [*sys.path])  # so that the rules here hide no others
     pods = [make_pod(name).req(cpu="1").obj() for name in ("one", "two")]
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "rules_of_schemas.py").write_text(RULES)
     pages = {
         "/debug/pods": Answer(200, msgspec.json.encode(PICTURE)),
         "/debug/decisions": Answer(200, json.dumps(DECISIONS).encode()),
