@@ -108,7 +108,9 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
 
 def custom_kind(api_version: str, name: str, plural: str) -> Kind:
     """Returns a kind that only users' rules read; its objects are CustomObjects."""
-    return Kind(custom_type(name), api_version, plural)
+    kind = Kind(custom_type(name), api_version, plural)
+    msgspec.json.Decoder(kind.type)  # prepares the type here, because msgspec crashes if two threads use a new one
+    return kind
 
 
 def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:

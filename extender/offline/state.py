@@ -20,6 +20,7 @@ from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
 from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
+from extender.offline.manifests.validation.pods import is_stored
 from extender.plugins.registry import default_profile
 from extender.runtime.near_names import with_suggestion
 from extender.table import PodInfo, Table
@@ -201,13 +202,17 @@ class ClusterState:
             nodes.request(nodes.row_of[name], vector * count)
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admitted:
-        """Returns the pod as the API server would store it. A mapping is checked as a manifest first.
+        """Returns the pod as the API server would store it.
+
+        A mapping is checked as a manifest first, unless its metadata shows that an API server has stored it.
 
         Raises:
             MalformedCluster: the manifest is not a valid pod; the message has the path of every fault.
         """
         if isinstance(pod, Pod):
             return Admitted(pod)
+        if isinstance(pod, Mapping) and is_stored(pod):
+            return Admitted(self.stored(pod))
         converted = _converted(pod)
         workload = workload_of(pod, "pod")
         assert workload is not None

@@ -161,7 +161,7 @@ def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: Pod
     clock = _TickingClock()
     cache = cache_of(*(make_node(name).label(rank="1").obj() for name in _NODES), pod.obj(), clock=clock)
     verb = Filter(cache, PROFILES, Telemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
-    with pytest.raises(DeadlineExceeded, match=r"(a requirement on node labels|a label of the node selector) is still"):
+    with pytest.raises(DeadlineExceeded, match=r"before a match of (node labels|the pod's nodeSelector)"):
         verb.decide(verb.decode(args(pod.obj(), names=_NODES)))
 
 
