@@ -179,7 +179,7 @@ def test_names_from_a_cluster_are_text(browser: Browser, tmp_path: Path, answer:
     found: Any = {
         "explain": lambda: cluster.explain(f"{HOSTILE}/{HOSTILE}"),
         "simulate": cluster.simulate,
-        "capacity": lambda: cluster.capacity([make_pod("t").toleration(HOSTILE).obj()]),
+        "capacity": lambda: cluster.capacity([make_pod("t").obj()]),
         "compare": cluster.compare,
     }[answer]()
     page = tmp_path / "page.html"
