@@ -352,7 +352,7 @@ class BindingCycle:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
-            self._fail(assumed, error, "binding rejected: ")
+            self._fail(assumed, error, f'running Bind plugin "{DEFAULT_BINDER}": ')
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
             _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
             self._leave_to_watch(assumed, error)

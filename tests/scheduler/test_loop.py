@@ -139,7 +139,7 @@ def test_a_refused_bind_frees_the_place_and_is_tried_again(fault: Refused) -> No
     world.faults = [fault]
     world.settle()
     assert world.cache.overview().assumed == []
-    assert world.conditions == [("p", "SchedulerError", f"binding rejected: {fault}", "")]
+    assert world.conditions == [("p", "SchedulerError", f'running Bind plugin "DefaultBinder": {fault}', "")]
     world.pass_time(3)
     assert world.node_of("p") == "n1"
     assert world.telemetry.binds == ["refused", "bound"]

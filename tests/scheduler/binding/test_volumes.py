@@ -262,7 +262,7 @@ def test_what_was_written_stays_when_the_pod_is_not_bound() -> None:
     world.volumes.complete()
     world.faults = [Refused("no", 403)]
     world.settle()
-    assert world.conditions[-1][2] == "binding rejected: no"
+    assert world.conditions[-1][2] == 'running Bind plugin "DefaultBinder": no'
     assert volume(world).spec.claim_ref is not None
     world.pass_time(3)
     assert world.node_of("p") == "n1"
