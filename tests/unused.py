@@ -10,8 +10,12 @@ create_module
 exec_module
 get_code
 
-# setup.cfg names it as the console script.
+# setup.cfg names them as console scripts.
 main
+kubectl_podseat
+
+# Click reads it.
+color
 
 # httptools calls them.
 on_message_begin
@@ -54,6 +58,7 @@ _ratio_where_it_belongs
 _list_for_constraints
 
 # Fields of KubeSchedulerConfiguration that are accepted, and that change nothing here.
+accept_content_types
 queue_sort
 pre_filter
 post_filter
@@ -75,9 +80,11 @@ preferred_during_scheduling_ignored_during_execution
 
 # Fields of documents for scripts, which are only checked.
 first_outcome
+group_kind
 second_outcome
 
 # Fields of API objects that are read or written as part of a whole: compared, hashed or encoded with it.
+basic
 node_name_to_victims
 api_group
 toleration_seconds
@@ -101,6 +108,7 @@ ABSOLUTE
 RESOURCE_CLAIM_TEMPLATE
 POD_DISRUPTION_BUDGET
 PRIORITY_CLASS
+COMPOSITE_POD_GROUP
 
 # Events that every scheduler knows; tests send them.
 NODE_ADD
