@@ -138,12 +138,11 @@ class World:
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.live.identify": lambda _: ("simulation", "none"),
-            "extender.app.serve.Cache": WitnessedCache,
+            "extender.app.housekeeping.Cache": WitnessedCache,
             "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.process_memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
-            "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.loop.PriorityQueue": WitnessedQueue,
             "extender.app.loop.PreemptionExecutor": WitnessedPreemptions,
             "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
