@@ -15,7 +15,7 @@ from time import perf_counter_ns, process_time_ns
 
 from extender import Cluster, Decision
 from tests.bench.workloads import DECISIONS, large_cluster, pods_to_decide
-from tests.builders import Object, make_pod
+from tests.builders import Object, make_pod, stored
 from tests.stock.oracle import TimedOracle
 
 PODS = 50
@@ -67,7 +67,7 @@ def measured(nodes: int, oracle: Path) -> Iterator[Measured]:
     gc.freeze()  # as a server does once it has listed everything
     with TimedOracle(oracle, objects) as stock:
         for workload in DECISIONS:
-            asked = [_ask(cluster, pod.obj()) for pod in pods_to_decide(workload, PODS)]
+            asked = [_ask(cluster, stored(pod.obj())) for pod in pods_to_decide(workload, PODS)]
             timings = [stock.step(each.pod, each.bound) for each in asked]
             pairs = list(zip(asked, timings, strict=True))
             yield Measured(

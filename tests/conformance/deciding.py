@@ -6,14 +6,14 @@ from extender import Cluster
 from extender.engine import Decision
 from extender.framework.profile import Profiles
 from extender.policy.loading import read as policy
-from tests.builders import Object
+from tests.builders import Object, stored
 from tests.conformance.judge import Difference, differences
 
 
 def decide(case: Object) -> Decision:
     config = case.get("config")
     profiles = None if config is None else Profiles(policy(config).profiles)
-    return Cluster.from_objects(case["cluster"]["items"], profiles).decide(case["pod"])
+    return Cluster.from_objects(case["cluster"]["items"], profiles).decide(stored(case["pod"]))
 
 
 def disagreements(case: Object, stock: Object) -> list[Difference]:

@@ -25,7 +25,7 @@ _INT32_MAX = 2**31 - 1
 def is_stored(pod: Fields) -> bool:
     """Returns True if the manifest was read from an API server, which has admitted the pod before."""
     metadata = fields(pod, "metadata")
-    return any(metadata.get(name) for name in ("uid", "resourceVersion", "creationTimestamp"))
+    return bool(metadata.get("resourceVersion") or metadata.get("creationTimestamp"))
 
 
 def of_pod(pod: Fields) -> Iterator[str]:
