@@ -64,9 +64,9 @@ class PoolDevice:
         )
 
     def verdicts_of(self, cache: object) -> bytearray:
-        """Returns the results of the selectors in this cache for the device, by the number of the selector.
+        """Returns the device's results of CEL selectors: one byte for each selector, at its index in `cache`.
 
-        Results for selectors of another cache are dropped.
+        If the results belong to another cache, the device forgets them, and the array is empty.
         """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache

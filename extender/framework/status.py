@@ -59,5 +59,5 @@ def failed(plugin: str, *reasons: str) -> Refusal:
 
 
 def merged(first: Refusal, second: Refusal) -> Refusal:
-    """Returns a refusal with the reasons of both, the plugin of the first, and the more final code."""
+    """Returns one refusal for two: with the reasons of both, the first plugin, and the stricter code."""
     return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)

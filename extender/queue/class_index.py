@@ -46,7 +46,7 @@ Classes = dict[Hashable, EquivalenceClass]
 
 
 class ClassIndex:
-    """Finds the equivalence classes of one rule by value, by name, or by priority and requested amounts."""
+    """Finds classes of pods that one rule treats alike: by value, by name, or by priority and requests."""
 
     def __init__(self) -> None:
         self._classes: Classes = {}

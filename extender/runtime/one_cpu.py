@@ -23,7 +23,7 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""Threads move only to a CPU that was idle for longer by this share of the time, because a move loses the caches."""
+"""Threads move to the other CPU only if its idle share was greater by this much: a move makes the CPU's caches cold."""
 
 _PROCESSOR = 39
 """The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2, a name, may hold spaces."""

@@ -265,7 +265,10 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Finds out what became of this process's own writes. Call it about once a second while the cache is filled."""
+        """Settles this process's own writes of unknown outcome, where the cache shows whether they happened.
+
+        Call it about once a second, as long as the watches run.
+        """
         if not self.writes.unknown():
             return
         self.writes.settle_shown(self._evidence.shows)

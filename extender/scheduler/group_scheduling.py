@@ -250,7 +250,10 @@ class GroupScheduler:
         return None
 
     def _held_back(self, assumed: Sequence[AssumedPod], needed: int) -> Sequence[AssumedPod]:
-        """Returns the pods, with a common quorum if a rule of Permit may still reject one of them."""
+        """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one of them.
+
+        They share a `Quorum`: no bind begins until `needed` of the pods have passed Permit.
+        """
         permits = [each.permit for each in assumed]
         if needed < 2 or not any(permits):
             return assumed

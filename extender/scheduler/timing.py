@@ -150,7 +150,7 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> T:
-        """Calls `work`, and measures it as a whole extension point if the decision is sampled."""
+        """Returns the result of `work`; if the decision is sampled, records its time as that of the extension point."""
         return self._spend(point, work)[0] if self._sampled else work()
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:

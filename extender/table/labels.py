@@ -203,7 +203,7 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns a positive number if any item may match a label set, else 0; not the number of items."""
+        """Returns 0 if the index is empty. It is not the number of items: one item may be filed several times."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:

@@ -207,7 +207,10 @@ class ServiceAccount:
         self._groups = groups
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
-        """See Kubeconfig. `rejected` makes no difference, because the files are read every time."""
+        """Returns the client's configuration from the pod's service account.
+
+        `rejected`, True after a 401, makes no difference, because the files are read every time.
+        """
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
 

@@ -21,7 +21,10 @@ _LONG = 20_000
 
 
 class Links:
-    """Gives the addresses of a page's links. An empty address means no link; here all are empty, for notebooks."""
+    """Gives the addresses of a page's links; an empty address means no link.
+
+    This class links nothing, as a notebook needs it, where no other page can be reached. Subclasses give addresses.
+    """
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  no link
         """Returns the address of a value in the document, given its JSON pointer (RFC 6901)."""

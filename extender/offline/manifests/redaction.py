@@ -1,4 +1,4 @@
-"""Replaces the names in a cluster by hashes, so that it can be shown to others and is decided as before."""
+"""Replaces the names in a cluster by hashes, so that others may see it, and decisions stay the same."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Reserver(Protocol):
     """Makes reservations of one kind for pods: of volumes, or of devices."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """Returns the pod's reservation, not made yet; None if the pod needs nothing of this kind."""
+        """Returns what the caller is to reserve for the pod. None if the pod needs nothing of this kind."""
 
 
 def undo(reservations: Sequence[Reservation]) -> None:

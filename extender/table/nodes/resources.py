@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-# The first rows of every matrix. `pods` counts pods. Scores use the two nonzero rows, which include default requests
-# for containers that request nothing.
+# The first rows of each matrix of resources. `pods` counts pods. Scores use the last two rows (upstream
+# NonZeroRequested), in which a container that requests nothing counts with a default.
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))

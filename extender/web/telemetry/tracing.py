@@ -107,7 +107,10 @@ def spans_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def traces_of(environ: Mapping[str, str]) -> Traces:
-    """Returns the traces of a process, with spans if they are configured; logs an error if they cannot be sent."""
+    """Returns what the process records calls with: spans if the environment configures OpenTelemetry, else nothing.
+
+    If the packages of OpenTelemetry are missing, it logs an error, and records nothing.
+    """
     if not spans_wanted(environ):
         return Traces()
     try:

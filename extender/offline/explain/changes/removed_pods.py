@@ -129,10 +129,13 @@ def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
 
 
 def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) -> Pods | None:
-    """Returns the fewest pods that are enough if these are fewer than `enough`; None if the search finds none.
+    """Returns the smallest set of pods whose removal lets the pod run; None if the search finds none.
 
-    Sets of few pods are tried first, and among them pods of a low priority that no budget protects. In a large cluster
-    only the pods on the nodes of `enough`, and those that matter on any node, are tried.
+    Args:
+        enough: pods whose removal is known to suffice; only smaller sets are searched. None if none are known.
+
+    Small sets are tried first, and among them pods of low priority that no budget protects. In a large cluster only
+    the pods on the nodes of `enough` are tried, and those that a rule relates to the pod wherever they run.
     """
     if enough is None and not _needs_other_pods(pod):
         return None
