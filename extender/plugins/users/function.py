@@ -27,6 +27,7 @@ from extender.framework.permit import NO_PERMITS, PendingPermits
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.plugins.users.calls import is_ctrl_c
 from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits
 from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
@@ -185,6 +186,12 @@ class CustomRule:
             return BoundFunction(self.decorated.function, self.given)
         handle = self.decorated.handle(self.name, pod, self.host, table)
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
+
+    def report(self, error: BaseException) -> None:
+        """Reports to the process that the function failed with this exception. Raises Ctrl-C again."""
+        if is_ctrl_c(error):
+            raise error
+        self.host.failed(self.name, error)
 
 
 def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import POST_FILTER
 from extender.framework.rules import PostFilter, Proposal
-from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
 from extender.table import PodInfo, Table
@@ -65,9 +65,7 @@ class CustomPostFilter(CustomRule):
         except DeadlineExceeded:
             raise
         except BaseException as error:
-            if is_ctrl_c(error):
-                raise
-            self.host.failed(self.name, error)
+            self.report(error)
             return Proposal()
 
     def _proposal(self, answer: object, table: Table) -> Proposal:

@@ -93,7 +93,7 @@ class CustomPredicate(CustomRule):
 
     def failed(self, error: BaseException) -> Refusal:
         """Reports that the rule failed, and returns a refusal; no eviction helps, because the answer is unknown."""
-        self.host.failed(self.name, error)
+        self.report(error)
         return unresolvable(self.name, f"rule {self.name} failed")
 
 
@@ -159,8 +159,6 @@ class _ColumnsCheck(_CustomCheck):
         except DeadlineExceeded:
             raise
         except BaseException as error:
-            if is_ctrl_c(error):
-                raise
             return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
 
     def _verdict(self, answer: object, rows: int) -> Verdict:

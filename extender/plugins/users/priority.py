@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.calls import answer_of, is_ctrl_c
+from extender.plugins.users.calls import answer_of
 from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
 from extender.table import PodInfo, Table
@@ -79,9 +79,7 @@ class CustomPriority(CustomRule):
         except DeadlineExceeded:
             raise
         except BaseException as error:
-            if is_ctrl_c(error):
-                raise
-            self.host.failed(self.name, error)
+            self.report(error)
             return None
 
     def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar, overload
 from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.framework.rules import PreEnqueueRule, QueueSort
 from extender.framework.status import Refusal, unresolvable
-from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
 from extender.table import PodInfo, Table
@@ -93,9 +93,7 @@ class CustomPreEnqueue(CustomRule):
             function = self.function(pod.pod, table)
             reason = self._reason(answer_of(self.name, partial(function, pod.pod), self.host.begin()))
         except BaseException as error:
-            if is_ctrl_c(error):
-                raise
-            self.host.failed(self.name, error)
+            self.report(error)
             reason = f"rule {self.name} failed"
         return None if reason is None else unresolvable(self.name, sendable(reason))
 
@@ -119,9 +117,7 @@ class CustomQueueSort(CustomRule):
         try:
             return _numbers(answer_of(self.name, partial(self.function(pod.pod), pod.pod), self.host.begin()))
         except BaseException as error:
-            if is_ctrl_c(error):
-                raise
-            self.host.failed(self.name, error)
+            self.report(error)
             return _LAST
 
 

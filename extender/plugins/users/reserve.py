@@ -12,7 +12,7 @@ from extender.framework.permit import BindRule, PendingPermits, ReserveRule, Wai
 from extender.framework.plugin import PERMIT, POST_BIND, PRE_BIND, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
 from extender.runtime.clock import Deadline
@@ -162,9 +162,7 @@ class CustomCall(CustomRule):
 
     def failure(self, error: BaseException) -> BindingFailed:
         """Reports the function's exception, and returns the error for the pod. Raises Ctrl-C again."""
-        if is_ctrl_c(error):
-            raise error
-        self.host.failed(self.name, error)
+        self.report(error)
         return BindingFailed(f"rule {self.name} failed")
 
     def seconds(self, answer: object, point: str) -> float:
