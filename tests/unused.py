@@ -6,7 +6,6 @@ Vulture looks at the package alone, so that what only tests use is found, too.
 # The import system calls them.
 __getattr__  # lazy names of the package, and names that have moved
 find_spec
-create_module
 exec_module
 get_code
 
@@ -39,8 +38,6 @@ handle_ttin
 load_config
 check_config
 _access_log_enabled
-protocol_version
-do_GET
 log_message
 
 # Logging reads them.
@@ -54,7 +51,6 @@ collect
 
 # Pydantic reads them.
 model_config
-_ratio_where_it_belongs
 _list_for_constraints
 
 # Fields of KubeSchedulerConfiguration that are accepted, and that change nothing here.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, NodeBuilder, Object, PodBuilder, make_pod
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES, configuration
-from tests.conformance.uniform import BACKEND
+from tests.conformance.uniform import examples
 
 GPU = "example.com/gpu"
 CHUNK = 50
@@ -38,17 +37,8 @@ def clusters(draw: st.DrawFn) -> Object:
 
 def drawn(first_seed: int, chunk: int) -> list[Object]:
     """Returns one chunk of the clusters of a seed, named `SEED/NUMBER`."""
-    made: list[Object] = []
-    drawing = settings(
-        max_examples=CHUNK,
-        phases=[Phase.generate],
-        backend=BACKEND,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    seed(f"answers {first_seed} {chunk}")(drawing(given(case=clusters())(lambda case: made.append(case))))()
-    return [{**case, "name": f"{first_seed}/{chunk * CHUNK + number}"} for number, case in enumerate(made[:CHUNK])]
+    cases = examples(clusters(), CHUNK, f"answers {first_seed} {chunk}")
+    return [{**case, "name": f"{first_seed}/{chunk * CHUNK + number}"} for number, case in enumerate(cases)]
 
 
 def _tighten(dice: Dice, draft: Draft) -> None:

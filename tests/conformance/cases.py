@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.builders import Object
 from tests.conformance.draft import Dice, draft
 from tests.conformance.features import FEATURES, configuration
-from tests.conformance.uniform import BACKEND
+from tests.conformance.uniform import examples
 
 MIXED, CONFIGURED = "mixed", "configured"
 KINDS = (*FEATURES, MIXED, CONFIGURED)
@@ -29,14 +28,5 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
 
 def named(kind: str, number: int, first_seed: int) -> list[Object]:
     """That many cases, the same for the same seed, named by kind and number."""
-    made: list[Object] = []
-    drawing = settings(
-        max_examples=number,
-        phases=[Phase.generate],
-        backend=BACKEND,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    seed(f"{kind} {first_seed}")(drawing(given(case=cases(kind))(lambda case: made.append(case))))()
-    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(made[:number])]
+    drawn = examples(cases(kind), number, f"{kind} {first_seed}")
+    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(drawn)]

@@ -6,9 +6,15 @@ numbers. A case here is made of hundreds of small choices, and such a bias makes
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 BACKEND = "uniform"
+
+T = TypeVar("T")
 
 
 class UniformProvider(HypothesisProvider):
@@ -29,3 +35,18 @@ class UniformProvider(HypothesisProvider):
 
 
 AVAILABLE_PROVIDERS[BACKEND] = UniformProvider
+
+
+def examples(strategy: st.SearchStrategy[T], number: int, seed_text: str) -> list[T]:
+    """Draws that many values, the same for the same text."""
+    drawn: list[T] = []
+    drawing = settings(
+        max_examples=number,
+        phases=[Phase.generate],
+        backend=BACKEND,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    seed(seed_text)(drawing(given(case=strategy)(lambda case: drawn.append(case))))()
+    return drawn[:number]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_group
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES
-from tests.conformance.uniform import BACKEND
+from tests.conformance.uniform import examples
 
 PLAIN = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -127,14 +126,5 @@ def _placed(member: Object, node: str) -> Object:
 
 def named(kind: str, number: int, first_seed: int) -> list[Object]:
     """That many cases, the same for the same seed, named by kind and number."""
-    made: list[Object] = []
-    drawing = settings(
-        max_examples=number,
-        phases=[Phase.generate],
-        backend=BACKEND,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    seed(f"group {kind} {first_seed}")(drawing(given(case=cases(kind))(lambda case: made.append(case))))()
-    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(made[:number])]
+    drawn = examples(cases(kind), number, f"group {kind} {first_seed}")
+    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(drawn)]
