@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 
 import msgspec
 
@@ -33,6 +32,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
+from extender.runtime.product_version import product_version
 from extender.runtime.threads import TaskFailures, Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
@@ -89,7 +89,7 @@ class SchedulerProcess:
         clock = SystemClock()
         self._scheduling = False
         self._failures = TaskFailures()
-        self._metrics = metrics = SchedulerMetrics(clock, version("podseat"), traces_of(os.environ))
+        self._metrics = metrics = SchedulerMetrics(clock, product_version(), traces_of(os.environ))
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
         self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics, settings.sample_every))

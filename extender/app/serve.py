@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
@@ -41,6 +40,7 @@ from extender.plugins.users.handle import InForce
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
+from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.verbs.bind import Bind, PermitWait
@@ -123,7 +123,7 @@ class WebhookProcess:
     def __init__(self, settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> None:
         clock = SystemClock()
         unsettled = writes.take_over()
-        self.metrics = Metrics(clock, version("podseat"))
+        self.metrics = Metrics(clock, product_version())
         setup = set_up("serve", settings, self.metrics, clock, threading.Event())
         cache = create_cache(settings, clock, self.metrics, setup.features, setup.observation.changes)
         feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-from importlib.metadata import version as installed_version
 from typing import Any, NoReturn
 
 import click
@@ -24,6 +23,7 @@ from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.process_memory import GC_THRESHOLDS
+from extender.runtime.product_version import DISTRIBUTION, product_version
 from extender.runtime.text import printable
 
 USAGE_ERROR = 2
@@ -57,7 +57,7 @@ def _end_by_sigpipe() -> NoReturn:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="podseat", message="extender %(version)s")
+@click.version_option(package_name=DISTRIBUTION, message="extender %(version)s")
 def cli() -> None:
     """A kube-scheduler extender with its own scheduling engine and cache.
 
@@ -77,7 +77,7 @@ def _prepare() -> None:
 @cli.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"extender {installed_version('podseat')}")
+    click.echo(f"extender {product_version()}")
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)

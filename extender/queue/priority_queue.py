@@ -362,7 +362,7 @@ class PriorityQueue:
 
     def _add(self, info: PodInfo) -> None:
         now = self._clock.monotonic()
-        pod = QueuedPod(info, now)
+        pod = QueuedPod(info, timestamp=now)
         if (key := self._group_key(info)) is None:
             self._tiers.activate(pod, UNSCHEDULED_POD_ADD.label, now, admitted=False)
         elif self._cycle is not None and self._cycle.group.key == key:
@@ -370,7 +370,7 @@ class PriorityQueue:
         elif (found := self._tiers.group(key)) is not None:
             self._tiers.join(found[1], found[0], pod, UNSCHEDULED_POD_ADD.label, now)
         else:
-            group = QueuedGroup(key, now, {pod.uid: pod})
+            group = QueuedGroup(key, {pod.uid: pod}, timestamp=now)
             self._tiers.activate(group, UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
     def _requeue_failed(self, pod: QueuedPod, strategy: Strategy, now: float) -> Tier:
@@ -382,7 +382,7 @@ class PriorityQueue:
             return Tier.UNSCHEDULABLE
         if (found := self._tiers.group(key)) is not None:
             return self._tiers.join(found[1], found[0], pod, SCHEDULE_ATTEMPT_FAILURE, now)
-        group = QueuedGroup(key, now, {pod.uid: pod}, rejection=pod.rejection)
+        group = QueuedGroup(key, {pod.uid: pod}, timestamp=now, rejection=pod.rejection)
         group.unschedulable_count = pod.unschedulable_count
         group.consecutive_errors = pod.consecutive_errors
         return self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)

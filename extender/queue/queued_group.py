@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
-from extender.framework.status import Refusal
-from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection
+from extender.queue.queued_pod import NO_REJECTION, AttemptHistory, QueuedPod, Rejection
 from extender.table import PodInfo
 
 
@@ -21,30 +20,19 @@ class GroupOutcome(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class QueuedGroup:
-    """The waiting members of a pod group, which are tried together. Times are in monotonic seconds.
+class QueuedGroup(AttemptHistory):
+    """The waiting members of a pod group, which are tried together, and the history of the group.
 
     The queue owns the object; from `pop` until `finish_group`, the caller owns it.
 
     Attributes:
         key: `namespace/name` of the PodGroup.
         members: the waiting members by UID; never empty while the group is in the queue.
-        timestamp, first_attempt_at, attempts, unschedulable_count, consecutive_errors, gate, flushed_at: as QueuedPod
-            has them, for the whole group.
-        rejection: the rules that rejected any member in the last attempt.
         backoff_size: the number of members when the last attempt ended.
     """
 
     key: str
-    timestamp: float
     members: dict[str, QueuedPod]
-    first_attempt_at: float | None = None
-    attempts: int = 0
-    unschedulable_count: int = 0
-    consecutive_errors: int = 0
-    rejection: Rejection = field(default=NO_REJECTION)
-    gate: Refusal | None = None
-    flushed_at: float | None = None
     backoff_size: int = 1
 
     def __repr__(self) -> str:
@@ -68,11 +56,6 @@ class QueuedGroup:
     def priority(self) -> int:
         return self.info.priority
 
-    @property
-    def waits_since(self) -> float:
-        """When the group's wait for an event began; a requeue because of a long wait starts it again."""
-        return max(self.timestamp, self.flushed_at or 0.0)
-
     def in_order(self) -> list[QueuedPod]:
         """Returns the members in the order in which they are tried (upstream PodGroupMemberPodsOrderingFunc)."""
         return sorted(
@@ -95,14 +78,10 @@ class QueuedGroup:
         self.flushed_at = None
         if outcome is not GroupOutcome.SUCCESS or tried.keys().isdisjoint(self.members):
             self.timestamp = now
-        match outcome:
-            case GroupOutcome.SUCCESS:
-                self.unschedulable_count = self.consecutive_errors = 0
-            case GroupOutcome.REJECTED:
-                self.unschedulable_count += 1
-                self.consecutive_errors = 0
-            case GroupOutcome.ERROR:
-                self.consecutive_errors += 1
+        if outcome is GroupOutcome.SUCCESS:
+            self.unschedulable_count = self.consecutive_errors = 0
+        else:
+            self.count_failure(rejected=outcome is GroupOutcome.REJECTED)
 
 
 def group_uid(key: str) -> str:

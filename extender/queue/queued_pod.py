@@ -1,4 +1,4 @@
-"""Describes a pod in the queue, and its last rejection (upstream framework.QueuedPodInfo)."""
+"""Describes a pod in the queue, and the history of its attempts (upstream framework.QueuedPodInfo)."""
 
 from __future__ import annotations
 
@@ -49,23 +49,21 @@ class Rejection:
 NO_REJECTION = Rejection()
 
 
-@dataclass(slots=True, eq=False)
-class QueuedPod:
-    """A pod and its history in the queue. Times are in monotonic seconds.
-
-    The queue owns the object; from `pop` on, the caller owns it.
+@dataclass(slots=True, eq=False, kw_only=True)
+class AttemptHistory:
+    """What the queue records about the attempts of a pod or of a whole group. Times are in monotonic seconds.
 
     Attributes:
-        timestamp: when the pod was added, or last put back after an attempt.
-        first_attempt_at: when the pod could be popped for the first time.
-        attempts: how often the pod was popped.
-        unschedulable_count: the number of attempts in which rules rejected the pod.
+        timestamp: when the entity was added, or last put back after an attempt.
+        first_attempt_at: when it could be popped for the first time.
+        attempts: how often it was popped.
+        unschedulable_count: the number of attempts in which rules rejected it.
         consecutive_errors: the number of attempts that ended in an error since the last rejection.
-        gate: the PreEnqueue rule that does not admit the pod, with its reason; None if all rules admit it.
-        flushed_at: when the pod was last requeued because it had waited too long for an event.
+        rejection: the rules that rejected the pod, or any member of the group, in the last attempt.
+        gate: the PreEnqueue rule that does not admit the entity, with its reason; None if all rules admit it.
+        flushed_at: when it was last requeued because it had waited too long for an event.
     """
 
-    info: PodInfo
     timestamp: float
     first_attempt_at: float | None = None
     attempts: int = 0
@@ -74,6 +72,29 @@ class QueuedPod:
     rejection: Rejection = field(default=NO_REJECTION)
     gate: Refusal | None = None
     flushed_at: float | None = None
+
+    @property
+    def waits_since(self) -> float:
+        """When the wait for an event began; a requeue because of a long wait starts it again."""
+        return max(self.timestamp, self.flushed_at or 0.0)
+
+    def count_failure(self, *, rejected: bool) -> None:
+        """Counts an attempt that ended in a rejection by rules, or else in an error."""
+        if rejected:
+            self.unschedulable_count += 1
+            self.consecutive_errors = 0
+        else:
+            self.consecutive_errors += 1
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod(AttemptHistory):
+    """A pod and its history in the queue.
+
+    The queue owns the object; from `pop` on, the caller owns it.
+    """
+
+    info: PodInfo
 
     def __repr__(self) -> str:
         return f"QueuedPod({self.info.pod.key})"
@@ -102,13 +123,4 @@ class QueuedPod:
         self.rejection = rejection
         self.timestamp = now
         self.flushed_at = None
-        if rejection.rules:
-            self.unschedulable_count += 1
-            self.consecutive_errors = 0
-        else:
-            self.consecutive_errors += 1
-
-    @property
-    def waits_since(self) -> float:
-        """When the pod's wait for an event began; a requeue because of a long wait starts it again."""
-        return max(self.timestamp, self.flushed_at or 0.0)
+        self.count_failure(rejected=bool(rejection.rules))

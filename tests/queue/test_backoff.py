@@ -15,7 +15,7 @@ NEVER = -math.inf
 
 
 def pod(name: str = "p", at: float = 0.0, *, refusals: int = 1, errors: int = 0, priority: int = 0) -> QueuedPod:
-    queued = QueuedPod(info(make_pod(name).priority(priority)), at)
+    queued = QueuedPod(info(make_pod(name).priority(priority)), timestamp=at)
     queued.unschedulable_count, queued.consecutive_errors = refusals, errors
     queued.rejection = refused() if errors else refused("NodeResourcesFit")
     return queued

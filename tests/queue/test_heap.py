@@ -22,7 +22,7 @@ class HeapMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(sorted(PODS)), key=st.integers(0, 3))
     def add(self, name: str, key: int) -> None:
         self.arrivals += 1
-        pod = QueuedPod(PODS[name], key)
+        pod = QueuedPod(PODS[name], timestamp=key)
         self.heap.add(pod)
         self.held[pod.uid] = (key, self.arrivals, pod)
 
@@ -54,7 +54,7 @@ TestHeap = HeapMachine.TestCase
 def test_a_heap_does_not_grow_when_a_pod_is_updated_again_and_again() -> None:
     heap = Heap(lambda pod: (pod.timestamp,))
     for turn in range(10_000):
-        heap.add(QueuedPod(PODS["a"], turn))
+        heap.add(QueuedPod(PODS["a"], timestamp=turn))
     assert len(heap) == 1
     assert len(heap._entries) < 100
     assert heap.pop() is not None

@@ -12,7 +12,7 @@ COMES, GOES = Change(NODE_ADD), Change(ASSIGNED_POD_DELETE)
 
 
 def start(in_flight: InFlight, name: str) -> str:
-    pod = QueuedPod(info(name), 0.0)
+    pod = QueuedPod(info(name), timestamp=0.0)
     in_flight.start(pod)
     return pod.uid
 

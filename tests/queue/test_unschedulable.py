@@ -34,7 +34,7 @@ class Filed:
         return True
 
     def add(self, pod: PodBuilder | str, *rules: str, unresolvable: str = "") -> None:
-        self.pods.add(QueuedPod(info(pod), 0.0, rejection=refused(*rules, unresolvable=unresolvable)))
+        self.pods.add(QueuedPod(info(pod), timestamp=0.0, rejection=refused(*rules, unresolvable=unresolvable)))
 
     def helped_by(self, change: Change) -> dict[str, set[str]]:
         return {pod.info.pod.name: set(rules) for pod, rules in self.pods.helped_by(change)}

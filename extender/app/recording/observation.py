@@ -6,7 +6,6 @@ import signal
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from random import Random
 from typing import Any
 
@@ -29,6 +28,7 @@ from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFi
 from extender.policy.policy import parsed
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.product_version import product_version
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
@@ -139,7 +139,7 @@ def recorder_of(
         score_scale=settings.score_scale,
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
-    return Recorder(files, recorded, version("podseat"), clock, metrics.not_recorded, redaction=redaction)
+    return Recorder(files, recorded, product_version(), clock, metrics.not_recorded, redaction=redaction)
 
 
 def without_keys(text: str) -> str:
@@ -198,7 +198,7 @@ def record(
     """
     log.configure(settings.log_format, settings.log_level)
     clock, ending = SystemClock(), threading.Event()
-    metrics = Metrics(clock, version("podseat"))
+    metrics = Metrics(clock, product_version())
     observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
     never_written = UnsettledWrites(0.0)

@@ -8,7 +8,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from math import inf
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -20,6 +19,7 @@ from extender.cluster.http.exchange import Headers, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
+from extender.runtime.product_version import product_version
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
@@ -92,7 +92,7 @@ class KubeClient(Caller):
         self._credentials = credentials
         self._observe = observe
         self._config = credentials.load()
-        self._headers = {"User-Agent": f"extender/{version('podseat')}"}
+        self._headers = {"User-Agent": f"extender/{product_version()}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # set when the renewal in progress ends

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
 
 from extender.config.settings import OPTIONS, Command, Settings
 from extender.framework.profile import Profile
 from extender.plugins.registry import default_profile
 from extender.plugins.users import custom_rules
+from extender.runtime.product_version import product_version
 from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
@@ -40,7 +40,7 @@ def log_start(
         "command": command,
         "cluster": address,
         "kubernetes": kubernetes,
-        "version": version("podseat"),
+        "version": product_version(),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
         "rules": sorted({rule.name for rule in custom_rules(profiles)}),

@@ -11,9 +11,11 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
+
+from extender.runtime.product_version import product_version
 
 if TYPE_CHECKING:  # an optional dependency, imported only if spans are sent
     from opentelemetry.sdk.trace import TracerProvider
@@ -78,7 +80,7 @@ class Spans(Traces):
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
-        self._tracer = provider.get_tracer("extender", version("podseat"))
+        self._tracer = provider.get_tracer("extender", product_version())
         self._callers = TraceContextTextMapPropagator()
 
     def _trace_id(self, work: Work) -> str:
