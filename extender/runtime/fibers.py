@@ -96,11 +96,14 @@ class FiberPool:
         stopping = False
         while self._at_work or not stopping:
             try:
-                while (switch_to_fiber := self._due.get(block=not self._waiting)) is not None:
-                    switch_to_fiber()
-                stopping = True
+                switch_to_fiber = self._due.get(block=not self._waiting)
             except Empty:
                 self._resume_ready()
+                continue
+            if switch_to_fiber is None:
+                stopping = True
+            else:
+                switch_to_fiber()
 
     def _resume_ready(self) -> None:
         for descriptor, _ in self._poll.poll(_TURN_SECONDS * 1000):

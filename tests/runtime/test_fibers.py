@@ -6,6 +6,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -165,6 +166,16 @@ def test_submit_waits_while_all_fibers_are_busy(pool: FiberPool, pairs: list[Pai
         fifth.result(WAIT_SECONDS)
         assert done.wait(WAIT_SECONDS)
     gate.set()
+
+
+def test_stop_ends_the_thread_when_the_last_call_in_a_thread_returns() -> None:
+    pool = FiberPool("test", 4, log_error)
+    pool.start()
+    pool.submit(lambda: in_thread(lambda: pool.stop(0)))
+    with pytest.raises(TaskFailed, match="has ended"):
+        for _ in range(300):
+            pool.check()
+            time.sleep(0.1)
 
 
 def test_stop_finishes_the_submitted_tasks(pairs: list[Pair]) -> None:
