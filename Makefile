@@ -29,7 +29,7 @@ run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test 
 	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
 test: $(READY) ## run all tests; builds the stock control plane on first use
-	$(VENV)/bin/pytest -n 2 --dist loadfile
+	$(VENV)/bin/pytest -n 4 --dist loadfile
 
 test-fast: $(READY) ## run the tests of some rooms that need no servers, in a minute; with another Python: VENV=.venv-3.13 PYTHON=python3.13
 	$(VENV)/bin/pytest -q -n 2 -m "not stock and not browser and not hypothesis" tests/runtime tests/model tests/table tests/framework tests/web tests/config/test_settings.py
