@@ -22,7 +22,7 @@ from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, 
 from extender.framework.find_fit import Fit, awaited_pods, find_fit, prepare
 from extender.framework.profile import Profiles
 from extender.framework.score import Scoring, score
-from extender.framework.status import Refusal
+from extender.framework.status import Refusal, failed
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.plugins import details
@@ -33,6 +33,8 @@ from extender.table.labels import Rows
 from extender.table.trial import Trial
 
 IntArray = NDArray[np.int64]
+
+_NO_SCORES = Scoring(np.zeros(0, np.intp), np.zeros(0, np.int64), ())
 
 
 class RefusedNodes(NamedTuple):
@@ -104,12 +106,15 @@ class Decision:
 
     @property
     def error(self) -> Refusal | None:
-        """The first error of a filter on any node, or None. It fails the whole attempt: no node is feasible."""
-        return self._fit.error
+        """The error that fails the whole attempt, so that no node is feasible; None if there is none.
+
+        It is the first error of a filter on any node, or that of a plugin that cannot score the pod.
+        """
+        return None if len(self._scoring.rows) else self._fit.error
 
     @cached_property
     def feasible(self) -> list[str]:
-        """The nodes that can take the pod; none if a filter ended in an error."""
+        """The nodes that can take the pod; none if the attempt ends in an error."""
         return self._named(self._scoring.rows)
 
     @cached_property
@@ -218,12 +223,17 @@ class Engine:
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
             fit = find_fit(profile, info, self.table, rows)
-            scoring = score(profile, info, self.table, _feasible(fit))
-            if len(scoring.rows) or profile.preemption is None or fit.error is not None:
+            feasible = self._feasible(info, fit)
+            try:
+                scoring = self._scored(info, feasible)
+            except RuleFailed as failure:
+                fit.refuse(np.flatnonzero(np.isin(rows, feasible)), failed(failure.plugin, str(failure)))
+                return Decision(info.pod, self.table.nodes.names, fit, _NO_SCORES, None, str(failure))
+            if len(feasible) or profile.preemption is None or fit.error is not None:
                 preemption = None
             else:
                 preemption = preempt(profile, info, self.table, fit)
-            message = self._message(info, fit, preemption)
+            message = self._message(info, fit, feasible, preemption)
         return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption, message)
 
     def feasible(
@@ -236,7 +246,7 @@ class Engine:
         info = self._waiting(pod)
         with self._deciding(info):
             fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
-        return self.table.nodes.names_of(fit.feasible if despite_errors else _feasible(fit))
+        return self.table.nodes.names_of(fit.feasible if despite_errors else self._feasible(info, fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
         """Returns which pods preemption would evict for the pod, on `nodes` or by default wherever it may help.
@@ -346,19 +356,37 @@ class Engine:
             return self.table.nodes.rows
         return np.array([self.table.nodes.row_of[name] for name in nodes], np.intp)
 
-    def _message(self, pod: PodInfo, fit: Fit, preemption: Preemption | None) -> str:
+    def _feasible(self, pod: PodInfo, fit: Fit) -> Rows:
+        """Returns the rows that can take the pod; none after an error (upstream findNodesThatPassFilters cancels).
+
+        Errors on other nodes are ignored if the pod's nominated node can take it, because that node is tried first.
+        """
+        feasible = fit.feasible
+        return feasible if fit.error is None or self._is_nominated_to(pod, feasible) else feasible[:0]
+
+    def _scored(self, pod: PodInfo, feasible: Rows) -> Scoring:
+        """Returns the scores of the feasible rows. A pod that is nominated to one of them needs no scores.
+
+        Raises RuleFailed if a plugin cannot score the pod and the choice depends on scores.
+        """
+        try:
+            return score(self.profiles.of(pod.pod), pod, self.table, feasible)
+        except RuleFailed:
+            if not self._is_nominated_to(pod, feasible):
+                raise
+            return Scoring(feasible, np.zeros(len(feasible), np.int64), ())
+
+    def _is_nominated_to(self, pod: PodInfo, rows: Rows) -> bool:
+        return self.table.nodes.row_of.get(pod.pod.status.nominated_node_name, -1) in rows
+
+    def _message(self, pod: PodInfo, fit: Fit, feasible: Rows, preemption: Preemption | None) -> str:
         if not len(fit.rows):
             return NO_NODES
-        if len(feasible := _feasible(fit)):
+        if len(feasible):
             return f"{len(feasible)}/{len(fit.rows)} nodes are available"
         if preemption is None:
             return fit_message(fit)
         return f"{fit_message(fit)} {preemption_message(fit, preemption, pod, self.table)}".strip()
-
-
-def _feasible(fit: Fit) -> Rows:
-    """Returns the rows that can take the pod; none after an error (upstream findNodesThatPassFilters cancels)."""
-    return fit.feasible if fit.error is None else fit.rows[:0]
 
 
 @contextmanager

@@ -96,7 +96,14 @@ class RuleUnanswered(DeadlineExceeded):
 
 
 class RuleFailed(ExtenderError):
-    """A user's rule raised an exception, or a plugin cannot judge the pod; the message names the rule and the error."""
+    """A user's rule raised an exception, or a plugin cannot judge the pod; the message names the rule and the error.
+
+    `plugin` is the name of the plugin that cannot judge the pod; empty for a user's rule.
+    """
+
+    def __init__(self, message: str, plugin: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 class BindingFailed(ExtenderError):

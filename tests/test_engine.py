@@ -20,7 +20,7 @@ from extender.model.workloads import Namespace
 from extender.offline.manifests.objects import to_object, to_pod
 from extender.plugins.registry import default_profile
 from extender.table import PodInfo, Table
-from tests.builders import make_node, make_pod
+from tests.builders import expression, make_node, make_pod, node_term
 
 NODES = ("a", "b")
 
@@ -128,6 +128,30 @@ def test_a_change_that_cannot_be_made_undoes_those_before_it() -> None:
 def test_a_malformed_quantity_is_reported_with_the_pods_name() -> None:
     with pytest.raises(MalformedCluster, match="Pod default/p: "):
         engine_of("a").decide(pod("p", "much"))
+
+
+def unscorable(**fields: Any) -> Pod:
+    """A pod that the API server accepts, and that kube-scheduler cannot score."""
+    return to_pod(make_pod("p").prefer_node(1, node_term(expression("rank", "Gt", "many"))).obj()).with_spec(**fields)
+
+
+def test_a_pod_that_cannot_be_scored_fits_nowhere_if_there_is_a_choice() -> None:
+    decision = engine_of(*NODES).decide(unscorable())
+    assert decision.feasible == decision.best == []
+    assert decision.error is not None
+    assert decision.message == 'running PreScore plugin "NodeAffinity": preferred term [0] is malformed'
+
+
+def test_a_pod_that_cannot_be_scored_takes_the_only_node() -> None:
+    decision = engine_of("a").decide(unscorable())
+    assert decision.best == ["a"]
+    assert decision.error is None
+
+
+def test_a_pod_that_cannot_be_scored_takes_the_node_that_it_is_nominated_to() -> None:
+    decision = engine_of(*NODES).decide(unscorable().nominated_to("b"))
+    assert decision.best == ["b"]
+    assert decision.error is None
 
 
 CHANGES = st.lists(

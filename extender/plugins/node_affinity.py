@@ -258,7 +258,7 @@ def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
     """Raises RuleFailed if a term is malformed, because upstream's PreScore then rejects the pod."""
     for index, term in enumerate(terms):
         if term.weight and not is_well_formed(term.preference):
-            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] is malformed')
+            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] is malformed', NAME)
 
 
 PLUGIN = Plugin(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.errors import ExtenderError, MalformedCluster, RuleFailed
+from extender.errors import ExtenderError, MalformedCluster
 from extender.framework.profile import Profiles
 from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
@@ -151,8 +151,6 @@ def check_suggestions(case: Case) -> Faults:
         try:
             after = _carried_out(case, change)
             decision = after.decide(after.pod(case.key))
-        except RuleFailed:  # the pod has a preferred term that an API server would refuse
-            continue
         except ExtenderError as error:
             yield f"{change.text}: {error}"
             continue
@@ -204,7 +202,7 @@ SMALLER: list[Callable[[Case, dict[str, SuggestedChange]], Faults]] = []
 def check_smaller(case: Case) -> Faults:
     """No change of the same kind that is smaller would do; and where one would, one is suggested."""
     explanation = case.explanation
-    if explanation.decision.feasible or not explanation.decision.nodes:
+    if _fits(case, explanation.pod) or not explanation.decision.nodes:
         return
     changes = {change.kind: change for change in reversed(explanation.changes)}
     for smaller in SMALLER:
@@ -447,15 +445,13 @@ CHECKS: Sequence[Check] = (
 
 
 def faults(document: Object, checks: Sequence[Check] = CHECKS) -> dict[str, list[str]]:
-    """Returns check -> what does not hold. A case whose pod makes a rule fail has no answers to check."""
+    """Returns check -> what does not hold."""
     case = Case(document)
     found: dict[str, list[str]] = {}
     for check in checks:
         try:
             if wrong := list(islice(check(case), 3)):
                 found[check.__name__] = wrong
-        except RuleFailed:
-            continue
         except Exception as error:
             found[check.__name__] = [f"{type(error).__name__}: {error}"]
     return found

@@ -181,7 +181,7 @@ def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
     pods that the filters accept is doubled as long as they accept it, and then approached in steps of half the size.
     """
     info = PodInfo(pod)
-    accepted = dict.fromkeys(state.engine.feasible(info), 1)
+    accepted = dict.fromkeys(state.engine.decide(info).feasible, 1)
     step, growing = 1, list(accepted)
     while growing and step < most:
         step *= 2

@@ -20,12 +20,14 @@ from extender.policy.loading import read
 from extender.table import PodInfo
 from tests.builders import (
     Object,
+    expression,
     make_csi_driver,
     make_node,
     make_pod,
     make_pvc,
     make_storage_capacity,
     make_storage_class,
+    node_term,
 )
 
 
@@ -104,6 +106,15 @@ def test_without_the_filter_for_resources_only_the_limit_ends_the_search() -> No
         [template().obj()], most=40_000
     )
     assert (capacity.total, capacity.limited) == (40_000, True)
+
+
+def test_a_pod_that_cannot_be_scored_fits_nowhere_if_there_is_a_choice() -> None:
+    pod = make_pod("t").req(cpu="1").prefer_node(1, node_term(expression("rank", "Gt", "many"))).obj()
+    nodes = [make_node(name).capacity(cpu="4").obj() for name in ("a", "b")]
+    message = 'running PreScore plugin "NodeAffinity": preferred term [0] is malformed'
+    none = Cluster.from_objects(nodes).capacity([pod])
+    assert (none.total, [each.reason for each in none.exhausted["Pod default/t"]]) == (0, [message])
+    assert Cluster.from_objects(nodes[:1]).capacity([pod]).total == 4
 
 
 def storage(driver_reports: bool = True) -> list[Object]:

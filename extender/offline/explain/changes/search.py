@@ -70,7 +70,7 @@ def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) 
                 continue
         victims = [state.infos[key] for key in change.removed]
         with state.engine.suppose(objects=change.set_objects, remove=victims):
-            nodes = state.engine.feasible(change.pod or pod)
+            nodes = state.engine.decide(change.pod or pod).feasible  # an error of scoring also fails the attempt
         if nodes:
             holding.append(replace(change, nodes=sorted(nodes)))
     return holding
