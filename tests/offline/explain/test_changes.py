@@ -23,12 +23,14 @@ from extender.offline.manifests.objects import to_object, with_defaults
 from extender.policy.loading import read
 from tests.builders import (
     Object,
+    expression,
     make_device,
     make_device_class,
     make_node,
     make_pod,
     make_resource_claim,
     make_resource_slice,
+    node_term,
     stored,
 )
 from tests.builders.pod import PodBuilder
@@ -111,6 +113,20 @@ ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
             "label-node",
             "label node m disk=ssd",
             id="a label for a node",
+        ),
+        pytest.param(
+            make_pod("p").node_selector(rank="9").require_node(node_term(expression("rank", "Gt", "4"))).obj(),
+            [make_node("n").obj()],
+            "label-node",
+            "label node n rank=9",
+            id="a label that two demands are about",
+        ),
+        pytest.param(
+            make_pod("p").require_node(node_term(expression("rank", "Gt", "4"), expression("rank", "Lt", "7"))).obj(),
+            [make_node("n").label(rank="2").obj()],
+            "label-node",
+            "label node n rank=5",
+            id="a number for a label",
         ),
         pytest.param(
             make_pod("p").host_port(80).host_port(81).obj(),

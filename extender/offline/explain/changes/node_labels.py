@@ -9,9 +9,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.framework.node_selectors import required_node_selector
-from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selector_text import requirement_text
+from extender.model.selectors import Requirement, compile_requirement
 from extender.offline.explain.changes.placement_rules import unspread
 from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange, subsets
 from extender.offline.state import ClusterState, is_pinned
@@ -181,19 +182,53 @@ def _affinity_demand(requirement: str) -> str:
 
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
     """Returns labels that meet all the demands; None if no labels can, or only labels that Kubernetes itself sets."""
-    selector = pod.spec.node_selector or {}
-    labels = {key: value for key, value in selector.items() if _label_demand(key, value) in unmet.demands}
-    met = len(labels)
-    required = required_node_selector(pod)
-    expressions = (
-        (required.node_selector_terms or ())[unmet.term].match_expressions if required and unmet.term >= 0 else ()
-    )
-    for each in expressions or ():
-        if _affinity_demand(requirement_text(each)) in unmet.demands and each.operator in ("In", "Exists"):
-            labels.setdefault(each.key, (each.values or [""])[0])
-            met += 1
-    is_free = not any(key.rpartition("/")[0].endswith(_PLATFORM_DOMAINS) for key in labels)
-    return labels if labels and is_free and met == len(unmet.demands) else None
+    requirements = _label_requirements(pod, unmet.term)
+    if not unmet.demands <= requirements.keys():  # a demand of a field
+        return None
+    labels: dict[str, str] = {}
+    for key in dict.fromkeys(each.key for demand, each in requirements.items() if demand in unmet.demands):
+        value = _value_for([each for each in requirements.values() if each.key == key])
+        if value is None or key.rpartition("/")[0].endswith(_PLATFORM_DOMAINS):
+            return None
+        labels[key] = value
+    return labels or None
+
+
+def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequirement]:
+    """Returns demand -> requirement: what nodeSelector and one term of required affinity demand of labels."""
+    requirements = {
+        _label_demand(key, value): NodeSelectorRequirement(key=key, operator="In", values=[value])
+        for key, value in (pod.spec.node_selector or {}).items()
+    }
+    for each in dict(_terms(pod))[term].match_expressions or ():
+        requirements[_affinity_demand(requirement_text(each))] = each
+    return requirements
+
+
+def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
+    """Returns a value of a label that meets all these requirements of it; None if none is found."""
+    compiled = list(map(compile_requirement, requirements))
+    for value in (value for each in requirements for value in _values_meeting(each)):
+        is_valid = Requirement("key", "In", frozenset((value,))).well_formed()
+        if is_valid and all(each.matches({each.key: value}) for each in compiled):
+            return value
+    return None
+
+
+def _values_meeting(requirement: NodeSelectorRequirement) -> Sequence[str]:
+    """Returns values to try: those of In, no text for Exists, and the nearest number for Gt and Lt."""
+    bound = compile_requirement(requirement).bound()
+    match requirement.operator:
+        case "In":
+            return requirement.values or ()
+        case "Exists":
+            return ("",)
+        case "Gt" if bound is not None:
+            return (str(bound + 1),)
+        case "Lt" if bound is not None:
+            return (str(bound - 1),)
+        case _:
+            return ()
 
 
 def _without_demands(pod: Pod, drop: Unmet) -> Pod:
