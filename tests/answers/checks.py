@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import combinations, islice
 from math import comb
@@ -399,20 +400,33 @@ def check_comparison(case: Case) -> Faults:
 def check_redaction(case: Case) -> Faults:
     """A redacted snapshot is decided like the original; so is one with names."""
     names_values = "addedAffinity" in json.dumps(case.config)  # a policy is not redacted with the cluster
+    cluster = case.of(_started_in_turn(case.items))
     for redact in (False,) if names_values else (False, True):
-        data = case.cluster.snapshot(redact=redact, key=b"fuzz")
+        data = cluster.snapshot(redact=redact, key=b"fuzz")
         again = Cluster.from_objects(json.loads(data)["items"], case.profiles)
-        before, after = (sorted(map(_outline, map(each.decide, each.pending))) for each in (case.cluster, again))
+        before, after = (sorted(map(_outline, map(each.decide, each.pending))) for each in (cluster, again))
         if before != after:
             yield f"{'redacted' if redact else 'snapshot'}: {before} becomes {after}"
 
 
+def _started_in_turn(items: Sequence[Object]) -> Iterator[Object]:
+    """Yields the items; no two pods started at one moment, so that no names decide which of them is a victim."""
+    for number, item in enumerate(items):
+        if item["kind"] == "Pod":
+            started = (_NOW + timedelta(seconds=number)).isoformat()
+            yield {**item, "status": {**item.get("status", {}), "startTime": started}}
+        else:
+            yield item
+
+
 def _outline(decision: Any) -> Any:
-    """Returns what has no names in it."""
+    """Returns what has no names in it, and does not depend on their order."""
     candidates = decision.preemption.candidates if decision.preemption else {}
-    refusals = sorted((each.refusal.plugin, each.refusal.code, len(each.nodes)) for each in decision.refused_nodes)
+    refusals = Counter[tuple[str, int]]()
+    for refusal, nodes in decision.refused_nodes:
+        refusals[refusal.plugin, refusal.code] += len(nodes)
     victims = sorted(len(candidate.victims) for candidate in candidates.values())
-    return len(decision.feasible), sorted(decision.total.tolist()), refusals, victims
+    return len(decision.feasible), sorted(decision.total.tolist()), sorted(refusals.items()), victims
 
 
 def check_texts(case: Case) -> Faults:
