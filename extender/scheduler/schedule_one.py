@@ -231,9 +231,16 @@ class PodScheduler:
             self.submit(outcome)
 
     def submit(self, assumed: AssumedPod) -> None:
-        """Starts the pod's binding cycle."""
-        workers = self.binders if assumed.needs_only_binding else self.pre_binders
-        workers.submit(lambda: self.binding.run(assumed))
+        """Starts the pod's binding cycle.
+
+        A pod that may have to wait is a waiting pod from now on, not only when a worker takes it up, so that a
+        preemptor rejects it instead of deleting it (upstream AddWaitingPod).
+        """
+        if assumed.needs_only_binding:
+            self.binders.submit(lambda: self.binding.run(assumed))
+        else:
+            self.binding.waiting.enter(assumed.pod.info)
+            self.pre_binders.submit(lambda: self.binding.run(assumed))
 
     def skips(self, pod: QueuedPod) -> bool:
         """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
@@ -291,10 +298,6 @@ class BindingCycle:
         """Binds the pod now, or later in another thread if it has to wait at Permit, for volumes or devices."""
         if assumed.needs_only_binding:
             self._bind(assumed)
-            return
-        self.waiting.enter(assumed.pod.info)
-        if not assumed.awaited_at_permit:
-            self._pre_bind(assumed)
         else:  # events are still recorded: if the pod is rejected here, one of them may help it
             self._wait(assumed, assumed.awaited_at_permit, self._pre_bind)
 

@@ -59,6 +59,8 @@ class WaitingPods:
             BindingFailed: something awaited will never be ready, or the pod was cancelled.
         """
         waiting = self._pods[pod.uid]
+        if waiting.cancelled is not None:
+            raise waiting.cancelled
         waiting.since = self._clock.monotonic()
         waiting.awaited = awaited
         if self._ready(waiting):

@@ -175,6 +175,22 @@ def test_a_waiting_pod_that_is_preempted_or_deleted_gives_everything_back() -> N
     assert rules.calls[-3:] == ["undo last gone", "undo second gone", "undo first gone"]
 
 
+@pytest.mark.parametrize("answer", [Wait(300), None], ids=["it would wait", "it need not wait"])
+def test_a_preemptor_rejects_a_pod_whose_binding_cycle_has_not_begun(answer: object) -> None:
+    rules = Rules(last=answer)
+    world = world_with(node("n1", cpu="1"), pod("low").priority(1), rules=rules.rules)
+    world.attempt()  # no worker has taken up the binding cycle yet
+    world.put(pod("high").priority(2))
+    world.watch()
+    world.attempt()
+    world.preemptors.work()
+    rules.answers = {}
+    world.settle()
+    world.pass_time(3)
+    assert (world.node_of("high"), world.node_of("low"), world.pod("low").terminating) == ("n1", "", False)
+    assert [call for call in rules.calls if "low" in call][3:6] == ["undo last low", "undo second low", "undo first low"]
+
+
 @pytest.mark.parametrize(
     ("fault", "undone_after"),
     [pytest.param(Refused("no", 403), 0, id="refused"), pytest.param(OutcomeUnknown("silence"), 40, id="unknown")],
