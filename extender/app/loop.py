@@ -158,9 +158,9 @@ def compose_loop(
     volumes = Volumes(cache, ports.volumes)
     devices = DeviceClaims(cache, ports.claims, events, clock)
     pre_bind = PreBindRules(lambda pod: cycles[pod.spec.scheduler_name].profile.pre_bind, permits)
-    victim_evictor = VictimEvictor(cache, ports.evictor, events)
+    victim_evictor = VictimEvictor(cache, ports.evictor, events, waiting)
     preemption = PreemptionExecutor(
-        evictions, cache, queue, nominations, victim_evictor, telemetry, preemptors, waiting
+        evictions, cache, queue, nominations, victim_evictor, telemetry, preemptors
     )  # fmt: skip
     failures = FailureHandler(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate

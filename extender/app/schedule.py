@@ -13,7 +13,14 @@ import msgspec
 
 from extender.app.evidence import CacheEvidence
 from extender.app.feed import ClusterFeed, feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, create_cache, let_expire, prepare
+from extender.app.housekeeping import (
+    HOUSEKEEPING_SECONDS,
+    REVIVAL_SECONDS,
+    WAITING_SECONDS,
+    create_cache,
+    let_expire,
+    prepare,
+)
 from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.upkeep import Setup, revive_tickers, set_up, upkeep_of
 from extender.app.writers import Writers
@@ -48,7 +55,6 @@ FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
 TABLES = 2  # one table for decisions; a second, rarely used, shows the cluster without terminating pods
 REFRESH_SECONDS = 30.0
-WAITING_SECONDS = 0.2  # how often the waits for volumes and devices are checked
 POP_SECONDS = 0.5
 BIND_RATE = 5000.0
 PAUSE_SECONDS = 0.05

@@ -14,6 +14,7 @@ from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
     TABLES,
+    WAITING_SECONDS,
     activate,
     create_cache,
     let_expire,
@@ -35,6 +36,7 @@ from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
+from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
 from extender.plugins.users.handle import InForce
 from extender.policy.policy import Policy, parsed
@@ -140,6 +142,8 @@ class WebhookProcess:
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._in_force = InForce(self._refused.wake, self._permits)
         put_in_force(self._profiles.all, self._in_force)
+        # At most half of the connections may wait at Permit, so that other calls still get one.
+        self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
         self._preemption = self._create_preemption()
         self._tickers = self._create_tickers()
@@ -149,8 +153,6 @@ class WebhookProcess:
         cache, profiles = self._cache, self._profiles
         reader = NamesReader()
         binder = LeaderBinder(self._feed.binder, self._feed.fence)
-        # At most half of the connections may wait at Permit, so that other calls still get one.
-        wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         feasible = Filter(
@@ -162,7 +164,7 @@ class WebhookProcess:
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
             Preempt(cache, profiles, limit, preemptors),
-            Bind(cache, profiles, binder, self.metrics, limit, self._permits, wait),
+            Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait),
         ]
 
     def _create_preemption(self) -> PreemptionWriters | None:
@@ -175,7 +177,9 @@ class WebhookProcess:
             return None
         client = KubeClient(credentials_of(settings.access), metrics.requested)
         fence, clock, limit = self._feed.fence, self._setup.clock, self._setup.limit
-        return PreemptionWriters(self._cache, self._profiles, client, fence, metrics, clock, limit)
+        return PreemptionWriters(
+            self._cache, self._profiles, client, fence, self._permit_wait, metrics, clock, limit
+        )  # fmt: skip
 
     def _create_tickers(self) -> list[Ticker]:
         cache, feed, upkeep, refused = self._cache, self._feed, self.upkeep, self._refused
@@ -184,6 +188,7 @@ class WebhookProcess:
             Ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
+            Ticker("waiting", WAITING_SECONDS, lambda: self._permit_wait.end_deleted(self._exists)),
             Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
@@ -193,6 +198,9 @@ class WebhookProcess:
             run = self._if_leading(lambda: preempt(refused, preemption))
             tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
         return tickers
+
+    def _exists(self, pod: Pod) -> bool:
+        return self._cache.find_pod(pod.uid, pod.key) is not None
 
     def _if_leading(self, action: Callable[[], object]) -> Callable[[], object]:
         """Returns a function that runs the action if the cache is filled and this process leads."""

@@ -22,7 +22,7 @@ from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
 from extender.runtime.threads import OnError, WorkerPool
-from extender.scheduler.ports import Events
+from extender.scheduler.ports import Events, WaitingForBind
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.web.telemetry.metrics import Metrics
@@ -112,6 +112,7 @@ class PreemptionWriters:
 
     Args:
         fence: refuses writes while another process leads.
+        waiting: the binds that wait at Permit.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class PreemptionWriters:
         profiles: Profiles,
         client: KubeClient,
         fence: Fence,
+        waiting: WaitingForBind,
         metrics: Metrics,
         clock: Clock,
         limit: TimeLimit,
@@ -129,7 +131,7 @@ class PreemptionWriters:
         dropped = metrics.write_dropped
         self._statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
         self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
-        evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
+        evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events, waiting)
         self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules, limit)
 
     def start(self) -> None:

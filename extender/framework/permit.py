@@ -194,6 +194,14 @@ class Permit:
                 self.rejection = BindingFailed(reason or f"rejected by {rule}", rule)
                 self.decided.set()
 
+    def cancel(self, reason: str) -> bool:
+        """Rejects the pod for a reason that is no rule's; returns False if it no longer waits."""
+        with self.lock:
+            if self.rejection is None and self.pending:
+                self.rejection = BindingFailed(reason)
+                self.decided.set()
+            return self.rejection is not None
+
     @property
     def timeout_seconds(self) -> float:
         """The shortest timeout of the rules that the pod waits for; 0 if it waits for no rule."""

@@ -63,6 +63,7 @@ def preempt(
     limits: CandidateLimits = ALL_NODES,
     offset: int = 0,
     rows: Rows | None = None,
+    spared: Mapping[str, Sequence[str]] = NO_UIDS,
 ) -> Preemption:
     """Finds the pods to evict so that `pod` fits (upstream Evaluator.Preempt).
 
@@ -70,12 +71,13 @@ def preempt(
         fit: the result of the pod's last attempt; only nodes that were refused as Unschedulable are tried.
         offset: the index among these nodes where the dry run starts; it matters only if `limits` end the search.
         rows: the nodes to try, of those refused as Unschedulable; None means all of them.
+        spared: node name -> the UIDs of pods there that must not be evicted.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason is not None:
         return Preemption(Candidates(table, NO_VICTIMS), None, reason)
     rows = np.roll(fit.with_code(Code.UNSCHEDULABLE) if rows is None else rows, -offset)
-    candidates = Candidates(table, _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows))))
+    candidates = Candidates(table, _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows)), spared))
     return Preemption(candidates, candidates.best, None if candidates else NOT_HELPFUL)
 
 
@@ -135,12 +137,17 @@ def _victims_are_leaving(pod: PodInfo, table: Table, row: int) -> bool:
     return any(pod_terminating_by_preemption(info.pod) for info in table.pods.at(leaving))
 
 
-def _dry_run_preemption(profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int) -> VictimColumns:
+def _dry_run_preemption(
+    profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int, spared: Mapping[str, Sequence[str]]
+) -> VictimColumns:
     """Returns the victims on the first `enough` or more rows where evictions help, or on all of these if fewer."""
     dry_run = DryRun(profile, pod, table)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):
-        victims = victims.joined(dry_run.select_victims(potential_victims(pod, table, rows[begin : begin + enough])))
+        potential = potential_victims(pod, table, rows[begin : begin + enough])
+        if spared:
+            potential = potential.only(~_among(table, potential, spared))
+        victims = victims.joined(dry_run.select_victims(potential))
         nodes = np.unique(victims.rows)
         nodes_with_violations = np.unique(victims.rows[victims.violating])
         if len(nodes) >= enough and len(nodes) > len(nodes_with_violations):

@@ -5,7 +5,7 @@ Tests implement them without an API server and without threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -70,6 +70,16 @@ class Evictor(Protocol):
         Raises:
             ClusterError: the pod may still exist.
         """
+
+
+class WaitingForBind(Protocol):
+    """The pods that wait between their decision and their bind, for example at Permit."""
+
+    def uids(self) -> Collection[str]:
+        """Returns the UIDs of the pods that wait now."""
+
+    def cancel(self, uid: str, message: str) -> bool:
+        """Makes the pod fail instead of being bound; returns False if it is not among these pods."""
 
 
 class VolumeWriter(Protocol):

@@ -15,8 +15,7 @@ from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.queue.priority_queue import PriorityQueue
-from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
+from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, WaitingForBind, Workers
 from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 
@@ -124,22 +123,30 @@ class Nominations:
 
 @dataclass(frozen=True, slots=True)
 class VictimEvictor:
-    """Evicts victims, and records an event about each."""
+    """Evicts victims, and records an event about each.
+
+    Attributes:
+        waiting: a victim among these pods is not deleted, but its bind is cancelled.
+    """
 
     cache: Cache
     evictor: Evictor
     events: Events
+    waiting: WaitingForBind
 
     def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: PodGroup | None = None) -> None:
         """Evicts the victim, for the preemptor or for its whole group. Raises ClusterError if it may still exist."""
+        if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
+            self._record(preemptor, victim, f"on node {node_name} before it was bound", group)
+            return
         scheduler, kind = preemptor.pod.spec.scheduler_name, "podgroup" if group else "pod"
         existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority {kind}")
         # marks the victim as leaving, so that a retry before the watch event evicts no other pods
         self.cache.evicted(victim.uid)
         if existed:
-            self.record(preemptor, victim, f"on node {node_name}", group)
+            self._record(preemptor, victim, f"on node {node_name}", group)
 
-    def record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: PodGroup | None = None) -> None:
+    def _record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: PodGroup | None = None) -> None:
         """Records the event that the victim was preempted; `where` completes the message."""
         note = f"Preempted by {f'podgroup {group.uid}' if group else f'pod {preemptor.uid}'} {where}"
         self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
@@ -152,7 +159,6 @@ class PreemptionExecutor:
     Attributes:
         in_progress: the PreEnqueue rule of the queue.
         workers: run the evictions.
-        waiting: the pods in their binding cycle; a victim among them is not deleted, but its bind is cancelled.
     """
 
     in_progress: EvictionsInProgress
@@ -162,7 +168,6 @@ class PreemptionExecutor:
     evictor: VictimEvictor
     telemetry: SchedulerTelemetry
     workers: Workers
-    waiting: WaitingPods
 
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Keeps the preemptor waiting until `carry_out` has finished, or `cancel` is called.
@@ -215,11 +220,7 @@ class PreemptionExecutor:
         for victim in victims:
             if victim is victims[-1]:
                 self.in_progress.begin_last(preemptor, victim)
-            if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
-                where = f"on node {plan.node_name} before it was bound"
-                self.evictor.record(preemptor, victim, where, plan.group)
-            else:
-                self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
+            self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
 
 
 def staying(plan: EvictionPlan) -> list[PodInfo]:

@@ -7,7 +7,7 @@ kube-scheduler's own preemption considers only in-tree plugins: if they accept a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -96,9 +96,18 @@ class RulePreemption:
                 return None
             if len(other_rows) and preempt(profile, info, table, fit, limits, rows=other_rows).candidates:
                 return None
-            preemption = preempt(profile, info, table, fit, limits, rows=rows)
+            preemption = preempt(profile, info, table, fit, limits, rows=rows, spared=self._being_bound())
             best = preemption.nominated_node
             return None if best is None else eviction_plan(profile, info, table, preemption.candidates[best])
+
+    def _being_bound(self) -> Mapping[str, Sequence[str]]:
+        """Returns node name -> the UIDs of the pods there whose bind has begun and is not confirmed.
+
+        Deleting one of them could miss its Binding. A pod that still waits at Permit is not among them.
+        """
+        waiting = frozenset(self._evictor.waiting.uids())
+        unconfirmed = self._cache.unconfirmed()
+        return {node: [uid for uid in uids if uid not in waiting] for node, uids in unconfirmed.items()}
 
     def _carry_out(self, info: PodInfo, plan: EvictionPlan) -> None:
         self._victims[info.uid] = plan.victims

@@ -16,7 +16,7 @@ that has to wait for a Permit rule waits in the thread of its call, with no lock
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -78,20 +78,48 @@ class _BindInProgress:
 
 
 class PermitWait:
-    """Limits how long a bind waits for a Permit rule, and how many binds wait at the same time."""
+    """The binds that wait for a Permit rule: limits how many wait at the same time, and how long; can end each.
+
+    The owner calls `end_deleted` several times a second.
+    """
 
     def __init__(self, most_seconds: float, most_pods: int) -> None:
         self.most_seconds = most_seconds
         self._free = threading.Semaphore(most_pods)
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Permit] = {}
 
     def wait(self, permit: Permit) -> None:
         """Waits until the rule allows the pod; raises BindingFailed if it rejects the pod or waits too long."""
         if not self._free.acquire(blocking=False):
             raise BindingFailed("too many pods are waiting at Permit")
         try:
+            with self._lock:
+                self._waiting[permit.pod.uid] = permit
             permit.wait(self.most_seconds)
         finally:
+            with self._lock:
+                self._waiting.pop(permit.pod.uid, None)
             self._free.release()
+
+    def uids(self) -> list[str]:
+        """Returns the UIDs of the pods that wait now."""
+        with self._lock:
+            return list(self._waiting)
+
+    def cancel(self, uid: str, message: str) -> bool:
+        """Ends the wait of the pod, whose bind is refused then; returns False if the pod does not wait."""
+        with self._lock:
+            permit = self._waiting.get(uid)
+        return permit is not None and permit.cancel(message)
+
+    def end_deleted(self, exists: Callable[[Pod], bool]) -> None:
+        """Ends the wait of each pod that was deleted: nobody can bind it, and others may use its place."""
+        with self._lock:
+            pods = [permit.pod for permit in self._waiting.values()]
+        for pod in pods:
+            if not exists(pod):
+                self.cancel(pod.uid, f"pod {pod.key} no longer exists")
 
 
 class Bind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender import PodInfo, Rows, Table, predicate
+from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.housekeeping import preempt
 from extender.errors import Refused
+from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import OfflineHost
@@ -20,10 +22,12 @@ from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
+from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.refused_pods import RefusedPods
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod
-from tests.verbs.cluster import answer, args, cache_of, tell
+from tests.stock.waiting import wait_until
+from tests.verbs.cluster import FakeBinder, answer, args, binding, cache_of, tell
 
 PAINT = "example.com/paint"
 MARKED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
@@ -62,7 +66,9 @@ class Webhook:
         self.cache = cache_of(*(each if isinstance(each, dict) else each.obj() for each in built), clock=self.clock)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
         self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused)
-        evictor: Any = VictimEvictor(self.cache, self, self)
+        self.permits = Permits(self.cache.snapshot)
+        self.at_permit = PermitWait(600.0, 9)
+        evictor: Any = VictimEvictor(self.cache, self, self, self.at_permit)
         statuses: Any = self
         self.counted: list[int] = []
         self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor, self.counted.append, limit)
@@ -218,6 +224,44 @@ def test_a_rule_that_hangs_is_abandoned_in_time_and_no_pod_is_evicted() -> None:
         assert webhook.refused.take(webhook.preemption.rules()) == []  # kube-scheduler asks again
     finally:
         end.set()
+
+
+@permit
+def hold(pod: Pod, node: Any) -> Wait:
+    return Wait(600)
+
+
+def test_a_victim_that_waits_at_permit_is_rejected_and_not_deleted() -> None:
+    low = painter("low", 1)
+    webhook = Webhook(node("n1"), low, P)
+    webhook.profiles.replace([replace(webhook.profiles.all[0], permit=[hold.rule("hold", {}, OfflineHost())])])
+    binder = FakeBinder()
+    bind = Bind(webhook.cache, webhook.profiles, binder, Telemetry(), NO_LIMIT, webhook.permits, webhook.at_permit)
+    with ThreadPoolExecutor() as pool:
+        bound = pool.submit(lambda: answer(bind, binding(low.obj(), "n1"))["Error"])
+        wait_until(lambda: webhook.at_permit.uids() == ["low"])
+        assert webhook.ask(P, "n1") == []
+        webhook.turn()
+        assert bound.result() == "preempted by default/p"
+    assert (webhook.evicted, binder.bound, webhook.cache.placement("low")) == ([], [], None)
+    assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1 before it was bound")]
+    assert webhook.nominated == [("p", "n1")]
+
+
+@pytest.mark.parametrize("certain", [True, False], ids=["bound", "no answer"])
+def test_a_pod_whose_bind_is_not_confirmed_is_no_victim(certain: bool) -> None:
+    webhook = Webhook(node("n1"), painter("low", 1), P)
+    found = webhook.cache.find_pod("low", "default/low")
+    assert found is not None
+    webhook.cache.assume(found, "n1")
+    webhook.cache.finish_binding("low", certain=certain)
+    webhook.ask(P, "n1")
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+    webhook.tell(painter("low", 1, "n1"))
+    webhook.ask(P, "n1")
+    webhook.turn()
+    assert webhook.evicted == ["low"]
 
 
 def test_kube_scheduler_has_a_second_to_do_what_it_does_itself() -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from examples.rules.gang import GANG, SIZE, whole_gang
@@ -18,6 +19,7 @@ from extender.cache.cache import Cache
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
+from extender.model.pod import Pod as PodObject
 from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
@@ -49,6 +51,7 @@ class WithRules:
         made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
         self.profiles = Profiles([replace(default_profile(), permit=made)])
         self.cache, self.permits = cache, Permits(cache.snapshot, limit=limit)
+        self.permit_wait = wait
         self.verb = Bind(cache, self.profiles, binder, Telemetry(), limit, self.permits, wait)
 
     def bind(self, pod: Object) -> str:
@@ -257,6 +260,23 @@ def test_more_than_may_wait_at_once_are_refused(with_gang: Any) -> None:
     assert given.bind(pods[1]) == "too many pods are waiting at Permit"
     assert first.result() == "another pod of the gang could not be placed"
     assert (binder.bound, given.cache.size().assumed_pods) == ([], 0)
+
+
+def test_the_wait_of_a_deleted_pod_ends_and_gives_its_place_and_its_slot_back(with_gang: Any) -> None:
+    pods = [member(f"g{i}") for i in range(2)]
+    given, calls, binder = with_gang(1, *pods)
+    first = calls.bind(pods[0])
+    waits(given.permits, "gang", 1)
+    wait, cache = given.permit_wait, given.cache
+    wait.end_deleted(lambda pod: cache.find_pod(pod.uid, pod.key) is not None)
+    assert wait.uids() == ["g0"]
+    cache.deleted("Pod", msgspec.convert(pods[0], PodObject))
+    wait.end_deleted(lambda pod: cache.find_pod(pod.uid, pod.key) is not None)
+    assert first.result() == "pod default/g0 no longer exists"
+    assert (wait.uids(), given.permits.pending("gang"), cache.size().assumed_pods) == ([], [], 0)
+    calls.bind(pods[1])  # the only slot is free again
+    waits(given.permits, "gang", 1)
+    assert binder.bound == []
 
 
 def test_a_call_that_is_repeated_waits_with_the_first(with_gang: Any) -> None:

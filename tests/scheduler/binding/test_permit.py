@@ -188,7 +188,11 @@ def test_a_preemptor_rejects_a_pod_whose_binding_cycle_has_not_begun(answer: obj
     world.settle()
     world.pass_time(3)
     assert (world.node_of("high"), world.node_of("low"), world.pod("low").terminating) == ("n1", "", False)
-    assert [call for call in rules.calls if "low" in call][3:6] == ["undo last low", "undo second low", "undo first low"]
+    assert [call for call in rules.calls if "low" in call][3:6] == [
+        "undo last low",
+        "undo second low",
+        "undo first low",
+    ]
 
 
 @pytest.mark.parametrize(
