@@ -51,7 +51,7 @@ NO_REJECTION = Rejection()
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AttemptHistory:
-    """What the queue records about the attempts of a pod or of a whole group. Times are in monotonic seconds.
+    """The history of a pod or of a whole group in the queue. Times are in monotonic seconds.
 
     Attributes:
         timestamp: when the entity was added, or last put back after an attempt.

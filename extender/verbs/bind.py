@@ -114,7 +114,7 @@ class PermitWait:
         return permit is not None and permit.cancel(message)
 
     def end_deleted(self, exists: Callable[[Pod], bool]) -> None:
-        """Ends the wait of each pod that was deleted: nobody can bind it, and others may use its place."""
+        """Ends the wait of each pod that was deleted, so that its place is free at once."""
         with self._lock:
             pods = [permit.pod for permit in self._waiting.values()]
         for pod in pods:
