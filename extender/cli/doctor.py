@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import access_options, with_default_files
-from extender.cli.documents import DocumentKind, headed
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.near_names import plainly
 
 if TYPE_CHECKING:

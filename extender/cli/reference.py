@@ -9,9 +9,9 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
-from extender.cli.documents import DocumentKind
 from extender.config.settings import Option
 from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import DocumentKind
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
@@ -65,7 +65,7 @@ def reference(topic: str, kind: str | None, output: str) -> None:
     if (kind is not None) != (topic == _SCHEMA):
         raise ConfigurationError([f"give a KIND with {_SCHEMA}, and only there"])
     if kind is not None:
-        from extender.cli.schemas import schema
+        from extender.offline.documents.schemas import schema
 
         click.echo(json.dumps(schema(kind), indent=2))
         return

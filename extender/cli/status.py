@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from extender.cli.documents import DocumentKind, headed
 from extender.errors import ConfigurationError, ExtenderError
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import age, aligned, counted
 
 SECTIONS = {

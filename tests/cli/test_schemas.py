@@ -15,9 +15,9 @@ import yaml
 from click.testing import CliRunner
 from pydantic import ValidationError
 
-from extender.cli.documents import API_VERSION, DocumentKind
 from extender.cli.main import cli
-from extender.cli.schemas import CHECKS, SCHEMAS, schema
+from extender.offline.documents.kinds import API_VERSION, DocumentKind
+from extender.offline.documents.schemas import CHECKS, SCHEMAS, schema
 from extender.offline.explain.codes import CauseCode, code_of
 from extender.plugins.registry import IN_TREE
 from extender.web.answers import Answer

@@ -26,9 +26,9 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
-from extender.cli.documents import DocumentKind, headed, one_or_list
 from extender.cli.status import fetch
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
+from extender.offline.documents.kinds import DocumentKind, headed, one_or_list
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles

@@ -21,11 +21,11 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
-from extender.cli.documents import DocumentKind, one_or_list
 from extender.cli.files import os_error_text, write_whole
 from extender.config.cluster_access import ClusterAccess
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
+from extender.offline.documents.kinds import DocumentKind, one_or_list
 from extender.runtime.text import counted
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import click
 import yaml
 
 from extender.cli.answers.sources import Source, say, show, source_options
-from extender.cli.documents import DocumentKind, headed
 from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:

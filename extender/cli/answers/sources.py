@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from extender.cli.documents import DocumentKind, headed
 from extender.cli.files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.near_names import nearest
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy

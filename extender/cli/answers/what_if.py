@@ -22,8 +22,8 @@ from extender.cli.answers.sources import (
     profiles_of,
     source_options,
 )
-from extender.cli.documents import DocumentKind
 from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import DocumentKind
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.model.node import Node

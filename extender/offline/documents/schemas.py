@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from extender.cli.documents import API_VERSION
+from extender.offline.documents.kinds import API_VERSION
 from extender.offline.explain.codes import CauseCode
 
 CHECKS = (

@@ -1,6 +1,6 @@
 """Marks the documents that commands print with `-o json` or `-o yaml` with an apiVersion and a kind.
 
-`extender.cli.schemas` describes each kind, and `extender reference schema KIND` prints the description.
+`extender.offline.documents.schemas` describes each kind, and `extender reference schema KIND` prints the description.
 """
 
 from __future__ import annotations
