@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_main import extender
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("why-pending", "what-if", "compare", "page", "record-and-replay")
+PAGES = ("why-pending", "what-if", "compare", "page", "record-and-replay", "scripting")
 APP = """
 apiVersion: apps/v1
 kind: Deployment

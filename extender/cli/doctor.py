@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import access_options, with_default_files
+from extender.cli.output.formats import Output, output_option, say, show, switch
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
@@ -38,11 +38,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
     show_default=True,
     help="the command that the installation runs",
 )
-@click.option(
-    "--preempt-for-rules",
-    is_flag=True,
-    help="`extender serve` runs with this flag, so it must be allowed to evict pods",
-)
+@switch("--preempt-for-rules", help="`extender serve` runs with this flag, so it must be allowed to evict pods")
 @click.option(
     "--account",
     default="",
@@ -52,9 +48,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option(
     "--lease", default="", metavar="NAMESPACE/NAME", help="the Lease of the leader, which a replica should hold"
 )
-@click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="output format"
-)
+@output_option()
 def doctor(
     access: ClusterAccess,
     scheduler_config: Path | None,
@@ -64,7 +58,7 @@ def doctor(
     preempt_for_rules: bool,
     account: str,
     lease: str,
-    output: str,
+    output: Output,
 ) -> None:
     """Check an installation: permissions, versions, certificates, the scheduler's configuration, each verb, the policy.
 
@@ -99,11 +93,11 @@ def doctor(
         policy_path=policy,
     ):
         findings.append(finding)
-        if output == "text":
-            click.echo(_line(finding))
-    if output == "json":
+        if output.is_text:
+            say(_line(finding))
+    if not output.is_text:
         document = {"findings": [{**asdict(each), "docs": each.docs} for each in findings]}
-        click.echo(json.dumps(headed(DocumentKind.DIAGNOSIS, document), indent=2))
+        show(headed(DocumentKind.DIAGNOSIS, document), output)
     sys.exit(int(any(finding.level == "fail" for finding in findings)))
 
 

@@ -41,9 +41,11 @@ def settings_options(command: Command) -> Callable[[_Function], _Function]:
 def _flag(option: Option, default: Any) -> Callable[[_Function], _Function]:
     shown = ", ".join(default) if option.many else default
     note = "" if shown in (None, "", False) else f"  [default: {shown}]"
-    # --leader-elect alone means true; --leader-elect=false overrides a true in a file or variable.
-    switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if option.annotation is bool else {}
-    flag = click.option(
+    if option.annotation is bool:
+        return click.option(
+            f"{option.flag}/{option.negative_flag}", option.name, default=None, help=option.description + note
+        )
+    return click.option(
         option.flag,
         option.name,
         type=click.Choice(option.choices) if option.choices else str,
@@ -51,28 +53,20 @@ def _flag(option: Option, default: Any) -> Callable[[_Function], _Function]:
         default=() if option.many else None,
         metavar=None if option.choices else "TEXT" if option.many else _metavar(option),
         help=option.description + note,
-        **switch,
     )
-    if default is not True:
-        return flag
-    off = click.option(
-        option.negative_flag, f"no_{option.name}", is_flag=True, default=None, help=f"the same as {option.flag}=false"
-    )
-    return lambda function: flag(off(function))
 
 
 def _load(command: Command, config: Path | None, flags: Mapping[str, Any]) -> Settings:
     """Returns the settings. Raises ConfigurationError."""
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
-    for option in options_of(command):
-        if given.pop(f"no_{option.name}", False):
-            given[option.name] = "false"
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in flags.items()
+        if value not in (None, ())
+    }
     return load(config, os.environ, given, command)
 
 
 def _metavar(option: Option) -> str:
-    if option.annotation is bool:
-        return "[true|false]"
     if option.annotation == Path | None:
         return "PATH" if option.name == "cluster" else "FILE"
     return "HOST:PORT" if option.name.endswith("bind") else "SECONDS" if option.name.endswith("_seconds") else "VALUE"

@@ -9,9 +9,10 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.cli.output.formats import Output, output_option, say_lines, show
 from extender.config.settings import Option
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import DocumentKind
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
@@ -35,7 +36,7 @@ _ROWS = (
 )  # fmt: skip
 Row = Mapping[str, str]
 _SCHEMA = "schema"
-_NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
+_NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log", "documents")
 
 
 def endpoints() -> Sequence[Mapping[str, str]]:
@@ -46,11 +47,9 @@ def endpoints() -> Sequence[Mapping[str, str]]:
 @click.command()
 @click.argument("topic", type=click.Choice((*_NAMES, _SCHEMA)))
 @click.argument("kind", required=False, type=click.Choice(tuple(map(str, DocumentKind))))
-@click.option(
-    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="output format"
-)
-def reference(topic: str, kind: str | None, output: str) -> None:
-    """List all settings, policy fields, plugins, classic names, endpoints, metrics or log fields.
+@output_option()
+def reference(topic: str, kind: str | None, output: Output) -> None:
+    """List all settings, policy fields, plugins, classic names, endpoints, metrics, log fields or documents.
 
     \b
       extender reference settings          key in the file, environment variable, flag, default, meaning
@@ -60,6 +59,7 @@ def reference(topic: str, kind: str | None, output: str) -> None:
       extender reference endpoints         HTTP paths of extender serve and extender schedule
       extender reference metrics -o json
       extender reference log               fields of a log line
+      extender reference documents         kinds of documents that -o json prints
       extender reference schema KIND       JSON Schema of a kind that -o json prints, such as Explanation
     """
     if (kind is not None) != (topic == _SCHEMA):
@@ -70,7 +70,10 @@ def reference(topic: str, kind: str | None, output: str) -> None:
         click.echo(json.dumps(schema(kind), indent=2))
         return
     rows = TOPICS[topic]()
-    click.echo(json.dumps(rows, indent=2) if output == "json" else _table(rows))
+    if output.is_text:
+        say_lines(aligned([[*rows[0]], *([*row.values()] for row in rows)]))
+    else:
+        show(headed(DocumentKind.REFERENCE, {"topic": topic, "rows": rows}), output)
 
 
 def settings() -> Sequence[Row]:
@@ -155,6 +158,17 @@ def log_fields() -> Sequence[Row]:
     return [{"FIELD": name, "MEANING": meaning} for name, meaning in FIELDS.items()]
 
 
+def documents() -> Sequence[Row]:
+    """Returns a row for each kind of document that commands print for programs."""
+    from extender.offline.documents.schemas import SCHEMAS
+
+    rows = []
+    for kind, model in SCHEMAS.items():
+        command, _, meaning = (model.__doc__ or "").partition(": ")
+        rows.append({"KIND": kind, "PRINTED BY": command.strip("`"), "MEANING": meaning})
+    return rows
+
+
 TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
     "settings": settings,
     "policy": policy,
@@ -163,6 +177,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
     "endpoints": endpoints,
     "metrics": metrics,
     "log": log_fields,
+    "documents": documents,
 }
 
 
@@ -212,7 +227,3 @@ def _default(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_default, value))
     return str(value)
-
-
-def _table(rows: Sequence[Row]) -> str:
-    return "\n".join(aligned([[*rows[0]], *([*row.values()] for row in rows)]))

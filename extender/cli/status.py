@@ -5,16 +5,23 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
-import yaml
 
+from extender.cli.output.formats import Output, output_option, say, show, switch
+from extender.cli.output.listing import in_order, list_options
 from extender.errors import ConfigurationError, ExtenderError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import age, aligned, counted
+
+if TYPE_CHECKING:
+    from extender.cli.output.jsonpath import JsonPath
+    from extender.model.selectors import Selector
 
 SECTIONS = {
     "active": "will be tried next",
@@ -27,6 +34,7 @@ SECTIONS = {
 }
 PATH = "/debug/pods"
 _TIMEOUT_SECONDS = 10.0
+_WATCH_SECONDS = 1.0
 FIELDS = {
     "NAMESPACE": "namespace",
     "NAME": "name",
@@ -56,15 +64,19 @@ Pod = Mapping[str, Any]
 @click.option(
     "--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="show only pods in this tier; repeatable"
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "wide", "json", "yaml")),
-    default="table",
-    show_default=True,
-    help="output format",
-)
-def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tuple[str, ...], output: str) -> None:
+@list_options
+@switch("-w", "--watch", help="afterwards show each pod that comes or changes, until Ctrl-C")
+@output_option()
+def status(
+    names: tuple[str, ...],
+    server: str,
+    namespace: str | None,
+    tier: tuple[str, ...],
+    selector: Selector | None,
+    sort_by: JsonPath | None,
+    watch: bool,
+    output: Output,
+) -> None:
     """Show the pods that a running `extender schedule` has not placed yet, and which plugins refused them.
 
     \b
@@ -72,6 +84,8 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
       extender status
       extender status --tier unschedulable -o wide
       extender status shop/web-0 -o yaml
+    Those of an application, the longest waiting last; then each change:
+      extender status -l app=web --sort-by .sinceSeconds --watch
     For a scheduler in the cluster:
       kubectl -n extender-system port-forward deployment/extender 8889 &
       extender status
@@ -81,20 +95,39 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
 
     Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """
+
+    def is_meant(pod: Pod) -> bool:
+        return (
+            _is_named(pod, names, namespace)
+            and (not tier or pod["tier"] in tier)
+            and (selector is None or selector.matches(pod.get("labels", {})))
+        )
+
     queue = queue_of(server)
-    pods = [pod for pod in pods_of(queue) if _is_meant(pod, names, namespace) and (not tier or pod["tier"] in tier)]
+    pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
     if not queue["leading"]:
         click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
-    document = headed(DocumentKind.QUEUE, {"pods": pods, "scheduled": queue["scheduled"]})
-    match output:
-        case "json":
-            click.echo(json.dumps(document, indent=2))
-        case "yaml":
-            click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
-        case _ if pods:
-            click.echo(table(pods, _WIDE if output == "wide" else FIELDS))
-        case _:
-            click.echo(f"no such pods are waiting; {counted(queue['scheduled'], 'pod')} scheduled so far", err=True)
+    _print(pods, queue["scheduled"], output)
+    with suppress(KeyboardInterrupt):
+        while watch:
+            time.sleep(_WATCH_SECONDS)
+            queue, before = queue_of(server), {pod["uid"]: _without_age(pod) for pod in pods}
+            pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
+            if changed := [pod for pod in pods if before.get(pod["uid"]) != _without_age(pod)]:
+                _print(changed, queue["scheduled"], output)
+
+
+def _without_age(pod: Pod) -> Pod:
+    return {key: value for key, value in pod.items() if key != "sinceSeconds"}
+
+
+def _print(pods: Sequence[Pod], scheduled: int, output: Output) -> None:
+    if not output.is_text:
+        show(headed(DocumentKind.QUEUE, {"pods": pods, "scheduled": scheduled}), output)
+    elif pods:
+        say(table(pods, _WIDE if output.is_wide else FIELDS))
+    else:
+        click.echo(f"no such pods are waiting; {counted(scheduled, 'pod')} scheduled so far", err=True)
 
 
 def queue_of(server: str) -> Mapping[str, Any]:
@@ -160,7 +193,7 @@ def pods_of(queue: Mapping[str, Any]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (order[pod["tier"]], -pod["priority"], pod["namespace"], pod["name"]))
 
 
-def _is_meant(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
+def _is_named(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
     if namespace is not None and pod["namespace"] != namespace:
         return False
     return not names or pod["name"] in names or f"{pod['namespace']}/{pod['name']}" in names

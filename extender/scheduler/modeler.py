@@ -30,6 +30,7 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     uid: str
     scheduler_name: str
     priority: int
+    labels: Mapping[str, str] = {}
     attempts: int = 0
     refused_by: list[str] = []
     waits_for: str = ""
@@ -107,5 +108,6 @@ def _view(info: PodInfo, nominations: Mapping[str, str]) -> PodView:
         uid=pod.uid,
         scheduler_name=pod.spec.scheduler_name,
         priority=info.priority,
+        labels=pod.labels,
         nominated_node=nominations.get(info.uid, ""),
     )

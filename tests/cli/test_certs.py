@@ -28,7 +28,7 @@ SERVICE, CALLER = "extender.extender-system.svc", "system:kube-scheduler"
 def run(directory: Path, *flags: str) -> list[dict[str, Any]]:
     ended = CliRunner().invoke(cli, ["certs", str(directory), "-o", "json", *flags], catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
-    rows: list[dict[str, Any]] = json.loads(ended.stdout)
+    rows: list[dict[str, Any]] = json.loads(ended.stdout)["certificates"]
     return rows
 
 

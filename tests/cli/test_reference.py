@@ -24,7 +24,7 @@ from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 def rows(topic: str) -> list[dict[str, str]]:
     told = CliRunner().invoke(cli, ["reference", topic, "-o", "json"], catch_exceptions=False)
     assert told.exit_code == 0
-    return list(json.loads(told.output))
+    return list(json.loads(told.output)["rows"])
 
 
 def test_settings() -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from extender.cli.main import cli
-from extender.offline.documents.kinds import API_VERSION, DocumentKind
+from extender.offline.documents.kinds import API_VERSION, DocumentKind, names_in
 from extender.offline.documents.schemas import CHECKS, SCHEMAS, schema
 from extender.offline.explain.codes import CauseCode, code_of
 from extender.plugins.registry import IN_TREE
@@ -48,6 +48,9 @@ COMMANDS = {
     DocumentKind.RULE_TRIALS: ["rule", "test", "{folder}/rules_of_schemas.py", "--cluster", EXAMPLE],
     DocumentKind.DIAGNOSIS: ["doctor", "--policy", "{folder}/policy.yaml"],
     DocumentKind.QUEUE: ["status", "--server", "{server}"],
+    DocumentKind.CASE_ERROR: ["explain", "--batch"],
+    DocumentKind.CERTIFICATES: ["certs", "{folder}/pki"],
+    DocumentKind.REFERENCE: ["reference", "endpoints"],
 }
 
 
@@ -72,7 +75,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 
 def output_of(kind: DocumentKind, places: dict[str, str]) -> Any:
     arguments = [argument.format(**places) for argument in COMMANDS[kind]]
-    return json.loads(CliRunner().invoke(cli, [*arguments, "-o", "json"], catch_exceptions=False).stdout)
+    arguments += [] if "--batch" in arguments else ["-o", "json"]
+    return json.loads(CliRunner().invoke(cli, arguments, input="{}\n", catch_exceptions=False).stdout)
 
 
 @pytest.mark.parametrize("kind", list(DocumentKind))
@@ -85,9 +89,17 @@ def test_an_output_is_as_its_schema_says(kind: DocumentKind, places: dict[str, s
             SCHEMAS[kind].model_validate({name: value for name, value in document.items() if name != key})
 
 
+@pytest.mark.parametrize("kind", list(DocumentKind))
+def test_every_document_has_names(kind: DocumentKind, places: dict[str, str]) -> None:
+    names = names_in(output_of(kind, places))
+    assert names or kind in (DocumentKind.REPLAY, DocumentKind.COMPARISON)
+    assert all(isinstance(name, str) and name for name in names)
+
+
 def golden_documents() -> Iterator[Any]:
     for path in sorted(GOLDEN.glob("*.txt")):
         blocks = re.findall(r"^\{\n.*?^\}$", path.read_text(), re.MULTILINE | re.DOTALL)
+        blocks += re.findall(r'^\{"apiVersion".*\}$', path.read_text(), re.MULTILINE)
         yield from (pytest.param(json.loads(block), id=f"{path.stem} {i}") for i, block in enumerate(blocks))
 
 

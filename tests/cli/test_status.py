@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -170,3 +171,39 @@ def test_every_section_of_the_picture_is_explained() -> None:
 )
 def test_an_age_is_shown_as_kubectl_shows_it(seconds: float, shown: str) -> None:
     assert age(seconds) == shown
+
+
+def test_pods_are_selected_by_their_labels_and_sorted(pages: dict[str, Answer], server: str) -> None:
+    picture = QueueStatus(**{**msgspec.structs.asdict(PICTURE), "active": [
+        view("shop", "late", labels={"app": "web"}, since_seconds=9.0),
+        view("shop", "early", labels={"app": "web"}, since_seconds=1.0),
+        view("shop", "other", labels={"app": "db"}, since_seconds=2.0),
+    ]})  # fmt: skip
+    pages["/debug/pods"] = Answer(200, msgspec.json.encode(picture))
+    selected = run("--server", server, "-l", "app=web", "--sort-by", ".sinceSeconds", "-o", "name")
+    assert selected.stdout.splitlines() == ["shop/early", "shop/late"]
+
+
+def test_watch_prints_the_pods_that_change_until_it_is_interrupted(pages: dict[str, Answer], server: str) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from extender.cli.main import main; main()",
+        "status",
+        "--server",
+        server,
+        "-w",
+        "-o",
+        "name",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = [watching.stdout.readline().strip() for _ in range(4)]
+        older = view("shop", "new", since_seconds=9.0)
+        moved = msgspec.structs.replace(PICTURE, active=[older, view("shop", "newer")], assumed=[])
+        pages["/debug/pods"] = Answer(200, msgspec.json.encode(moved))
+        changed = watching.stdout.readline().strip()
+        watching.send_signal(signal.SIGINT)
+        assert (watching.wait(timeout=60), watching.stdout.read()) == (0, "")
+    assert first == ["shop/new", "shop/high", "shop/low", "other/going"]
+    assert changed == "shop/newer"

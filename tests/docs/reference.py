@@ -26,8 +26,10 @@ _SECTIONS = {
     "415: one line of JSON each.",
     "metrics": "Series of `scheduler_` are those of `extender schedule`.",
     "log": "One JSON object a line; with `--log-format text` the message, then `field=value`.",
+    "documents": "The kinds of documents that `-o json` and `-o yaml` print. `extender reference schema KIND` prints "
+    "the JSON Schema of a kind. [Scripts and programs](scripting.md) says more.",
 }
-_PROSE = {"MEANING", "COMMANDS", "RULES", "WEIGHT", "TYPE", "KIND", "FORM", "SERVED BY", "METHOD"}
+_PROSE = {"MEANING", "COMMANDS", "RULES", "WEIGHT", "TYPE", "KIND", "FORM", "SERVED BY", "METHOD", "PRINTED BY"}
 
 
 def page() -> str:

@@ -15,23 +15,24 @@ import click
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
     FILE,
-    OUTPUT,
     Progress,
     Source,
     group_key,
     known_key,
     pod_key,
     print_answer,
-    say,
-    show,
     source_options,
 )
+from extender.cli.output.formats import Output, output_option, say, show, switch
+from extender.cli.output.listing import in_order, list_options
 from extender.cli.status import fetch
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 from extender.offline.documents.kinds import DocumentKind, headed, one_or_list
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
+    from extender.cli.output.jsonpath import JsonPath
     from extender.framework.profile import Profiles
+    from extender.model.selectors import Selector
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
@@ -48,31 +49,27 @@ _NOT_FOUND = 404
     "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
 @source_options
-@click.option(
-    "-A", "--all-namespaces", is_flag=True, help="list the pending pods of all namespaces (the default without -n)"
-)
-@click.option("--nodes", is_flag=True, help="show every node with its scores or its reasons (as -o wide does)")
+@switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
+@list_options
+@switch("--nodes", help="show every node with its scores or its reasons (as -o wide does)")
 @click.option("--node", metavar="NAME", help="show the verdict of every filter on this node")
-@click.option(
-    "--changes/--no-changes",
-    default=True,
-    show_default=True,
-    help="search for the smallest change that would let the pod run",
-)
-@OUTPUT
+@switch("--changes", default=True, help="search for the smallest change that would let the pod run")
+@output_option(page=True)
 @click.option(
     "--from", "server", metavar="URL", help="show what a running `serve` or `schedule` decided, instead of deciding"
 )
-@click.option("--batch", is_flag=True, help="read cases from standard input, one a line")
+@switch("--batch", help="read cases from standard input, one a line")
 def explain(
     source: Source,
     pod: str | None,
     filename: Path | None,
     all_namespaces: bool,
+    selector: Selector | None,
+    sort_by: JsonPath | None,
     nodes: bool,
     node: str | None,
     changes: bool,
-    output: str,
+    output: Output,
     server: str | None,
     batch: bool,
 ) -> None:
@@ -104,30 +101,39 @@ def explain(
     Exit status: 0 if the pod fits or the list is complete; 3 if the pod does not fit now; 2 for wrong usage or input; 1
     for a failure, or if nodes cannot be read and no scheduler has written a verdict into the pod.
     """
+    lists = selector is not None or sort_by is not None
     if server is not None:
-        if filename or nodes or node or batch or source.names_cluster:
-            raise ConfigurationError(["--from takes at most a POD, because it does not read a cluster"])
+        _refuse_if(
+            bool(filename or nodes or node or batch or lists or source.names_cluster),
+            "--from takes at most a POD, because it does not read a cluster",
+        )
         _past(server, pod_key(pod, source.namespace or "default") if pod else None, output)
         return
     if batch:
-        if pod or filename or source.names_cluster:
-            raise ConfigurationError(["--batch reads clusters and pods from standard input only"])
+        _refuse_if(
+            bool(pod or filename or source.names_cluster), "--batch reads clusters and pods from standard input only"
+        )
         sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
-    if pod is not None and filename is not None:
-        raise ConfigurationError(["give one pod: either POD or -f FILE"])
+    _refuse_if(pod is not None and filename is not None, "give one pod: either POD or -f FILE")
     if pod is None and filename is None:
-        if node or nodes:
-            raise ConfigurationError(["--node and --nodes need a pod: POD or -f FILE"])
-        _list(source, "" if all_namespaces else source.namespace or "", output)
+        _refuse_if(bool(node or nodes), "--node and --nodes need a pod: POD or -f FILE")
+        _list(source, "" if all_namespaces else source.namespace or "", selector, sort_by, output)
         return
+    _refuse_if(lists, "-l and --sort-by are for the list of pending pods, without a POD or -f FILE")
     if pod is not None and (group := group_key(pod, source.namespace or "default")) is not None:
-        if node or nodes or output == "html":
-            raise ConfigurationError([f"--node, --nodes and -o html show one pod, but {pod} is a group"])
+        _refuse_if(
+            bool(node or nodes or output.is_page), f"--node, --nodes and -o html show one pod, but {pod} is a group"
+        )
         sys.exit(_explain_group(source, *group, changes, output))
-    sys.exit(_explain(source, pod, filename, node, nodes or output == "wide", changes, output))
+    sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))
 
 
-def _past(server: str, key: str | None, output: str) -> None:
+def _refuse_if(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise ConfigurationError([message])
+
+
+def _past(server: str, key: str | None, output: Output) -> None:
     from extender.runtime.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
@@ -141,7 +147,7 @@ def _past(server: str, key: str | None, output: str) -> None:
     if status != _OK:
         reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
         raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {reason}")
-    if output in ("json", "yaml"):
+    if not output.is_text:
         show(headed(DocumentKind.DECISIONS, document), output)
         return
     lines = [("TIME", "POD", "DECISION", "OUTCOME")]
@@ -154,16 +160,18 @@ def _past(server: str, key: str | None, output: str) -> None:
     say("\n".join(aligned(lines)))
 
 
-def _list(source: Source, namespace: str, output: str) -> None:
+def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:
     from extender.offline.explain.overview import as_text, pending_pods
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
-    pods = pending_pods(state, namespace, Progress("pending pods"))
-    document = {"pending": [pod.to_dict() for pod in pods]}
-    print_answer(as_text(pods, datetime.now(UTC)), DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
+    pods = pending_pods(state, namespace, Progress("pending pods"), selector=selector)
+    by_key = {(pod.namespace, pod.name): pod for pod in pods}
+    listed = in_order([pod.to_dict() for pod in pods], sort_by)
+    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], datetime.now(UTC))
+    print_answer(lines, DocumentKind.PENDING_PODS, {"pending": listed}, unread, output, "pending.html")
 
 
-def _explain_group(source: Source, kind: str, key: str, changes: bool, output: str) -> int:
+def _explain_group(source: Source, kind: str, key: str, changes: bool, output: Output) -> int:
     from extender.offline.explain.group import explain_group
     from extender.offline.explain.terminal import group_summary
 
@@ -181,7 +189,7 @@ def _explain(
     node: str | None,
     nodes: bool,
     changes: bool,
-    output: str,
+    output: Output,
 ) -> int:
     workloads = source.workloads([filename]) if filename else []
     key = pod_key(pod, source.default_namespace()) if pod else ""
@@ -190,17 +198,16 @@ def _explain(
     for number, explanation in enumerate(_explanations(state, key, workloads)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
-        if output in ("json", "yaml", "html"):
-            continue
-        lines = list(_lines(explanation, node, nodes, changes))
-        say("\n".join(["", *lines] if number else lines))
-    if output in ("json", "yaml"):
+        if output.is_text:
+            lines = list(_lines(explanation, node, nodes, changes))
+            say("\n".join(["", *lines] if number else lines))
+    if not output.is_text and not output.is_page:
         documents = [explanation.to_dict(changes=changes) for explanation in explanations]
         if node:
             for document, explanation in zip(documents, explanations, strict=True):
                 document["filters"] = {v.plugin: list(v.reasons) for v in explanation.on_node(node)}
         show(one_or_list(DocumentKind.EXPLANATION, documents), output)
-    if output == "html":
+    if output.is_page:
         if len(explanations) > 1:
             raise ConfigurationError([f"-o html shows one pod, but the file has {len(explanations)}"])
         say(explanations[0].to_html(changes=changes))
@@ -240,6 +247,8 @@ def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool
 
     any_error = False
     for answer in answers(lines, profiles, changes=changes):
-        any_error |= "error" in answer
-        say(json.dumps(answer, separators=(",", ":")))
+        is_error = "error" in answer
+        any_error |= is_error
+        kind = DocumentKind.CASE_ERROR if is_error else DocumentKind.EXPLANATION
+        say(json.dumps(headed(kind, answer), separators=(",", ":")))
     return FAILURE if any_error else 0

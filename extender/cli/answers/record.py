@@ -15,13 +15,10 @@ from extender.cli.answers.sources import (
     Progress,
     Source,
     access_options,
-    answer_stream,
-    answering,
-    say,
-    show,
     source_options,
 )
 from extender.cli.files import os_error_text, write_whole
+from extender.cli.output.formats import Output, answer_stream, answering, output_option, say, say_lines, show, switch
 from extender.config.cluster_access import ClusterAccess
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
@@ -47,7 +44,7 @@ _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
     metavar="FILE",
     help="file to write, compressed if its name ends in .gz; -: standard output",
 )
-@click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
+@switch("--redact", help="replace names, label values and images by hashes; equal ones stay equal")
 @click.option("--redact-key", type=_FILE, metavar="FILE", help=_KEY_HELP)
 def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None) -> None:
     """Write a cluster to a file: all kinds of objects that scheduling reads, with only the fields it reads.
@@ -131,7 +128,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
     help="stop after N seconds  [default: at Ctrl-C]",
 )
 @click.option("--record-bytes", metavar="VALUE", help="approximate limit of the files' size  [default: 256Mi]")
-@click.option("--redact", is_flag=True, help="replace names, label values and images by hashes; equal ones stay equal")
+@switch("--redact", help="replace names, label values and images by hashes; equal ones stay equal")
 def record(file: Path, access: ClusterAccess, seconds: float | None, record_bytes: str | None, redact: bool) -> None:
     """Record the changes in a cluster, as its watches deliver them, without deciding or writing anything.
 
@@ -183,16 +180,9 @@ def _show_size(size: CacheSize) -> None:
 @click.option(
     "--policy", type=_FILE, metavar="FILE", help="another policy to decide by  [default: the recording's own]"
 )
-@click.option("--steps", is_flag=True, help="list what happened, step by step, and decide nothing")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "wide", "yaml", "json")),
-    default="table",
-    show_default=True,
-    help="output format",
-)
-def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> None:
+@switch("--steps", help="list what happened, step by step, and decide nothing")
+@output_option()
+def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Output) -> None:
     """Make every decision of a recording again, and show which differ and why.
 
     Each call and each scheduling attempt is decided on the cluster as it was at its time. Under the recording's own
@@ -218,7 +208,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: st
         raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
 
 
-def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> int:
+def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Output) -> int:
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import as_text, steps_text
     from extender.offline.recording.replay import replay as decide_again
@@ -228,15 +218,14 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: s
         recording = Recording.load(file)
         result = None if steps else decide_again(recording, policy, Progress("decisions"))
         differs |= bool(result and result.changed)
-        if output in ("json", "yaml"):
+        if not output.is_text:
             document = {"steps": [step.to_dict() for step in recording.steps]} if result is None else result.to_dict()
             documents.append({"file": str(file), **document})
             continue
         if len(files) > 1:
             say(f"{'' if number == 0 else chr(10)}{file}:")
-        lines = steps_text(recording.steps) if result is None else as_text(result, every=output == "wide")
-        for line in lines:
-            say(line)
+        lines = steps_text(recording.steps) if result is None else as_text(result, every=output.is_wide)
+        say_lines(lines)
     if documents:
         show(one_or_list(DocumentKind.REPLAY, documents), output)
     return DIFFERS if differs else 0

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.answers.sources import Source, say, show, source_options
+from extender.cli.answers.sources import Source, source_options
+from extender.cli.output.formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import counted, printable
@@ -216,16 +217,9 @@ def _texts(name: str, kind: str) -> tuple[str, str]:
 @rule.command(name="test")
 @click.argument("file", type=_FILE)
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="an argument of the rules; repeatable")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json", "yaml")),
-    default="text",
-    show_default=True,
-    help="output format",
-)
+@output_option()
 @source_options
-def test(source: Source, file: Path, arguments: tuple[str, ...], output: str) -> None:
+def test(source: Source, file: Path, arguments: tuple[str, ...], output: Output) -> None:
     """Run the rules in FILE on a cluster, and show what they refuse, what they prefer, and how long they take.
 
     The rules are run for every pending pod, or for all pods if none is pending (200 at most), on every node.
@@ -248,7 +242,7 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: str) ->
         try_rule(name, each, {k: v for k, v in values.items() if k in each.arguments.model_fields}, state)
         for name, each in rules.items()
     ]
-    if output == "text":
+    if output.is_text:
         say("\n\n".join(map(_text, trials)))
     else:
         show(headed(DocumentKind.RULE_TRIALS, {"rules": [trial.to_dict() for trial in trials]}), output)

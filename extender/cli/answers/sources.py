@@ -6,15 +6,15 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from extender.cli.files import os_error_text
+from extender.cli.output.formats import Output, answering, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.offline.documents.kinds import DocumentKind, headed
@@ -28,14 +28,6 @@ if TYPE_CHECKING:  # not imported at run time, because --help must not wait for 
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "wide", "yaml", "json", "html")),
-    default="table",
-    show_default=True,
-    help="output format",
-)
 _POD_PREFIXES = ("pod", "pods", "po")
 _GROUP_PREFIXES = {
     "podgroup": "PodGroup",
@@ -44,7 +36,6 @@ _GROUP_PREFIXES = {
     "compositepodgroups": "CompositePodGroup",
 }
 _PROGRESS_SECONDS = 1.0
-_STDOUT = f"{__name__}.stdout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,55 +276,22 @@ class Progress:
             click.echo(f"\r{self._what}: {done} of {total}" + ("\r\x1b[K" if done == total else ""), err=True, nl=False)
 
 
-@contextmanager
-def answering() -> Iterator[None]:
-    """Sends what users' rules print in the block to stderr, so that stdout has only the answer."""
-    click.get_current_context().meta[_STDOUT] = sys.stdout
-    with redirect_stdout(sys.stderr):
-        yield
-
-
-def answer_stream() -> TextIO | None:
-    """Returns the stream to print the answer to; None if stdout is closed."""
-    stream: TextIO | None = click.get_current_context().meta.get(_STDOUT, sys.stdout)
-    return stream
-
-
-def say(text: str) -> None:
-    """Prints a line or more of the answer to stdout."""
-    if (stream := answer_stream()) is not None:
-        click.echo(text, file=stream)
-
-
-def show(document: Any, output: str) -> None:
-    """Prints a document as JSON or YAML, as `output` says."""
-    import json
-
-    if output == "json":
-        say(json.dumps(document, indent=2))
-        return
-    import yaml
-
-    say(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).rstrip())
-
-
 def print_answer(
     lines: Iterable[str],
     kind: DocumentKind,
     document: dict[str, Any],
     unread: Sequence[str],
-    output: str,
+    output: Output,
     template: str,
     **context: object,
 ) -> None:
-    """Prints an answer as lines, JSON, YAML or a page. `unread` has notes on what could not be read."""
+    """Prints an answer in the format of `output`. `unread` has notes on what could not be read."""
     with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
-    if output == "html":
+    if output.is_page:
         from extender.offline.html import rendering
 
         say(rendering.file(template, with_notes, **context))
-    elif output in ("json", "yaml"):
-        show(headed(kind, with_notes), output)
+    elif output.is_text:
+        say_lines(lines, unread)
     else:
-        for line in (*(f"note: {note}" for note in unread), *lines):
-            say(line)
+        show(headed(kind, with_notes), output)

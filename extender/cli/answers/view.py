@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from extender.cli.answers.sources import Progress, Source, profiles_of, say, source_options
+from extender.cli.answers.sources import Progress, Source, profiles_of, source_options
+from extender.cli.output.formats import say
 from extender.errors import ConfigurationError
 
 

@@ -15,13 +15,13 @@ import click
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
     FILE,
-    OUTPUT,
     Progress,
     Source,
     print_answer,
     profiles_of,
     source_options,
 )
+from extender.cli.output.formats import Output, output_option
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind
 
@@ -78,8 +78,8 @@ def _scenario_options(command: Any) -> Any:
 @source_options
 @_scenario_options
 @_SEED
-@OUTPUT
-def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
+@output_option(page=True)
+def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     """Simulate where pods would be placed, also after nodes are drained or added, or workloads scaled or created.
 
     All pending pods, and those that the changes add or evict, go through the scheduler's own queue, scheduling cycle
@@ -105,7 +105,7 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     state, unread = source.load()
     result = run(state, _scenario(source, **changes), seed, progress=Progress("pods placed"))
     print_answer(
-        as_text(result, every=output == "wide"),
+        as_text(result, every=output.is_wide),
         DocumentKind.SIMULATION,
         result.to_dict(),
         unread,
@@ -129,14 +129,14 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     help="number of pods for each template in a round, KIND/NAME first, then -f  [default: 1 each]",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
-@OUTPUT
+@output_option(page=True)
 def capacity(
     source: Source,
     targets: Sequence[str],
     filenames: Sequence[Path],
     weights: Sequence[int],
     most: int | None,
-    output: str,
+    output: Output,
 ) -> None:
     """Count how many more pods of a template fit, on which nodes and zones, and show what runs out first.
 
@@ -163,7 +163,7 @@ def capacity(
         raise ConfigurationError([f"expected one --weight for each template, got {len(weights)} for {len(templates)}"])
     state, unread = source.load()
     result = count_pods(state, templates, weights, most or MOST_PODS, Progress("pods placed"))
-    lines = as_text(result, every=output == "wide")
+    lines = as_text(result, every=output.is_wide)
     print_answer(lines, DocumentKind.CAPACITY, result.to_dict(), unread, output, "capacity.html")
 
 
@@ -180,14 +180,14 @@ def capacity(
     "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome of more pods differs"
 )
 @_SEED
-@OUTPUT
+@output_option(page=True)
 def compare(
     source: Source,
     policies: tuple[Path, ...],
     max_pending: int | None,
     max_moved: int | None,
     seed: int,
-    output: str,
+    output: Output,
     **changes: Any,
 ) -> None:
     """Compare two policies: which pods end elsewhere, stay pending or are lost, and how balanced the cluster is.
@@ -213,7 +213,7 @@ def compare(
     other_profiles = profiles_of(second) or Profiles([default_profile()])
     result = run(state, state.profiles, other_profiles, _scenario(source, **changes), seed, Progress("pods placed"))
     names = (first.name if first else "defaults", second.name)
-    lines = as_text(result, names, every=output == "wide")
+    lines = as_text(result, names, every=output.is_wide)
     print_answer(
         lines,
         DocumentKind.COMPARISON,

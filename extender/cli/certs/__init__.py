@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
-import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 
+from extender.cli.output.formats import Output, output_option, say_lines, show, switch
 from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import aligned
+
+if TYPE_CHECKING:
+    from extender.cli.certs.store import Row
 
 
 @click.command()
@@ -33,15 +37,9 @@ from extender.runtime.text import aligned
     show_default=True,
     help="renew a certificate that expires within this many days",
 )
-@click.option(
-    "--rotate-ca",
-    is_flag=True,
-    help="replace the authorities: run first to publish new ones, then again to sign with them",
-)
+@switch("--rotate-ca", help="replace the authorities: run first to publish new ones, then again to sign with them")
 @click.option("--secrets", metavar="NAMESPACE", help="print Secrets for kubectl apply instead of a table")
-@click.option(
-    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="output format"
-)
+@output_option()
 def certs(
     directory: Path,
     service: str,
@@ -52,7 +50,7 @@ def certs(
     renew_days: int,
     rotate_ca: bool,
     secrets: str | None,
-    output: str,
+    output: Output,
 ) -> None:
     """Create the certificates of a webhook behind a Service, or renew them.
 
@@ -84,13 +82,16 @@ def certs(
             "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
             err=True,
         )
-    documents = [asdict(row) for row in rows]
+    certificates = [
+        {"file": row.file, "name": row.name, "signedBy": row.signed_by, "until": row.until, "done": row.done}
+        for row in rows
+    ]
     if secrets:
         click.echo(_secrets(directory, secrets))
-    elif output == "json":
-        click.echo(json.dumps(documents, indent=2))
+    elif output.is_text:
+        _print(rows)
     else:
-        _print(documents)
+        show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
 
 
 def _secrets(directory: Path, namespace: str) -> str:
@@ -113,7 +114,7 @@ def _secret(directory: Path, namespace: str, name: str, pair: str, authority: st
     return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
 
 
-def _print(rows: list[dict[str, str]]) -> None:
-    head = [key.upper().replace("_", " ") for key in rows[0]]
-    for line in aligned([head, *([*row.values()] for row in rows)], "   "):
-        click.echo(line)
+def _print(rows: Sequence[Row]) -> None:
+    head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
+    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
+    say_lines(aligned([head, *cells], "   "))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -31,6 +31,9 @@ class DocumentKind(StrEnum):
     RULE_TRIALS = "RuleTrials"
     DIAGNOSIS = "Diagnosis"
     QUEUE = "Queue"
+    CASE_ERROR = "CaseError"
+    CERTIFICATES = "Certificates"
+    REFERENCE = "Reference"
 
 
 _LISTS = {DocumentKind.EXPLANATION: DocumentKind.EXPLANATION_LIST, DocumentKind.REPLAY: DocumentKind.REPLAY_LIST}
@@ -45,3 +48,48 @@ def one_or_list(kind: DocumentKind, documents: Sequence[Mapping[str, Any]]) -> D
     """Returns the only document, or if there are several, a list of them as one document."""
     items = [headed(kind, document) for document in documents]
     return items[0] if len(items) == 1 else headed(_LISTS[kind], {"items": items})
+
+
+def names_in(document: Mapping[str, Any]) -> list[str]:
+    """Returns the names of what the document is about, as `-o name` prints them and other commands take them."""
+    return list(dict.fromkeys(_NAMES[DocumentKind(document["kind"])](document)))
+
+
+def _of_each_item(document: Mapping[str, Any]) -> Iterable[str]:
+    return (name for item in document["items"] for name in names_in(item))
+
+
+def _group(document: Mapping[str, Any]) -> Iterable[str]:
+    namespace, _, name = document["group"].partition("/")
+    yield f"{namespace}/{document['groupKind'].lower()}/{name}"
+
+
+def _pods(key: str) -> Callable[[Mapping[str, Any]], Iterable[str]]:
+    return lambda document: (f"{pod['namespace']}/{pod['name']}" for pod in document[key])
+
+
+def _each(key: str, name: str) -> Callable[[Mapping[str, Any]], Iterable[str]]:
+    return lambda document: (item[name] for item in document.get(key) or ())
+
+
+_NAMES: Mapping[DocumentKind, Callable[[Mapping[str, Any]], Iterable[str]]] = {
+    DocumentKind.EXPLANATION: lambda document: [document["pod"]],
+    DocumentKind.GROUP_EXPLANATION: _group,
+    DocumentKind.EXPLANATION_LIST: _of_each_item,
+    DocumentKind.PENDING_PODS: _pods("pending"),
+    DocumentKind.DECISIONS: _each("pods", "pod"),
+    DocumentKind.SIMULATION: lambda document: [*document["remaining"], *document["lost"]],
+    DocumentKind.CAPACITY: lambda document: document["pods"],
+    DocumentKind.COMPARISON: _each("moved", "pod"),
+    DocumentKind.REPLAY: lambda document: [
+        *_each("changed", "pod")(document),
+        *_each("steps", "subject")(document),
+    ],
+    DocumentKind.REPLAY_LIST: _of_each_item,
+    DocumentKind.RULE_TRIALS: _each("rules", "name"),
+    DocumentKind.DIAGNOSIS: _each("findings", "check"),
+    DocumentKind.QUEUE: _pods("pods"),
+    DocumentKind.CASE_ERROR: lambda document: [str(document["name"])],
+    DocumentKind.CERTIFICATES: _each("certificates", "file"),
+    DocumentKind.REFERENCE: lambda document: (next(iter(row.values())) for row in document["rows"]),
+}

@@ -137,10 +137,12 @@ class ExplanationDocument(_Document):
     changes: list[_Change]
     filters: dict[str, list[str]] | None = None
     """With --node: the reasons of each filter on this node; none if it accepts the node."""
+    name: Any = None
+    """With --batch: the name of the case."""
 
 
 class ExplanationListDocument(_Document):
-    """`extender explain -f FILE` with several pods in the file."""
+    """`extender explain -f FILE`: several pods."""
 
     kind: Literal["ExplanationList"]
     items: list[ExplanationDocument]
@@ -201,7 +203,7 @@ class PendingPodsDocument(_Document):
 
 
 class DecisionsDocument(_Document):
-    """`extender explain --from URL`: what a running process decided; `decisions` about one pod, else `pods`."""
+    """`extender explain --from URL`: the decisions of a running process; `decisions` about one pod, else `pods`."""
 
     kind: Literal["Decisions"]
     decisions: list[dict[str, Any]] | None = None
@@ -325,7 +327,7 @@ class ReplayDocument(_Document):
 
 
 class ReplayListDocument(_Document):
-    """`extender replay` of several files."""
+    """`extender replay FILE FILE`: several recordings."""
 
     kind: Literal["ReplayList"]
     items: list[ReplayDocument]
@@ -370,6 +372,7 @@ class _QueuedPod(_Part):
     name: str
     tier: str
     priority: int
+    labels: dict[str, str]
 
 
 class QueueDocument(_Document):
@@ -378,6 +381,37 @@ class QueueDocument(_Document):
     kind: Literal["Queue"]
     pods: list[_QueuedPod]
     scheduled: int
+
+
+class CaseErrorDocument(_Document):
+    """`extender explain --batch`: a line that is not a valid case."""
+
+    kind: Literal["CaseError"]
+    name: Any
+    error: str
+
+
+class _Certificate(_Part):
+    file: str
+    name: str
+    signed_by: str
+    until: str
+    done: Literal["made", "renewed", "kept", "trusted"]
+
+
+class CertificatesDocument(_Document):
+    """`extender certs`: the certificates in the directory, and what was done with each."""
+
+    kind: Literal["Certificates"]
+    certificates: list[_Certificate]
+
+
+class ReferenceDocument(_Document):
+    """`extender reference TOPIC`: the rows about a topic, whose keys are the columns of the table."""
+
+    kind: Literal["Reference"]
+    topic: str
+    rows: list[dict[str, str]]
 
 
 _MODELS: tuple[type[_Document], ...] = (
@@ -394,6 +428,9 @@ _MODELS: tuple[type[_Document], ...] = (
     RuleTrialsDocument,
     DiagnosisDocument,
     QueueDocument,
+    CaseErrorDocument,
+    CertificatesDocument,
+    ReferenceDocument,
 )
 SCHEMAS: Mapping[str, type[_Document]] = {model.__name__.removesuffix("Document"): model for model in _MODELS}
 """The model of each kind."""

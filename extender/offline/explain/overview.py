@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.explain.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.groups.verdict import GroupVerdicts
@@ -59,14 +60,20 @@ def pending_pods(
     namespace: str = "",
     progress: Callable[[int, int], None] | None = None,
     most: int | None = None,
+    selector: Selector | None = None,
 ) -> list[PendingPod]:
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
     `progress` is called with the number of pods judged so far and the number of all. Only the first `most` pods are
-    judged; None means all.
+    judged; None means all. With a `selector`, only pods whose labels match it are returned.
     """
     groups = GroupVerdicts(state)
-    pending = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
+    wanted = selector or EVERYTHING
+    pending = [
+        info.pod
+        for info in state.pending
+        if (not namespace or info.pod.namespace == namespace) and wanted.matches(info.pod.labels)
+    ][:most]
     summaries = []
     for number, pod in enumerate(pending, 1):
         summaries.append(_summary(Explanation(state, pod, groups=groups), state))

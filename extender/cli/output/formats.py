@@ -1,0 +1,146 @@
+"""The option `-o` of every command that prints an answer, yes-or-no options, and the printing of answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TextIO, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from extender.cli.output.jsonpath import Template, template_of
+from extender.offline.documents.kinds import names_in
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_STDOUT = f"{__name__}.stdout"
+_JSONPATH = "jsonpath="
+
+
+class Format(StrEnum):
+    """The forms of an answer."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+    JSONPATH = "jsonpath"
+    HTML = "html"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The value of `-o`. `template` is that of the format jsonpath, else None."""
+
+    format: Format
+    template: Template | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """True if the answer is printed for people, as lines and tables."""
+        return self.format in (Format.TABLE, Format.WIDE)
+
+    @property
+    def is_wide(self) -> bool:
+        return self.format is Format.WIDE
+
+    @property
+    def is_page(self) -> bool:
+        return self.format is Format.HTML
+
+
+class _OutputType(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """Converts the value of `-o`; completes it in a shell."""
+
+    name = "output"
+
+    def __init__(self, *, page: bool) -> None:
+        """Args: page: True if the command can print an HTML page."""
+        formats = [each.value for each in Format if each not in (Format.JSONPATH, Format.HTML)]
+        self.choices = (*formats, f"{_JSONPATH}TEMPLATE", *((Format.HTML.value,) if page else ()))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
+        """Returns the value as an Output, or fails with the list of formats."""
+        if isinstance(value, Output):
+            return value
+        if value.startswith(_JSONPATH):
+            try:
+                return Output(Format.JSONPATH, template_of(value.removeprefix(_JSONPATH)))
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        if value not in self.choices:
+            self.fail(f"{value!r} is not one of {', '.join(self.choices)}.", param, ctx)
+        return Output(Format(value))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's signature
+        """Returns the formats that begin with `incomplete`."""
+        names = [_JSONPATH if each.startswith(_JSONPATH) else each for each in self.choices]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def output_option(*, page: bool = False) -> Callable[[_Function], _Function]:
+    """Adds `-o` to a command, which gets it as `output`. If `page` is True, the command can print an HTML page."""
+    converter = _OutputType(page=page)
+    return click.option(
+        "-o",
+        "--output",
+        type=converter,
+        default=Format.TABLE.value,
+        show_default=True,
+        metavar="|".join(converter.choices),
+        help="output format, as kubectl's",
+    )
+
+
+def switch(*names: str, help: str, default: bool = False) -> Callable[[_Function], _Function]:  # noqa: A002  # as click
+    """Adds a yes-or-no option `--name/--no-name`; `names` may begin with a short form."""
+    *short, name = names
+    declared = f"{name}/--no-{name.removeprefix('--')}"
+    return click.option(*short, declared, default=default, show_default=default, help=help)
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Sends what users' rules print in the block to stderr, so that stdout has only the answer."""
+    click.get_current_context().meta[_STDOUT] = sys.stdout
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def answer_stream() -> TextIO | None:
+    """Returns the stream to print the answer to; None if stdout is closed."""
+    stream: TextIO | None = click.get_current_context().meta.get(_STDOUT, sys.stdout)
+    return stream
+
+
+def say(text: str, *, newline: bool = True) -> None:
+    """Prints a line or more of the answer to stdout."""
+    if (stream := answer_stream()) is not None:
+        click.echo(text, file=stream, nl=newline)
+
+
+def show(document: Mapping[str, Any], output: Output) -> None:
+    """Prints a document of one of our kinds for programs, as `output` says: JSON, YAML, names or a template."""
+    match output.format:
+        case Format.YAML:
+            import yaml
+
+            say(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120).rstrip())
+        case Format.NAME:
+            for name in names_in(document):
+                say(name)
+        case Format.JSONPATH if output.template is not None:
+            say(output.template.render(document), newline=False)  # kubectl adds none either
+        case _:
+            say(json.dumps(document, indent=2))
+
+
+def say_lines(lines: Iterable[str], notes: Sequence[str] = ()) -> None:
+    """Prints the lines of an answer, after its notes."""
+    for line in (*(f"note: {note}" for note in notes), *lines):
+        say(line)

@@ -1,0 +1,88 @@
+"""The options -l and --sort-by of the commands that list pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from extender.cli.output.jsonpath import JsonPath, path_of
+
+if TYPE_CHECKING:
+    from extender.model.selectors import Selector
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Document = TypeVar("_Document")
+_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*([^\s=!]*)")
+_COMMA = re.compile(r",(?![^()]*\))")
+
+
+def selector_of(text: str) -> Selector:
+    """Parses a label selector in kubectl's form, such as `app=web,tier!=db,zone in (a,b),!old`. Raises ValueError."""
+    from extender.model.selectors import Requirement, Selector
+
+    requirements = []
+    for part in (each.strip() for each in _COMMA.split(text)):
+        if match := _SET.fullmatch(part):
+            values = frozenset(value.strip() for value in match[3].split(","))
+            requirement = Requirement(match[1], "In" if match[2] == "in" else "NotIn", values)
+        elif match := _EQUAL.fullmatch(part):
+            requirement = Requirement(match[1], "NotIn" if match[2] == "!=" else "In", frozenset((match[3],)))
+        elif part.startswith("!"):
+            requirement = Requirement(part[1:].strip(), "DoesNotExist")
+        else:
+            requirement = Requirement(part, "Exists")
+        if not requirement.well_formed():
+            raise ValueError(f"{part or text!r}: expected KEY=VALUE, KEY!=VALUE, KEY, !KEY or KEY in (VALUE,...)")
+        requirements.append(requirement)
+    return Selector(tuple(requirements))
+
+
+class _Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """A value that one of the functions here parses."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the parsed value, or fails with its fault."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def list_options(command: _Function) -> _Function:
+    """Adds kubectl's -l and --sort-by to a command, which gets them as `selector` and `sort_by`."""
+    by = click.option(
+        "--sort-by",
+        type=_Parsed("JSONPath", path_of),
+        metavar="JSONPATH",
+        help="sort the pods by a key of -o json, such as .name or .since",
+    )
+    selector = click.option(
+        "-l",
+        "--selector",
+        type=_Parsed("selector", selector_of),
+        metavar="SELECTOR",
+        help="list only pods with these labels, such as app=web,tier!=db",
+    )
+    return selector(by(command))
+
+
+def in_order(items: Iterable[_Document], path: JsonPath | None) -> list[_Document]:
+    """Returns the items sorted by the value at the path, as numbers or as text; those without a value come last."""
+    if path is None:
+        return list(items)
+    return sorted(items, key=lambda item: _key(path.values(item)))
+
+
+def _key(values: list[Any]) -> tuple[int, float, str]:
+    value = values[0] if values else None
+    if value is None:
+        return 2, 0.0, ""
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
