@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from extender.offline.manifests.files import load as load_cluster
 from extender.policy.library import Library
 from extender.policy.loading import load
 from tests.builders import make_node, make_pod
+from tests.distribution.release import newest_release
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users import examples
 from tests.running import EXTENDER
@@ -86,7 +86,7 @@ def test_the_call_gets_the_answer_that_is_shown(demo: tuple[str, list[str]]) -> 
 def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
     built = re.search(r"docker build -t registry.example.com/(\S+) \.", README)
     assert built is not None
-    assert built[1] == f"podseat:{version('podseat')}"
+    assert built[1] == f"podseat:{newest_release()}"
     kustomizations = [path for path in ROOT.glob("manifests/*/kustomization.yaml") if "images:" in path.read_text()]
     assert kustomizations
     for path in kustomizations:

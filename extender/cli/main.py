@@ -23,7 +23,7 @@ from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.process_memory import GC_THRESHOLDS
-from extender.runtime.product_version import DISTRIBUTION, product_version
+from extender.runtime.product_version import product_commit, product_version
 from extender.runtime.text import printable
 
 USAGE_ERROR = 2
@@ -56,8 +56,25 @@ def _end_by_sigpipe() -> NoReturn:
     os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent process has blocked SIGPIPE for this process
 
 
+def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        click.echo(_version_line())
+        context.exit()
+
+
+def _version_line() -> str:
+    return f"extender {product_version()} (commit {product_commit()})"
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name=DISTRIBUTION, message="extender %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and the commit, and exit.",
+)
 def cli() -> None:
     """A kube-scheduler extender with its own scheduling engine and cache.
 
@@ -76,8 +93,8 @@ def _prepare() -> None:
 
 @cli.command()
 def version() -> None:
-    """Print the version."""
-    click.echo(f"extender {product_version()}")
+    """Print the version and the commit."""
+    click.echo(_version_line())
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)

@@ -226,6 +226,7 @@ def masked(text: str) -> str:
         (r"(?<=  )(\d\d[smhd]|\d[smhd] )(?= +\S)", "<n>"),
         (r"(?<=127\.0\.0\.1:)\d{5}\b", "<port>"),
         (r"(?<=extender )\d+\.\d+\.\d+\S*", "<version>"),
+        (r"\(commit \w+\)", "(commit <commit>)"),
     ):
         text = re.sub(pattern, mask, text)
     return text

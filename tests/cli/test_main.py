@@ -16,6 +16,7 @@ import trustme
 from extender.cli.main import cli
 from extender.cli.processes import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
+from extender.runtime.product_version import product_commit, product_version
 from tests.stock.process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
@@ -49,8 +50,9 @@ def test_every_setting_has_an_option_with_its_help(command: Command) -> None:
         assert option.description in told.replace("- ", "-") or option.description in told
 
 
-def test_version() -> None:
-    assert extender("version").stdout.startswith("extender 0.")
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_the_version_and_the_commit_are_printed(argument: str) -> None:
+    assert extender(argument).stdout == f"extender {product_version()} (commit {product_commit()})\n"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ FIELDS = {
     "cluster": "the API server's address, or the file with the cluster, at the start",
     "kubernetes": "the API server's version at the start, or the reason why it is unknown",
     "version": "the extender's version",
+    "commit": "the commit that the extender was built from, or `unknown`",
     "policy": "the policy's file or ConfigMap, or the provider, at the start",
     "profiles": "the schedulerNames of the profiles at the start",
     "rules": "the users' rules in these profiles",

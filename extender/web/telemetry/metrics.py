@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.process_memory import PAUSES
+from extender.runtime.product_version import product_commit
 from extender.web.telemetry.series import SERIES, Series
 
 _log = logging.getLogger(__name__)
@@ -191,7 +192,7 @@ class _AtScrape(Collector):
         self._sizes = sizes
         self._staleness = staleness
         self._leading = leading
-        self._build = (version, platform.python_version())
+        self._build = (version, product_commit(), platform.python_version())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield gauge(SERIES["extender_cache_size"], {(kind,): size for kind, size in self._sizes().items()})

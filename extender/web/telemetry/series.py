@@ -149,7 +149,7 @@ SERIES: Mapping[str, Series] = {
             "extender_gc_longest_pause_seconds",
             "Seconds of the longest garbage collection of the last five to ten minutes; every call waits for it.",
         ),
-        gauge("extender_build_info", "Always 1; the labels describe the build.", "version", "python_version"),
+        gauge("extender_build_info", "Always 1; the labels describe the build.", "version", "commit", "python_version"),
     )
 }
 

@@ -10,7 +10,7 @@ from extender.config.settings import OPTIONS, Command, Settings
 from extender.framework.profile import Profile
 from extender.plugins.registry import default_profile
 from extender.plugins.users import custom_rules
-from extender.runtime.product_version import product_version
+from extender.runtime.product_version import product_commit, product_version
 from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
@@ -41,6 +41,7 @@ def log_start(
         "cluster": address,
         "kubernetes": kubernetes,
         "version": product_version(),
+        "commit": product_commit(),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
         "rules": sorted({rule.name for rule in custom_rules(profiles)}),
