@@ -117,17 +117,20 @@ def schedule(config: Path | None, **flags: Any) -> None:
 
 
 @click.command()
-@click.argument("verb", type=click.Choice(("filter", "bind")), required=False)
+@click.argument("what", type=click.Choice(("filter", "bind", "cluster")), required=False)
 @click.option("--bind", metavar="HOST:PORT", default="127.0.0.1:8888", show_default=True, help="where to listen")
-def demo(verb: str | None, bind: str) -> None:
+def demo(what: str | None, bind: str) -> None:
     """Serve a made-up cluster of 20 nodes, and say what to try on it; no Kubernetes needed.
 
-    With VERB, print the body of such a call for a pod of that cluster instead.
+    With `filter` or `bind`, print the body of such a call for a pod of that cluster instead. With `cluster`, print the
+    objects of the cluster, for the commands that read a file: extender demo cluster > cluster.yaml
     """
-    if verb is None:
+    if what is None:
         _serve(bind)
+    elif what == "cluster":
+        click.echo(EXAMPLE.read_text(), nl=False)
     else:
-        _print_body(verb)
+        _print_body(what)
 
 
 def _serve(address: str) -> None:
