@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
@@ -45,9 +46,12 @@ from extender.runtime.ports import Binding
 from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
+from extender.scheduler.group_members import MemberJudge
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
+from extender.verbs.group_plans import GroupPlans
+from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
@@ -155,17 +159,33 @@ class WebhookProcess:
         binder = LeaderBinder(self._feed.binder, self._feed.fence)
         # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
+        plans = self._group_plans()
+        # At most half of the connections may wait for their gangs, too.
+        most_waiting = max(1, settings.connections // 2)
+        quorum = GroupQuorum(cache, self.metrics, settings.group_bind_seconds, most_waiting, plans)
         feasible = Filter(
             cache, profiles, self.metrics, reader, limit, self._refused, preemptors,
-            scheduler_filters=settings.scheduler_filters,
+            scheduler_filters=settings.scheduler_filters, plans=plans,
         )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
+        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum)
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
             Preempt(cache, profiles, limit, preemptors),
-            Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait),
+            bind,
         ]
+
+    def _group_plans(self) -> GroupPlans | None:
+        """Returns the plans of pod groups; None if groups are switched off."""
+        settings, setup = self._setup.settings, self._setup
+        if not (settings.group_plan_seconds and setup.features.generic_workload):
+            return None
+        judge = MemberJudge(Random())  # noqa: S311  ties between nodes
+        return GroupPlans(
+            self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
+            scheduler_filters=settings.scheduler_filters,
+        )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:
         """Returns the writers for preemption in favour of pods that users' rules refuse.

@@ -77,6 +77,12 @@ class GroupStates:
         with self._locked("group_count"):
             return len(self._groups.get(key, ()))
 
+    def has(self, key: str, uid: str, at_least: int) -> bool:
+        """Returns True if the pod is a known member, and the group has at least so many."""
+        with self._locked("group_has"):
+            members = self._groups.get(key, {})
+            return uid in members and len(members) >= at_least
+
     def get(self, key: str) -> GroupState:
         """Returns a copy of the group's present state."""
         by_state: dict[MemberState, dict[str, PodInfo]] = {state: {} for state in MemberState}

@@ -173,6 +173,18 @@ class Settings(BaseModel):
         " filter then judges it without the pods of lower priority, as the dry run of group preemption does",
         only="serve",
     )
+    group_plan_seconds: Seconds = setting(
+        30.0,
+        "how long filter keeps its plan of a pod group after the last call about a member; it answers each member with"
+        " its planned node alone; 0: no plans, members are judged one by one",
+        only="serve",
+    )
+    group_bind_seconds: Seconds = setting(
+        2.5,
+        "how long the bind of a gang's member waits for the others, until minCount of them can be bound; keep it below"
+        " httpTimeout (5 s); 0: no wait, and a gang may be bound in part",
+        only="serve",
+    )
     before_sync: Literal["fail", "pass"] = setting(
         "fail",
         "the verbs' answer while the extender is not ready: an error, or every node without a check",

@@ -33,6 +33,7 @@ class MemberDecision:
         is_error: True if the attempt failed, which ends the attempt of the whole group.
         reserved: the volumes and claims as they are once the member is on its node; later members see them.
         detail: whatever else the caller decided; it is returned unchanged.
+        rules: the rules that refused the member.
     """
 
     node_name: str | None
@@ -40,6 +41,7 @@ class MemberDecision:
     is_error: bool = False
     reserved: Sequence[Object] = ()
     detail: object = None
+    rules: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

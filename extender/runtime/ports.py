@@ -23,6 +23,15 @@ class Telemetry:
     def bound(self, result: str) -> None:
         """Called after a bind, with its result: bound, already_bound, unfit, refused or unknown."""
 
+    def group_planned(self, result: str) -> None:
+        """Called after filter has planned a pod group, with the result: placed or refused."""
+
+    def plan_dropped(self, reason: str) -> None:
+        """Called when the plan of a pod group was dropped."""
+
+    def quorum_refused(self, reason: str, members: int) -> None:
+        """Called when bind refuses members of a gang because too few of them can be bound together."""
+
     def watch_event(self, kind: str, event: str) -> None:
         """Called for each event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or MALFORMED if unreadable."""
 

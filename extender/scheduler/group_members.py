@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 from msgspec.structs import replace
 
 from extender.devices.extended_resources import CLAIM_NAME
+from extender.framework.profile import Profile
 from extender.groups import DecideOne, MemberDecision
 from extender.model.devices.claims import ConsumerReference
 from extender.model.meta import Object
@@ -28,9 +30,30 @@ def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
         decided = cycle.decide_member(info, table, rows)
         if isinstance(decided, Chosen):
             return MemberDecision(decided.node_name, reserved=list(reserved(info.pod, decided)), detail=decided)
-        return MemberDecision(None, decided.message, is_error=not decided.rejection.rules, detail=decided)
+        rules = decided.rejection.rules
+        return MemberDecision(None, decided.message, is_error=not rules, detail=decided, rules=rules)
 
     return decide_one
+
+
+class MemberJudge:
+    """Decides about members by the rules of any profile, for callers without a loop of their own.
+
+    Keeps one cycle for each profile, because a cycle remembers rankings. One thread at a time may use it.
+
+    Args:
+        random: breaks ties between nodes.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._cycles: dict[str, SchedulingCycle] = {}
+
+    def __call__(self, profile: Profile, table: Table) -> DecideOne:
+        cycle = self._cycles.get(profile.name)
+        if cycle is None or cycle.profile is not profile:
+            cycle = self._cycles[profile.name] = SchedulingCycle(profile, self._random)
+        return decides_members(cycle, table)
 
 
 def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:

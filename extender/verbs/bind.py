@@ -9,8 +9,9 @@ What a call does depends on what the cache knows about the pod, and on whether t
     may be bound (no answer)         post the Binding again     post it again, then refuse
     may be bound, node deleted       forget the pod, then act as for one that has no node
 
-Every path ends in `finish_binding` or `forget`. Users' rules of Reserve and Permit run between assume and bind. A pod
-that has to wait for a Permit rule waits in the thread of its call, with no lock held.
+Every path ends in `finish_binding` or `forget`. Between assume and bind, users' rules of Reserve, Permit and PreBind
+run, and then a member of a gang waits for the others (see `group_quorum`). A pod waits in the thread of its call, with
+no lock held.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
+from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.members import without_nominated_siblings
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import Confirmation
@@ -142,11 +144,13 @@ class Bind:
         permits: Permits | None = None,
         permit_wait: PermitWait | None = None,
         confirmation: Confirmation | None = None,
+        quorum: GroupQuorum | None = None,
     ) -> None:
         """
         Args:
             permits: runs the rules of Reserve and Permit; its owner calls `settle`.
             permit_wait: limits the waits at Permit; without it no bind may wait there.
+            quorum: keeps gangs together; without it, each member is bound alone.
         """
         self._cache = cache
         self._profiles = profiles
@@ -156,6 +160,7 @@ class Bind:
         self._permits = permits or Permits(cache.snapshot)
         self._permit_wait = permit_wait or PermitWait(0.0, 1)
         self._confirmation = confirmation or Confirmation(cache)
+        self._quorum = quorum or GroupQuorum(cache, telemetry, most_seconds=0.0, most_waiting=0)
         self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (profile, at_bind(profile))
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
@@ -234,30 +239,51 @@ class Bind:
             if checked:
                 return self._end("refused", f"no pod {binding.key} with UID {binding.uid} is known")
             return self._post_first(binding)
+        if not checked:
+            return self._bind_unchecked(info, binding)
         profile = self._profile_of(info.pod)
-        try:
-            refusal = self._assume(info, binding.node, profile if checked else None, deadline)
-        except ExtenderError as error:
-            return self._end("refused", str(error))
-        if refusal is not None:
-            return self._end("unfit", f"{binding.node} {UNFIT}{_reason(refusal)}")
-        try:
-            if checked:
-                self._permit(info, profile, binding.node, deadline)
-        except BindingFailed as error:
-            self._forget(info.uid)
-            return self._end("refused", str(error))
+        with self._quorum.member(info, binding.node):
+            failure = self._make_ready(info, profile, binding.node, deadline)
+            if failure is not None:
+                self._quorum.failed(info)
+                return failure
+            try:
+                self._quorum.wait(info)
+            except BindingFailed as error:
+                self._forget(info.uid)
+                return self._end("refused", str(error))
         result = self._post_first(binding)
-        if checked and not result.error:
+        if not result.error:
             with suppress(BindingFailed):  # the node was deleted at this moment
                 self._run_rules(profile.post_bind, info, binding.node)
         return result
 
-    def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
-        """Assumes the pod, unless the profile's check refuses it; returns the refusal. None skips the check."""
-        if profile is None:
-            return self._cache.assume(info, node)
-        return self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
+    def _bind_unchecked(self, info: PodInfo, binding: Binding) -> ExtenderBindingResult:
+        try:
+            self._cache.assume(info, binding.node)
+        except ExtenderError as error:
+            return self._end("refused", str(error))
+        return self._post_first(binding)
+
+    def _make_ready(
+        self, info: PodInfo, profile: Profile, node: str, deadline: Deadline
+    ) -> ExtenderBindingResult | None:
+        """Assumes the pod, and waits until users' rules let it be bound.
+
+        Returns the refusal, with the pod on no node again; None if the pod may be bound.
+        """
+        try:
+            refusal = self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
+        except ExtenderError as error:
+            return self._end("refused", str(error))
+        if refusal is not None:
+            return self._end("unfit", f"{node} {UNFIT}{_reason(refusal)}")
+        try:
+            self._permit(info, profile, node, deadline)
+        except BindingFailed as error:
+            self._forget(info.uid)
+            return self._end("refused", str(error))
+        return None
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Waits until users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""

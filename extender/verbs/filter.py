@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
@@ -21,6 +23,7 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.verbs.group_plans import BesideSiblings, GroupPlans, PlannedNode, RefusedGroup
 from extender.verbs.members import is_member, rows_in_dry_run
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Summary
@@ -47,14 +50,15 @@ class Filter:
         preemptors: RecentPreemptors | None = None,
         *,
         scheduler_filters: bool = True,
+        plans: GroupPlans | None = None,
     ) -> None:
         """
         Args:
             refused: records the pods that fit no node.
-            preemptors: knows the pods for which preempt recently named victims. Before such a pod is refused, filter
-                waits for the watch to deliver the deletion of the victims.
+            preemptors: the pods for which preempt named victims; filter waits for the victims to be gone.
             scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. A call about a
                 member of a pod group may then be the dry run of the group's preemption.
+            plans: plans pod groups as a whole; without it, members are judged one by one.
         """
         self._cache = cache
         self._profiles = profiles
@@ -64,6 +68,7 @@ class Filter:
         self._refused = refused
         self._preemptors = preemptors
         self._scheduler_filters = scheduler_filters
+        self._plans = plans
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
@@ -76,9 +81,9 @@ class Filter:
             info = PodInfo(request.pod)
             self._cache.remember(info, request.pod_bytes)
         profile = self._profiles.of(request.pod)
-        result, rules = self._judge(request, info, profile, deadline)
+        result, rules = self._answer(request, info, profile, deadline)
         while request.names and not result.passed and self._waits(request):
-            result, rules = self._judge(request, info, profile, deadline)
+            result, rules = self._answer(request, info, profile, deadline)
         if self._refused is not None:
             self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
         return result
@@ -86,14 +91,34 @@ class Filter:
     def _waits(self, request: ExtenderArgs) -> bool:
         return self._preemptors is not None and self._preemptors.wait(request.pod.uid, request.names)
 
-    def _judge(
+    def _answer(
         self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
     ) -> tuple[ExtenderFilterResult, Set[str]]:
         """Returns the answer for the current state of the cache, and the rules that rejected a node."""
+        planned = self._plans.answer(info, request.names, profile, deadline) if self._plans is not None else None
+        match planned:
+            case PlannedNode(node_name):
+                return replace(_result(request, {}, {}), best=node_name), frozenset()
+            case RefusedGroup(reason, rules):
+                return _result(request, dict.fromkeys(request.names, _cut(reason)), {}), rules
+            case BesideSiblings(siblings):
+                return self._judge(request, info, profile, deadline, siblings)
+            case None:
+                return self._judge(request, info, profile, deadline)
+
+    def _judge(
+        self,
+        request: ExtenderArgs,
+        info: PodInfo,
+        profile: Profile,
+        deadline: Deadline,
+        siblings: Sequence[tuple[PodInfo, str]] = (),
+    ) -> tuple[ExtenderFilterResult, Set[str]]:
+        """Returns the answer that the rules give about this pod, with its siblings on these nodes."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
-        with self._cache.snapshot(self.name, deadline) as table:
+        with self._cache.snapshot(self.name, deadline) as table, _beside(siblings, table):
             place = assumed_node(info, table)
             if place and place in request.names and _still_fits(place, profile, info, table):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
@@ -138,6 +163,11 @@ class Filter:
         return by_plugin.keys()
 
 
+def _beside(siblings: Sequence[tuple[PodInfo, str]], table: Table) -> AbstractContextManager[None]:
+    """Places the siblings on their nodes within the block."""
+    return table.hypothetically(placed=siblings) if siblings else nullcontext()
+
+
 def _still_fits(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
     """Returns True if the pod, which is assumed on the node, would still fit there."""
     row = np.array([table.nodes.row_of[node]], np.intp)
@@ -146,7 +176,10 @@ def _still_fits(node: str, profile: Profile, info: PodInfo, table: Table) -> boo
 
 
 def _reason(refusal: Refusal) -> str:
-    reason = ", ".join(refusal.reasons[:_MOST_REASON_CHARACTERS]) or f"refused by {refusal.plugin}"
+    return _cut(", ".join(refusal.reasons[:_MOST_REASON_CHARACTERS]) or f"refused by {refusal.plugin}")
+
+
+def _cut(reason: str) -> str:
     return reason if len(reason) <= _MOST_REASON_CHARACTERS else f"{reason[: _MOST_REASON_CHARACTERS - 3]}..."
 
 

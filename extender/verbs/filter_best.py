@@ -41,7 +41,7 @@ class FilterBest:
         """Returns the verdict on each node, with the best of the nodes that passed."""
         deadline = self._limit.begin()
         result = self._filter.decide(request)
-        if len(result.passed) < 2:
+        if len(result.passed) < 2 or result.best:
             return result
         feasible = replace(request, node_names=result.node_names, nodes=result.nodes)
         names, totals = self._prioritize.totals(feasible, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.builders import Object, make_node, make_pod, make_pod_group, make_priority_class
 from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane, bound, clean_up, group_condition, job
-from tests.running import schedule, serve
+from tests.running import ONLY_EXTENDER, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.waiting import wait_until
 
@@ -94,6 +95,48 @@ def a_node(name: str) -> Object:
 
 def bound_of(plane: GroupControlPlane, name: str) -> int:
     return sum(pod.startswith(f"{name}-") for pod in bound(plane))
+
+
+GANGS_ONLY = {
+    "multiPoint": {
+        **ONLY_EXTENDER["multiPoint"],
+        "enabled": [*ONLY_EXTENDER["multiPoint"]["enabled"], {"name": "GangScheduling"}],
+    }
+}
+"""In-tree filters and scores off, but members are tried as a group."""
+
+
+def test_the_webhook_alone_splits_no_gang(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """kube-scheduler's own filters are off, so that only the webhook knows what fits."""
+    plane.client.create(*(a_node(f"n{i}") for i in range(2)))
+    with (
+        serve(plane.kubeconfig, tmp_path, *FLAGS, "--no-scheduler-filters") as extender,
+        plane.scheduler(extender.configuration(plugins=GANGS_ONLY), gates=GATE),
+    ):
+        gang(plane, "eight", 8)
+        assert wait_until(lambda: extender.metric('extender_group_plans_total{result="refused"}') >= 2)
+        assert bound_of(plane, "eight") == 0
+        plane.client.create(*(a_node(f"more-{i}") for i in range(2)))
+        assert wait_until(lambda: bound_of(plane, "eight") == 8)
+        assert extender.metric('extender_binds_total{result="unfit"}') == 0
+
+
+def test_the_best_nodes_of_a_gang_are_spread(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """Judged one by one, the members do not see each other, and kube-scheduler does not score the one node it gets."""
+    hosts = ("n0", "n1")
+    nodes = [make_node(name).label(host=name).capacity(cpu="64", memory="64Gi", pods="110").obj() for name in hosts]
+    plane.client.create(*nodes)
+    pods = [
+        make_pod(f"gang-{i}").req(cpu="1").label(app="g").spread("host", soft=True, labels={"app": "g"}).group("gang")
+        for i in range(8)
+    ]
+    with (
+        serve(plane.kubeconfig, tmp_path, *FLAGS, "--filter-answer", "best") as extender,
+        plane.scheduler(extender.configuration(), gates=GATE),
+    ):
+        plane.client.create(make_pod_group("gang", 8), *(pod.obj() for pod in pods))
+        assert wait_until(lambda: bound_of(plane, "gang") == 8)
+        assert Counter(bound(plane).values()) == {"n0": 4, "n1": 4}
 
 
 def test_the_loop_binds_gangs_whole_or_not_at_all(plane: GroupControlPlane, tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ class Metrics(Telemetry):
     def bound(self, result: str) -> None:
         self._counter("extender_binds_total", result).inc()
 
+    def group_planned(self, result: str) -> None:
+        self._counter("extender_group_plans_total", result).inc()
+
+    def plan_dropped(self, reason: str) -> None:
+        self._counter("extender_group_plans_dropped_total", reason).inc()
+
+    def quorum_refused(self, reason: str, members: int) -> None:
+        self._counter("extender_gang_binds_refused_total", reason).inc(members)
+
     def watch_event(self, kind: str, event: str) -> None:
         self._counter("extender_watch_events_total", kind, event).inc()
 

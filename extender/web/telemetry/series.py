@@ -70,6 +70,18 @@ SERIES: Mapping[str, Series] = {
         ),
         counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", "plugin"),
         counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", "result"),
+        counter("extender_group_plans_total", "Plans of pod groups for filter, by result: placed, refused.", "result"),
+        counter(
+            "extender_group_plans_dropped_total",
+            "Plans of pod groups that were dropped, by reason: asked_again, changed, node, bound_elsewhere, age.",
+            "reason",
+        ),
+        counter(
+            "extender_gang_binds_refused_total",
+            "Binds of gang members that were refused because too few members could be bound together, by reason: "
+            "unfit, timeout.",
+            "reason",
+        ),
         gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", "type"),
         counter("extender_watch_events_total", "Watch events by kind and event type.", "kind", "event"),
         counter(

@@ -1,0 +1,165 @@
+"""Keeps the members of a gang together at bind: no Binding is posted before enough members can be bound.
+
+kube-scheduler binds the members of a gang in separate calls and never takes a bind back. So each call assumes its
+member, and waits here until as many members as the gang needs have a node or wait too. If that cannot happen any more,
+or takes too long, all members that wait are refused together, and kube-scheduler tries the gang again.
+
+    a round of a gang     event                                              next
+    -----------------     -----------------------------------------------    ----------------------------------------
+    (none)                a member is assumed, too few have a node           OPEN: the call waits
+    OPEN                  a member is assumed, and now enough can be bound   (none): all that wait are bound
+    OPEN                  a member cannot be bound, and too few are left     (none): all that wait are refused
+    OPEN                  a call has waited too long                         (none): all that wait are refused
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from extender.cache.cache import Cache
+from extender.errors import BindingFailed
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.runtime.ports import Telemetry
+from extender.table import PodInfo
+from extender.verbs.group_plans import GroupPlans, find_group
+
+UNFIT, TIMEOUT = "unfit", "timeout"
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """The bind calls of one gang that wait for each other.
+
+    Attributes:
+        waiting: the UIDs of the members that are assumed and wait.
+        failed: the UIDs of the members that could not be bound in this round.
+        is_over: set once the calls may go on.
+        refusal: why they are refused; None if the members are bound.
+    """
+
+    waiting: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    is_over: threading.Event = field(default_factory=threading.Event)
+    refusal: str | None = None
+
+
+class GroupQuorum:
+    """The rounds of all gangs. Thread-safe.
+
+    Args:
+        most_seconds: how long a call waits for the other members; 0: it does not wait, and gangs may be split.
+        most_waiting: how many calls may wait at once. A larger gang is bound once so many of its members wait.
+        plans: the plans of filter, which are dropped if a member is bound to another node.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        telemetry: Telemetry,
+        most_seconds: float,
+        most_waiting: int,
+        plans: GroupPlans | None = None,
+    ) -> None:
+        self._cache = cache
+        self._telemetry = telemetry
+        self._most_seconds = most_seconds
+        self._most_waiting = most_waiting
+        self._plans = plans
+        self._lock = threading.Lock()
+        self._rounds: dict[str, _Round] = {}
+        self._undecided: set[str] = set()
+
+    @contextmanager
+    def member(self, info: PodInfo, node_name: str) -> Iterator[None]:
+        """Counts the pod, which the block assumes on the node, as without a node until `wait` lets it be bound."""
+        if self._plans is not None:
+            self._plans.bound(info.pod, node_name)
+        if self._gang_of(info) is None:
+            yield
+            return
+        with self._lock:
+            self._undecided.add(info.uid)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._undecided.discard(info.uid)
+
+    def wait(self, info: PodInfo) -> None:
+        """Waits until enough members of the pod's gang can be bound.
+
+        Raises BindingFailed if too few can; the pod is still assumed then.
+        """
+        gang = self._gang_of(info)
+        if gang is None:
+            return
+        with self._lock:
+            its_round = self._rounds.setdefault(gang.key, _Round())
+            its_round.waiting.add(info.uid)
+            its_round.failed.discard(info.uid)
+            if self._missing(gang, its_round) <= 0:
+                self._end(gang.key, its_round, None)
+            elif self._out_of_reach(gang, its_round):
+                self._refuse(gang, its_round, UNFIT)
+        if not its_round.is_over.wait(self._most_seconds):
+            with self._lock:
+                if not its_round.is_over.is_set():
+                    self._refuse(gang, its_round, TIMEOUT)
+        if its_round.refusal is not None:
+            raise BindingFailed(its_round.refusal)
+
+    def failed(self, info: PodInfo) -> None:
+        """Records that the member cannot be bound now; refuses those that wait if too few are left."""
+        gang = self._gang_of(info)
+        if gang is None:
+            return
+        with self._lock:
+            its_round = self._rounds.get(gang.key)
+            if its_round is not None:
+                its_round.failed.add(info.uid)
+                if self._out_of_reach(gang, its_round):
+                    self._refuse(gang, its_round, UNFIT)
+
+    # ---- helpers
+
+    def _gang_of(self, info: PodInfo) -> PodGroup | None:
+        """Returns the pod's group if it is a gang of several members that is to be kept together."""
+        key = info.pod.group_key
+        group = find_group(self._cache, key) if key is not None and self._most_seconds else None
+        return group if group is not None and group.min_count > 1 else None
+
+    def _missing(self, gang: PodGroup, its_round: _Round) -> int:
+        """Returns how many members have to wait or to have a node before the gang is bound."""
+        state = self._cache.groups.get(gang.key)
+        certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
+        have_node = {*state.assigned, *certain} - its_round.waiting
+        needed = min(gang.min_count - len(have_node), self._most_waiting)
+        return needed - len(its_round.waiting)
+
+    def _is_certain(self, uid: str) -> bool:
+        placement = self._cache.placement(uid)
+        return placement is not None and placement.certain
+
+    def _out_of_reach(self, gang: PodGroup, its_round: _Round) -> bool:
+        state = self._cache.groups.get(gang.key)
+        members = {*state.unscheduled, *state.assumed, *state.assigned, *its_round.waiting}
+        return len(members - its_round.failed) < gang.min_count
+
+    def _refuse(self, gang: PodGroup, its_round: _Round, reason: str) -> None:
+        waiting = len(its_round.waiting)
+        missing = self._missing(gang, its_round)
+        because = f"after {self._most_seconds:g} s" if reason == TIMEOUT else "because others cannot be bound"
+        text = f"{missing} of {gang.min_count} members that pod group {gang.key} needs are missing {because}"
+        self._telemetry.quorum_refused(reason, waiting)
+        self._end(gang.key, its_round, text)
+
+    def _end(self, key: str, its_round: _Round, refusal: str | None) -> None:
+        """Lets the calls of the round go on; the lock is held."""
+        self._rounds.pop(key, None)
+        if refusal is None:
+            self._undecided -= its_round.waiting
+        its_round.refusal = refusal
+        its_round.is_over.set()

@@ -1,0 +1,289 @@
+"""filter for members of pod groups: the first call plans the group, the later ones are answered from the plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cache.cache import Cache
+from extender.framework.profile import Profiles
+from extender.model.pod import Pod
+from extender.plugins.registry import default_profile
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Telemetry
+from extender.scheduler.group_members import MemberJudge
+from extender.verbs.filter import Filter
+from extender.verbs.filter_best import FilterBest
+from extender.verbs.group_plans import GroupPlans
+from extender.verbs.prioritize import Prioritize
+from tests.builders import Object, PodBuilder, make_node, make_pod, make_pod_group
+from tests.verbs.cluster import PROFILES, answer, args, cache_of, tell
+
+
+class Counted(Telemetry):
+    """Remembers the plans, and why they were dropped."""
+
+    def __init__(self) -> None:
+        self.planned: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    def group_planned(self, result: str) -> None:
+        self.planned[result] += 1
+
+    def plan_dropped(self, reason: str) -> None:
+        self.dropped[reason] += 1
+
+
+class Webhook:
+    """filter with plans, over a cache that tests change."""
+
+    def __init__(
+        self, *objects: Object, scheduler_filters: bool = True, best: bool = False, profiles: Profiles = PROFILES
+    ) -> None:
+        self.clock = ManualClock()
+        self.cache: Cache = cache_of(*objects, clock=self.clock)
+        self.telemetry = Counted()
+        judge = MemberJudge(Random(0))
+        self.plans = GroupPlans(
+            self.cache, judge, self.telemetry, self.clock, 30.0,
+            scheduler_filters=scheduler_filters, pause=self.clock.advance,
+        )  # fmt: skip
+        feasible = Filter(
+            self.cache, profiles, Telemetry(), scheduler_filters=scheduler_filters, plans=self.plans
+        )  # fmt: skip
+        self.verb: Any = FilterBest(feasible, Prioritize(self.cache, profiles)) if best else feasible
+
+    def pod(self, name: str) -> Pod:
+        info = self.cache.find_pod(name, f"default/{name}")
+        assert info is not None
+        return info.pod
+
+    def ask(self, pod: Object, names: Sequence[str]) -> list[str]:
+        result: list[str] = answer(self.verb, args(pod, names=list(names)))["NodeNames"]
+        return result
+
+    def reasons(self, pod: Object, names: Sequence[str]) -> dict[str, str]:
+        result: dict[str, str] = answer(self.verb, args(pod, names=list(names)))["FailedNodes"]
+        return result
+
+
+def node(name: str, cpu: str = "4", **labels: str) -> Object:
+    return make_node(name).label(**labels).allocatable(cpu=cpu, memory="64Gi", pods="110").obj()
+
+
+def member(name: str, cpu: str = "4", priority: int = 0) -> PodBuilder:
+    return make_pod(name).uid(name).req(cpu=cpu).priority(priority).group("gang")
+
+
+def members(count: int, cpu: str = "4", priority: int = 0) -> list[Object]:
+    return [member(f"m{i}", cpu, priority).obj() for i in range(count)]
+
+
+NAMES = ["n0", "n1", "n2", "n3"]
+NODES = [node(name) for name in NAMES]
+
+
+def test_each_member_gets_a_node_of_its_own() -> None:
+    gang = members(4)
+    webhook = Webhook(*NODES, make_pod_group("gang", 4), *gang)
+    answered = [webhook.ask(pod, NAMES) for pod in gang]
+    assert sorted(name for names in answered for name in names) == NAMES
+    assert webhook.telemetry.planned == {"placed": 1}
+
+
+def test_a_gang_that_does_not_fit_gets_no_node_at_all() -> None:
+    gang = members(5)
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
+    reason = "minCount (5) cannot be satisfied: 4 scheduled, 0 remaining"
+    assert [webhook.reasons(pod, NAMES) for pod in gang] == [dict.fromkeys(NAMES, reason)] * 5
+    assert webhook.telemetry.planned == {"refused": 1}
+
+
+def test_a_second_pass_plans_again() -> None:
+    gang = members(5)
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
+    assert webhook.ask(gang[0], NAMES) == []
+    tell(webhook.cache, [node("n4")])
+    assert len(webhook.ask(gang[0], [*NAMES, "n4"])) == 1
+    assert webhook.telemetry.dropped == {"asked_again": 1}
+
+
+def test_members_that_have_a_node_count() -> None:
+    gang = members(4)
+    bound = member("bound").node("n0").obj()
+    webhook = Webhook(*NODES, make_pod_group("gang", 4), bound, *gang[:3])
+    answered = [webhook.ask(pod, NAMES) for pod in gang[:3]]
+    assert sorted(name for names in answered for name in names) == NAMES[1:]
+
+
+def test_soft_spread_sees_the_siblings() -> None:
+    """Judged one by one, all members would be answered the same."""
+    nodes = [node(name, "64", host=name) for name in NAMES[:2]]
+    spread = [
+        member(f"m{i}", "1").label(app="g").spread("host", soft=True, labels={"app": "g"}).obj() for i in range(8)
+    ]
+    webhook = Webhook(*nodes, make_pod_group("gang", 8), *spread, best=True)
+    answered = Counter(name for pod in spread for name in webhook.ask(pod, NAMES[:2]))
+    assert answered == {"n0": 4, "n1": 4}
+
+
+def test_the_rest_is_planned_again_around_a_node_that_the_scheduler_does_not_offer() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
+    (first,) = webhook.ask(gang[0], NAMES)
+    others = [name for name in NAMES if name != first]
+    (planned,) = webhook.ask(gang[1], others)
+    offered = [name for name in others if name != planned][:1]
+    assert webhook.ask(gang[2], offered) == offered
+
+
+def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
+    (first,) = webhook.ask(gang[0], NAMES)
+    assert webhook.ask(gang[1], [first]) == []
+
+
+def test_a_node_that_fills_up_in_the_meantime_is_not_answered() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES[:3], make_pod_group("gang", 2), *gang)
+    (first,) = webhook.ask(gang[0], NAMES[:3])
+    free = [name for name in NAMES[:3] if name != first]
+    tell(webhook.cache, [make_pod("other").uid("other").req(cpu="4").node(free[0]).obj()])
+    assert webhook.ask(gang[1], free) == free[1:]
+
+
+def test_a_deleted_member_ends_the_plan() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
+    webhook.ask(gang[0], NAMES)
+    webhook.cache.deleted("Pod", webhook.pod("m2"))
+    webhook.ask(gang[1], NAMES)
+    assert webhook.telemetry.dropped == {"changed": 1}
+
+
+def test_a_changed_group_ends_the_plan() -> None:
+    gang = members(5)
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
+    assert webhook.ask(gang[0], NAMES) == []
+    tell(webhook.cache, [make_pod_group("gang", 4)])
+    assert len(webhook.ask(gang[1], NAMES)) == 1
+
+
+def test_an_old_plan_is_dropped() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
+    webhook.ask(gang[0], NAMES)
+    webhook.clock.advance(31)
+    webhook.ask(gang[1], NAMES)
+    assert webhook.telemetry.dropped == {"age": 1}
+
+
+def test_a_new_policy_ends_the_plan() -> None:
+    gang = members(2)
+    profiles = Profiles([default_profile()])
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang, profiles=profiles)
+    webhook.ask(gang[0], NAMES)
+    profiles.replace([replace(default_profile())])
+    webhook.ask(gang[1], NAMES)
+    assert webhook.telemetry.dropped == {"changed": 1}
+
+
+def test_a_bind_to_another_node_ends_the_plan() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
+    (first,) = webhook.ask(gang[0], NAMES)
+    pod = webhook.pod("m0")
+    webhook.plans.bound(pod, first)
+    assert len(webhook.plans) == 1
+    webhook.plans.bound(pod, "elsewhere")
+    assert len(webhook.plans) == 0
+    assert webhook.telemetry.dropped == {"bound_elsewhere": 1}
+
+
+def test_the_nominated_node_alone_may_be_refused_within_a_pass() -> None:
+    """kube-scheduler asks about the nominated node first, and then about all."""
+    full = make_pod("full").uid("full").req(cpu="4").node("n0").obj()
+    gang = [member("m0").nominated("n0").obj(), member("m1").obj()]
+    webhook = Webhook(*NODES[:3], full, make_pod_group("gang", 2), *gang)
+    assert webhook.ask(gang[0], ["n0"]) == []
+    answered = [webhook.ask(pod, NAMES[:3]) for pod in gang]
+    assert sorted(name for names in answered for name in names) == ["n1", "n2"]
+    assert webhook.telemetry.dropped == {}
+
+
+def test_a_domain_of_a_topology_placement_is_recognised() -> None:
+    """The other member has other requests, so the names say nothing about it but the domain."""
+    nodes = [node(f"{rack}{i}", rack=rack) for rack in ("a", "b") for i in range(2)]
+    constraint = {"topology": [{"key": "rack"}]}
+    gang = [member("m0").obj(), member("m1", "3").obj()]
+    webhook = Webhook(*nodes, make_pod_group("gang", 2, schedulingConstraints=constraint), *gang)
+    for rack in ("a", "b"):
+        names = [f"{rack}0", f"{rack}1"]
+        answered = [webhook.ask(pod, names) for pod in gang]
+        assert sorted(name for names in answered for name in names) == names
+
+
+def test_a_topology_constraint_holds_if_the_scheduler_offers_all_nodes() -> None:
+    nodes = [node("a0", rack="a"), node("b0", rack="b"), node("b1", rack="b"), node("c0", rack="c")]
+    constraint = {"topology": [{"key": "rack"}]}
+    gang = members(2)
+    webhook = Webhook(*nodes, make_pod_group("gang", 2, schedulingConstraints=constraint), *gang)
+    answered = [webhook.ask(pod, ["a0", "b0", "b1", "c0"]) for pod in gang]
+    assert sorted(name for names in answered for name in names) == ["b0", "b1"]
+
+
+def test_members_are_answered_where_pods_of_lower_priority_leave() -> None:
+    """In the dry run of the group's preemption, kube-scheduler has removed the pods of lower priority."""
+    lesser = [make_pod(f"v{i}").uid(f"v{i}").req(cpu="2").node(name).obj() for i, name in enumerate(NAMES[:2])]
+    gang = members(4, "2", priority=10)
+    group = make_pod_group("gang", 4, priority=10)
+    webhook = Webhook(*NODES[:2], *lesser, group, *gang)
+    answered = Counter(name for pod in gang for name in webhook.ask(pod, NAMES[:2]))
+    assert answered == {"n0": 2, "n1": 2}
+
+
+def test_no_dry_run_is_expected_if_the_schedulers_filters_are_off() -> None:
+    lesser = [make_pod(f"v{i}").uid(f"v{i}").req(cpu="2").node(name).obj() for i, name in enumerate(NAMES[:2])]
+    gang = members(4, "2", priority=10)
+    group = make_pod_group("gang", 4, priority=10)
+    webhook = Webhook(*NODES[:2], *lesser, group, *gang, scheduler_filters=False)
+    assert [webhook.ask(pod, NAMES[:2]) for pod in gang] == [[]] * 4
+
+
+def test_a_basic_group_gets_as_many_nodes_as_fit() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES[:2], make_pod_group("gang"), *gang)
+    answered = [webhook.ask(pod, NAMES[:2]) for pod in gang[:2]]
+    assert sorted(name for names in answered for name in names) == NAMES[:2]
+    assert webhook.reasons(gang[2], NAMES[:2]) == dict.fromkeys(NAMES[:2], "Insufficient cpu")
+
+
+def test_a_call_waits_a_moment_for_members_that_the_watch_has_not_shown() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), gang[0])
+    began_at = webhook.clock.monotonic()
+    reason = "pod group is unschedulable, minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
+    assert webhook.reasons(gang[0], NAMES) == dict.fromkeys(NAMES, reason)
+    assert webhook.clock.monotonic() == pytest.approx(began_at + 1.0)
+
+
+def test_plans_take_bounded_memory() -> None:
+    groups = [make_pod_group(f"g{i}", 1) for i in range(20)]
+    pods = [make_pod(f"p{i}").uid(f"p{i}").group(f"g{i}").obj() for i in range(20)]
+    webhook = Webhook(*NODES, *groups, *pods)
+    for pod in pods:
+        webhook.ask(pod, NAMES)
+    assert len(webhook.plans) == 8
+
+
+def test_members_of_trees_are_judged_one_by_one() -> None:
+    gang = members(2)
+    group = make_pod_group("gang", 2, parentCompositePodGroupName="parent")
+    webhook = Webhook(*NODES, group, *gang)
+    assert webhook.ask(gang[0], NAMES) == NAMES

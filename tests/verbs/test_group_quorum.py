@@ -1,0 +1,133 @@
+"""bind of gangs: the members are bound together, or all are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from extender.cache.cache import Cache
+from extender.errors import OutcomeUnknown, Refused
+from extender.runtime.ports import Telemetry
+from extender.verbs.bind import Bind
+from extender.verbs.group_quorum import GroupQuorum
+from tests.builders import Object, make_node, make_pod, make_pod_group
+from tests.stock.waiting import wait_until
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of
+
+LONG, SHORT = 600.0, 0.05
+NODES = [make_node(name).allocatable(cpu="2", memory="64Gi", pods="110").obj() for name in ("n0", "n1")]
+
+
+def gang(size: int) -> list[Object]:
+    return [make_pod(f"m{i}").uid(f"m{i}").req(cpu="1").group("gang").obj() for i in range(size)]
+
+
+class Counted(Telemetry):
+    def __init__(self) -> None:
+        self.refused_members: list[tuple[str, int]] = []
+
+    def quorum_refused(self, reason: str, members: int) -> None:
+        self.refused_members.append((reason, members))
+
+
+class Binds:
+    """bind with a quorum; each call runs in a thread."""
+
+    def __init__(self, cache: Cache, seconds: float, binder: FakeBinder, pool: ThreadPoolExecutor) -> None:
+        self.cache, self.binder, self.pool = cache, binder, pool
+        self.telemetry = Counted()
+        quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting=100)
+        self.verb = Bind(cache, PROFILES, binder, Telemetry(), quorum=quorum)
+
+    def begin(self, pod: Object, node: str) -> Future[str]:
+        return self.pool.submit(self.bind, pod, node)
+
+    def bind(self, pod: Object, node: str) -> str:
+        error: str = answer(self.verb, binding(pod, node))["Error"]
+        return error
+
+    def assumed(self) -> set[str]:
+        return {uid for uids in self.cache.unconfirmed().values() for uid in uids}
+
+
+@contextmanager
+def binds(*objects: Object, seconds: float = LONG, binder: FakeBinder | None = None) -> Iterator[Binds]:
+    with ThreadPoolExecutor() as pool:
+        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool)
+
+
+def test_a_gang_is_bound_once_enough_members_wait() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
+        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert webhook.binder.bound == []
+        assert webhook.bind(pods[2], "n1") == ""
+        assert [call.result() for call in calls] == ["", ""]
+        assert sorted(webhook.binder.bound) == [("m0", "n0"), ("m1", "n0"), ("m2", "n1")]
+
+
+def test_one_member_without_room_refuses_all() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
+        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert webhook.bind(pods[2], "n0") == "n0 no longer fits: Insufficient cpu"
+        reason = "1 of 3 members that pod group default/gang needs are missing because others cannot be bound"
+        assert [call.result() for call in calls] == [reason, reason]
+        assert (webhook.binder.bound, webhook.assumed()) == ([], set())
+        assert webhook.telemetry.refused_members == [("unfit", 2)]
+
+
+def test_members_that_do_not_come_refuse_those_that_wait() -> None:
+    pods = gang(2)
+    with binds(make_pod_group("gang", 2), *pods, seconds=SHORT) as webhook:
+        reason = "1 of 2 members that pod group default/gang needs are missing after 0.05 s"
+        assert webhook.bind(pods[0], "n0") == reason
+        assert (webhook.binder.bound, webhook.assumed()) == ([], set())
+        assert webhook.telemetry.refused_members == [("timeout", 1)]
+
+
+def test_a_refused_gang_can_be_bound_later() -> None:
+    pods = gang(2)
+    with binds(make_pod_group("gang", 2), *pods, seconds=SHORT) as webhook:
+        assert webhook.bind(pods[0], "n0")
+        assert webhook.bind(pods[1], "n1")
+    with binds(make_pod_group("gang", 2), *pods) as webhook:
+        assert [call.result() for call in [webhook.begin(pod, "n0") for pod in pods]] == ["", ""]
+
+
+def test_a_surplus_member_needs_no_others() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 2), *pods) as webhook:
+        assert [call.result() for call in [webhook.begin(pod, "n0") for pod in pods[:2]]] == ["", ""]
+        assert webhook.bind(pods[2], "n1") == ""
+
+
+def test_bound_members_count_after_a_restart() -> None:
+    placed = make_pod("bound").uid("bound").req(cpu="1").group("gang").node("n0").obj()
+    pods = gang(2)
+    with binds(make_pod_group("gang", 3), placed, *pods) as webhook:
+        assert [call.result() for call in [webhook.begin(pod, "n1") for pod in pods]] == ["", ""]
+
+
+def test_a_member_whose_bind_got_no_answer_does_not_count() -> None:
+    pods = gang(3)
+    with binds(
+        make_pod_group("gang", 2), *pods, binder=FakeBinder(OutcomeUnknown("lost"), Refused("no", 403))
+    ) as webhook:
+        calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
+        assert sorted(bool(call.result()) for call in calls) == [True, True]
+        again = webhook.begin(pods[2], "n1")
+        assert wait_until(lambda: "m2" in webhook.assumed())
+        assert not again.done()
+        refused = next(pod for pod in pods[:2] if webhook.cache.placement(pod["metadata"]["uid"]) is None)
+        assert webhook.bind(refused, "n1") == ""
+        assert again.result() == ""
+
+
+def test_pods_of_basic_groups_do_not_wait() -> None:
+    pods = gang(2)
+    with binds(make_pod_group("gang"), *pods) as webhook:
+        assert webhook.bind(pods[0], "n0") == ""
