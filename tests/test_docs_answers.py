@@ -75,7 +75,7 @@ def test_a_command_prints_what_is_shown(command: str, shown: str) -> None:
 
 
 @pytest.mark.usefixtures("directory")
-@pytest.mark.parametrize("page", ["why-pending", "what-if", "record-and-replay"])
+@pytest.mark.parametrize("page", ["why-pending", "what-if", "record-and-replay", "scripting"])
 def test_the_python_runs(page: str) -> None:
     (source,) = blocks(page, "python")
     subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, timeout=60)

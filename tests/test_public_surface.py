@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import extender
 from extender.model.meta import Object
@@ -20,7 +22,7 @@ from tests.framework.cluster import pod_info, table_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "rules.md"
 OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "controller", "metadata", "spec", "status")
-BLOCK = re.compile(r"```\n(BoolColumn\n.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```\n(Balance\n.*?)```", re.DOTALL)
 EXPORTED = {name: getattr(extender, name) for name in extender.__all__}
 READ_KINDS: Mapping[str, Any] = {
     name: found
@@ -61,7 +63,14 @@ MEMBERS = {
     ),
 }
 """Of these classes only some members are for users."""
-ANSWERS = {"Decision", "Handle", "NodeInfo", "NodePods", "ObjectLister", "Recording", "WaitingPod"}
+RESULTS = {
+    *("Balance", "Capacity", "ChangedDecision", "Comparison", "Difference", "DomainOffer", "DrainEffect", "Eviction"),
+    *("Explanation", "FilterVerdict", "GroupExplanation", "Moved", "NodeUsage", "PendingPod", "Placement"),
+    *("PodOutcome", "Reason", "RecordedStep", "ReplayResult", "ScoreLine", "SimulationResult", "SuggestedChange"),
+    "Waterfall",
+}
+"""Classes of answers; each of their attributes is documented."""
+ANSWERS = {"Decision", "Handle", "Listing", "NodeInfo", "NodePods", "ObjectLister", "Recording", "WaitingPod"} | RESULTS
 """Classes that users get and never make."""
 
 
@@ -89,8 +98,17 @@ def surface() -> Iterator[str]:
             members = ((each, found.__dict__[each]) for each in vars(found) if not each.startswith("_"))
             for each, member in members:
                 yield f"{name}.{each}{_signature(getattr(found, each)) if _is_method(member) else ''}"
+            if name in RESULTS or name == "Cluster":
+                yield from (f"{name}.{each}" for each in documented(found) if each not in vars(found))
         else:
             yield f"{name}{_signature(found) if inspect.isroutine(found) else ''}"
+
+
+def documented(found: type) -> list[str]:
+    """The attributes that the docstring of a class describes."""
+    section = (found.__doc__ or "").partition("    Attributes:\n")[2].partition("\n\n")[0]
+    lines = re.findall(r"^        (\w+(?:, \w+)*): ", section, re.MULTILINE)
+    return [name for line in lines for name in line.split(", ")]
 
 
 def _is_method(member: object) -> bool:
@@ -112,6 +130,19 @@ def test_the_surface_is_what_the_document_says() -> None:
     written = BLOCK.search(DOCUMENT.read_text())
     assert written is not None
     assert written.group(1).splitlines() == list(surface())
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_every_attribute_of_a_result_is_documented(name: str) -> None:
+    found = EXPORTED[name]
+    fields = [each.name for each in dataclasses.fields(found)] if dataclasses.is_dataclass(found) else []
+    assert [each for each in (*fields, *getattr(found, "__struct_fields__", ())) if each not in documented(found)] == []
+    members = [getattr(found, each) for each in vars(found) if not each.startswith("_")]
+    assert [each for each in members if isinstance(each, property | FunctionType) and not each.__doc__] == []
+
+
+def test_tab_completion_offers_the_public_names() -> None:
+    assert set(dir(extender)) - {"__all__", "__doc__", "__name__"} == set(extender.__all__)
 
 
 if __name__ == "__main__":

@@ -2,5 +2,5 @@
 
 `feed` connects the cache to a cluster, `policies` reads the rules and reads them again when they change, `upkeep` and
 `housekeeping` keep the cache current, and `loop` puts the scheduling loop together; tests build a loop of fakes with
-the same function. No other package imports `cluster`. Start with `serve`.
+the same function. Besides it, only `offline.live` imports `cluster`. Start with `serve`.
 """

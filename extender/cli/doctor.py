@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.answers.sources import access_options, with_default_files
+from extender.cli.answers.sources import access_options
 from extender.cli.output.formats import Output, output_option, say, show, switch
-from extender.config.cluster_access import ClusterAccess
+from extender.config.cluster_access import ClusterAccess, with_default_files
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.near_names import plainly

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from extender.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,20 @@ IN_CLUSTER = ClusterAccess()
 def listed(paths: Path | str) -> tuple[Path, ...]:
     """Returns the paths of a list like that of $KUBECONFIG, without repetitions."""
     return tuple(dict.fromkeys(Path(path) for path in str(paths).split(os.pathsep) if path))
+
+
+def with_default_files(access: ClusterAccess) -> ClusterAccess | None:
+    """Adds the files of $KUBECONFIG, or ~/.kube/config, if `access` names none; returns None if no file exists."""
+    if access.kubeconfigs:
+        return access
+    files = listed(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
+    return replace(access, kubeconfigs=files) if any(path.is_file() for path in files) else None
+
+
+def live_access(access: ClusterAccess) -> ClusterAccess:
+    """Returns how to reach the live cluster. Raises ConfigurationError if there is no kubeconfig."""
+    complete = with_default_files(access)
+    if complete is None:
+        missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        raise ConfigurationError([f"no cluster: give --cluster PATH or --kubeconfig FILE ({missing} does not exist)"])
+    return complete

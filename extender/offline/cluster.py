@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from extender.config.cluster_access import ClusterAccess, listed, live_access
 from extender.engine import Decision
 from extender.errors import Conflict
 from extender.framework.profile import Profiles
@@ -14,10 +15,13 @@ from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation, explain_group
 from extender.offline.explain.overview import PendingPod, pending_pods
+from extender.offline.frames import Listing
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
+from extender.offline.nodes import NodeUsage, node_usage
+from extender.offline.policies import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare
@@ -25,7 +29,7 @@ from extender.offline.what_if.result import SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.plugins.registry import default_profile
-from extender.policy.loading import read as read_policy
+from extender.runtime.text import counted
 
 CONFLICT = 409
 
@@ -42,17 +46,22 @@ class Cluster:
 
     Args:
         objects: objects of the kinds in `extender.model.kinds`. Finished pods are left out: they take no resources.
-        profiles: the rules to decide by; by default kube-scheduler's.
+        policy: the rules to decide by: the path of a KubeSchedulerConfiguration or classic Policy, the same as a
+            mapping or an object, or None for kube-scheduler's defaults.
+
+    Attributes:
+        notes: remarks on what could not be read from a live cluster.
 
     Raises:
         MalformedCluster: an object has a malformed quantity.
     """
 
-    def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
-        self._state = ClusterState(objects, profiles)
+    def __init__(self, objects: Iterable[Object], policy: AnyPolicy | None = None) -> None:
+        self._state = ClusterState(objects, profiles_of(policy))
+        self.notes: list[str] = []
 
     @classmethod
-    def load(cls, path: str | Path, profiles: Profiles | None = None) -> Self:
+    def load(cls, path: str | Path, policy: AnyPolicy | None = None) -> Self:
         """Loads a cluster from a YAML or JSON file, as `kubectl get -o yaml` prints it, or from a directory of them.
 
         Raises:
@@ -61,10 +70,40 @@ class Cluster:
         """
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
+        profiles = profiles_of(policy)
         return cls(load_snapshot(Path(path), profiles.watch if profiles else ()), profiles)
 
     @classmethod
-    def from_objects(cls, items: Iterable[Mapping[str, Any]], profiles: Profiles | None = None) -> Self:
+    def from_kubeconfig(
+        cls,
+        path: str | Path | None = None,
+        *,
+        context: str | None = None,
+        namespace: str | None = None,
+        policy: AnyPolicy | None = None,
+    ) -> Self:
+        """Reads a live cluster once, as `kubectl get` would. `notes` says what this user may not read.
+
+        Args:
+            path: the kubeconfig, or several as in $KUBECONFIG; by default the files of kubectl.
+            context: a context of the kubeconfig; by default its current one.
+            namespace: the namespace whose pods to read if reading all pods is forbidden; by default the context's.
+
+        Raises:
+            ConfigurationError: the kubeconfig or the policy cannot be used.
+            ClusterError: the API server does not answer, or this user may not read nodes.
+        """
+        from extender.offline.live import namespace_of, read_state  # the HTTP client is needed only here
+
+        access = live_access(ClusterAccess(listed(path) if path else (), context))
+        state, notes = read_state(access, namespace or namespace_of(access) or "default", profiles_of(policy))
+        cluster = cls(())
+        cluster._state = state
+        cluster.notes = notes
+        return cluster
+
+    @classmethod
+    def from_objects(cls, items: Iterable[Mapping[str, Any]], policy: AnyPolicy | None = None) -> Self:
         """Makes a cluster from dicts, as `kubectl get -o json` prints them under `items`.
 
         Objects of kinds that scheduling does not read are left out.
@@ -72,12 +111,29 @@ class Cluster:
         Raises:
             MalformedCluster: an item is not valid; the message has its number and the path in it.
         """
+        profiles = profiles_of(policy)
         return cls(to_objects(items, profiles.watch if profiles else ()), profiles)
+
+    def with_policy(self, policy: AnyPolicy | None) -> Self:
+        """Returns a copy of the cluster that decides by another policy; None means kube-scheduler's defaults.
+
+        Raises:
+            ConfigurationError: the policy has faults.
+        """
+        copied = type(self)(())
+        copied._state = self._state.copy(profiles_of(policy) or Profiles([default_profile()]))
+        copied.notes = self.notes
+        return copied
 
     @property
     def nodes(self) -> list[str]:
         """The names of all nodes."""
         return self._state.node_names()
+
+    @property
+    def usage(self) -> Listing[NodeUsage]:
+        """The allocatable and requested resources of every node, sorted by name."""
+        return Listing(node_usage(self._state))
 
     @property
     def pending(self) -> list[Pod]:
@@ -87,6 +143,12 @@ class Cluster:
     def pod(self, key: str) -> Pod:
         """Returns the pod `namespace/name`. Raises UnknownPod if it does not exist or has finished."""
         return self._state.info(key).pod
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({counted(len(self.nodes), 'node')}, {counted(len(self.pending), 'pending pod')})"
+
+    def _repr_html_(self) -> str:
+        return self.usage._repr_html_()
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
         """Returns the decision about the pod on every node. A pod on a node is judged as if it were not.
@@ -116,12 +178,12 @@ class Cluster:
 
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None
-    ) -> list[PendingPod]:
+    ) -> Listing[PendingPod]:
         """Returns the pending pods of one namespace or of all with what blocks them, grouped by cause.
 
         `progress` is called with the number of pods judged so far and the number of all.
         """
-        return pending_pods(self._state, namespace, progress)
+        return Listing(pending_pods(self._state, namespace, progress))
 
     def simulate(
         self,
@@ -161,25 +223,20 @@ class Cluster:
 
     def compare(
         self,
-        other: Profiles | Mapping[str, Any] | None = None,
+        other: AnyPolicy | None = None,
         scenario: Scenario | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Comparison:
-        """Compares where pods are placed under this cluster's profiles and under `other`.
+        """Compares where pods are placed under this cluster's policy and under `other`.
 
-        `other` may be a KubeSchedulerConfiguration or a Policy; None means kube-scheduler's defaults.
+        `other` is a policy in one of the forms that the class takes; None means kube-scheduler's defaults.
 
         Raises:
             ConfigurationError: `other` has faults.
             The errors of `simulate`.
         """
-        if other is None:
-            second = Profiles([default_profile()])
-        elif isinstance(other, Profiles):
-            second = other
-        else:
-            second = read_policy(other).scheduler_profiles()
+        second = profiles_of(other) or Profiles([default_profile()])
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def snapshot(self, *, redact: bool = False, key: bytes | None = None, compress: bool = False) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from extender.framework.topology import ZONE
@@ -28,6 +29,45 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
         for position, node in enumerate(state.nodes())
     ]
     return {"resources": list(offered), "nodes": sorted(documents, key=lambda document: document["name"])}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """The resources of a node. Amounts are by the name of the resource: cpu in milli, the others in units.
+
+    Attributes:
+        name: the name of the node.
+        zone: the node's zone; empty if it has none.
+        ready: True if the node takes new pods.
+        allocatable: the amounts that the node offers to pods.
+        requested: the amounts that the node's pods request.
+    """
+
+    name: str
+    zone: str
+    ready: bool
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {"name", "zone", "ready", "allocatable": {resource: amount}, "requested"}."""
+        return asdict(self)
+
+
+def node_usage(state: ClusterState) -> list[NodeUsage]:
+    """Returns the resources of every node, sorted by name. A resource that no node offers is left out."""
+    document = all_nodes(state)
+    resources = document["resources"]
+    return [
+        NodeUsage(
+            node["name"],
+            node["zone"],
+            node["ready"],
+            dict(zip(resources, node["allocatable"], strict=True)),
+            dict(zip(resources, node["requested"], strict=True)),
+        )
+        for node in document["nodes"]
+    ]
 
 
 def _takes_pods(node: Node) -> bool:

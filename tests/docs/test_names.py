@@ -20,7 +20,7 @@ TEXTS = [
 # Each pattern finds the name that a kind of command gives; `.` is the checkout.
 COMMANDS = {
     "pip": re.compile(r"pip install (?:-\S+ )*'?([A-Za-z][\w-]*)"),
-    "extra": re.compile(r"\b([\w-]+)\[(?:certs|docs|otel|test)\]"),
+    "extra": re.compile(r"\b([\w-]+)\[(?:certs|docs|mcp|otel|pandas|test)\]"),
     "helm": re.compile(r"helm (?:install|upgrade) \S+ (\S+)"),
     "image": re.compile(
         r"(?:docker build -t|docker push|docker save|docker-image|FROM) (?:registry\.example\.com/)?([\w-]+):"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,7 @@ import click
 
 from extender.cli.files import os_error_text
 from extender.cli.output.formats import Output, answering, say, say_lines, show
-from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed
+from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.near_names import nearest
@@ -79,17 +78,11 @@ class Source:
             raise ConfigurationError(["--context, --as and --as-group are about a live cluster, not about --cluster"])
         if self.cluster is not None:
             return ClusterState.load(self.cluster, self.profiles()), []
-        from extender.app.live import read_cluster
+        from extender.offline.live import read_state
 
-        profiles = self.profiles()
-        watch = profiles.watch if profiles else ()
-        objects = read_cluster(self.live_access(), namespace or self.default_namespace(), watch)
-        if objects.nodes_unread and needs_nodes:
-            raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
-        state = ClusterState(objects.objects, profiles)
-        state.nodes_unread = objects.nodes_unread is not None
-        state.pods_unread = objects.pods_unread
-        return state, objects.notes
+        return read_state(
+            self.live_access(), namespace or self.default_namespace(), self.profiles(), needs_nodes=needs_nodes
+        )
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
         """Returns the pods and templates in these files, which may be gzipped; `-` is standard input.
@@ -114,27 +107,13 @@ class Source:
         """Returns the namespace for objects that name none: from --namespace, from the context, or `default`."""
         if self.namespace or self.cluster is not None:
             return self.namespace or "default"
-        from extender.app.live import namespace_of
+        from extender.offline.live import namespace_of
 
         return namespace_of(self.live_access()) or "default"
 
     def live_access(self) -> ClusterAccess:
         """Returns how to reach the live cluster. Raises ConfigurationError if there is no kubeconfig."""
-        access = with_default_files(self.access)
-        if access is None:
-            missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
-            raise ConfigurationError(
-                [f"no cluster: give --cluster PATH or --kubeconfig FILE ({missing} does not exist)"]
-            )
-        return access
-
-
-def with_default_files(access: ClusterAccess) -> ClusterAccess | None:
-    """Adds the files of $KUBECONFIG, or ~/.kube/config, if `access` names none; returns None if no file exists."""
-    if access.kubeconfigs:
-        return access
-    files = listed(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
-    return replace(access, kubeconfigs=files) if any(path.is_file() for path in files) else None
+        return live_access(self.access)
 
 
 def access_options(command: _Command) -> _Command:

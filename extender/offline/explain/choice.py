@@ -12,7 +12,14 @@ from extender.preemption import Candidate, Preemption
 
 @dataclass(frozen=True, slots=True)
 class ScoreLine:
-    """One plugin's weighted scores for the best node (winner) and the next best (runner_up)."""
+    """One plugin's scores for the best node and the next best.
+
+    Attributes:
+        plugin: the name of the plugin.
+        weight: the plugin's weight, which the two scores contain.
+        winner: the points of the best node.
+        runner_up: the points of the next best node.
+    """
 
     plugin: str
     weight: int
@@ -30,8 +37,12 @@ class Waterfall:
     """The scores of the best node and the next best, plugin by plugin, the greatest difference first.
 
     Attributes:
+        winner: the best node.
+        total: the sum of its points.
         ties: the number of nodes with the highest total; the scheduler picks one of these at random.
         runner_up: the best node with a lower total; empty if all nodes have the same total.
+        runner_up_total: the sum of the runner-up's points.
+        lines: each plugin's points for both nodes.
     """
 
     winner: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extender.engine import Decision
 from extender.model.devices.claims import ResourceClaim
@@ -18,6 +18,7 @@ from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.codes import CauseCode, code_of
+from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
@@ -25,6 +26,9 @@ from extender.offline.nodes import all_nodes
 from extender.offline.remarks import other_scheduler, unasked_extenders
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_EXAMPLES = 5
 
@@ -37,9 +41,10 @@ class Reason:
         code: the kind of reason, which stays the same if the scheduler's words change.
         plugin: the plugin that refused; empty if plugins had limited the pod to other nodes beforehand.
         reason: the reason in the scheduler's words.
-        nodes: the number of nodes with this reason; `examples` are some of them.
+        nodes: the number of nodes with this reason.
         detail: the numbers behind the reason, such as what is requested and what is free.
         final: True if evicting pods from these nodes would not help.
+        examples: the names of some of these nodes.
     """
 
     code: CauseCode
@@ -57,7 +62,13 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The verdict of one filter about one node. `reasons` is empty if the filter accepts the node."""
+    """The verdict of one filter about one node.
+
+    Attributes:
+        plugin: the name of the filter.
+        reasons: why it refuses the node; empty if it accepts the node.
+        detail: the numbers behind the first reason.
+    """
 
     plugin: str
     reasons: tuple[str, ...] = ()
@@ -72,6 +83,8 @@ class Explanation:
 
     Attributes:
         pod: the pod as it was judged: as if it were on no node.
+        message: the verdict in the words of kube-scheduler.
+        reasons: the reasons why nodes refuse the pod, the most frequent first.
         decision: the engine's decision about the pod on every node.
         notes: remarks for people: scheduling gates, another scheduler, a nomination, defaults that were filled in.
         is_excluded: True if no scheduler tries the pod at all; a note says why.
@@ -168,6 +181,28 @@ class Explanation:
             "preemption": preemption(decision, self.preemption_decided_by),
             "changes": [change.to_dict() for change in self.changes] if changes else [],
         }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a DataFrame with a row for each node: node, fits, total, plugin, reasons, and scores.PLUGIN.
+
+        `plugin` and `reasons` say what refuses the node. Raises ExtenderError if pandas is not installed.
+        """
+        decision = self.decision
+        total, scores = totals(decision), weighted_scores(decision)
+        rows = []
+        for name in decision.nodes:
+            refusal = decision.refusals.get(name)
+            rows.append(
+                {
+                    "node": name,
+                    "fits": name in total,
+                    "total": total.get(name),
+                    "plugin": refusal.plugin if refusal else None,
+                    "reasons": "; ".join(refusal.reasons) if refusal else None,
+                    "scores": scores.get(name, {}),
+                }
+            )
+        return frame(rows, ("node", "fits", "total", "plugin", "reasons"))
 
     def _repr_html_(self) -> str:
         return rendering.part("pod.html", self.to_dict(), nodes=None)

@@ -31,6 +31,8 @@ class DomainOffer:
     """The room that one topology domain offers to a group.
 
     Attributes:
+        domain: the topology domain, such as a zone.
+        nodes: the number of its nodes.
         placed: the number of waiting members that find a node there together.
         message: why the next member finds none; empty if all do.
     """
@@ -64,6 +66,7 @@ class GroupExplanation:
 
     @property
     def name(self) -> str:
+        """The kind and the key of the group, such as `PodGroup ml/train`."""
         return f"{self.verdict.kind} {self.verdict.key}"
 
     @property
@@ -78,6 +81,7 @@ class GroupExplanation:
 
     @property
     def fits(self) -> bool:
+        """True if a scheduler would place the group now."""
         return self.verdict.fits
 
     @property

@@ -25,10 +25,14 @@ class PendingPod:
     """A pending pod, and what keeps it pending.
 
     Attributes:
+        namespace: the namespace of the pod.
+        name: the name of the pod.
         since: when the pod was created; None if its object does not say.
         code: the kind of cause, which stays the same if the scheduler's words change.
-        cause: the most frequent reason among the nodes, without numbers; `blocker` is the same with numbers.
-        available: the number of nodes, out of `nodes`, on which the pod could run now.
+        cause: the most frequent reason among the nodes, without numbers.
+        blocker: the cause with its numbers.
+        available: the number of nodes on which the pod could run now.
+        nodes: the number of all nodes.
         preempts: the node from which preemption would evict pods for it; empty if preemption does not help.
     """
 

@@ -17,13 +17,13 @@ from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
 from extender.extender_v1.types import NULL
-from extender.framework.profile import Profiles
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import DECODERS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
 from extender.offline.manifests.files import MOST_JSON_BYTES
+from extender.offline.policies import AnyPolicy
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,
@@ -151,13 +151,13 @@ class Recording:
             elif present is not None:
                 yield present
 
-    def cluster(self, number: int, profiles: Profiles | None = None) -> Cluster:
-        """Returns the cluster before the step, to be judged by `profiles` or kube-scheduler's default rules.
+    def cluster(self, number: int, policy: AnyPolicy | None = None) -> Cluster:
+        """Returns the cluster before the step, to be judged by a policy or kube-scheduler's defaults.
 
         Raises:
             MalformedCluster: an object in the recording makes no sense.
         """
-        return Cluster(self.objects(number), profiles)
+        return Cluster(self.objects(number), policy)
 
     def pod(self, number: int) -> Pod | None:
         """Returns the pod of a call or an attempt; None if the step's line holds no pod. Raises MalformedCluster."""

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from extender.engine import rule_errors
 from extender.errors import ConfigurationError
+from extender.offline.frames import frame
 from extender.offline.html import rendering
+from extender.offline.policies import AnyPolicy
 from extender.offline.recording.differences import (
     Difference,
     as_dict,
@@ -30,6 +32,9 @@ from extender.runtime.clock import LATE
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 from extender.verbs.verb import DECIDED
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 ATTEMPT = "attempt"
 BEFORE = "decided before the file begins"
 MISSING = "decided on changes that were not recorded"
@@ -43,7 +48,13 @@ _MOST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """A decision that differs when made again. `what` is the verb or "attempt"; `step` is its recorded step."""
+    """A decision that differs when made again.
+
+    Attributes:
+        step: the recorded step of the decision.
+        what: the verb, or "attempt" for a decision of the scheduling loop.
+        differences: how it differs.
+    """
 
     step: RecordedStep
     what: str
@@ -88,6 +99,15 @@ class ReplayResult:
             "notes": list(self.notes),
         }
 
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a DataFrame with a row for each difference: step, at, what, pod, recorded, replayed, cause, nodes.
+
+        Raises ExtenderError if pandas is not installed.
+        """
+        columns = ("step", "at", "what", "pod", "recorded", "replayed", "cause", "nodes")
+        documents = (decision.to_dict() for decision in self.changed)
+        return frame(({**each, **one} for each in documents for one in each.pop("differences")), columns)
+
     def _repr_html_(self) -> str:
         head = ("STEP", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE")
         rows = [
@@ -108,13 +128,14 @@ class _Item(NamedTuple):
 
 
 def replay(
-    recording: Recording | str | Path, policy: str | Path | None = None, progress: Progress | None = None
+    recording: Recording | str | Path, policy: AnyPolicy | None = None, progress: Progress | None = None
 ) -> ReplayResult:
     """Makes every decision of a recording again, each on the cluster as it was when it was first made.
 
     Args:
-        policy: the file of other rules to decide by; None for the recording's own rules, under which nothing should
-            differ. Python modules beside the file are imported if the policy names rules in them.
+        policy: other rules to decide by, as the path of a file, as a mapping or as an object; None for the recording's
+            own rules, under which nothing should differ. Python modules beside a file are imported if the policy names
+            rules in them.
         progress: called with the number of decisions handled so far and the number of all decisions.
 
     Raises:
@@ -127,8 +148,8 @@ def replay(
         recording = Recording.load(recording)
     settings, other = recording.header.settings, None
     if policy is not None:
-        with _naming(str(policy)):
-            other = Rules.of_file(Path(policy), settings)
+        with _naming(str(policy) if isinstance(policy, str | Path) else "the policy"):
+            other = Rules.of_policy(policy, settings)
     with _naming("the recording's policy"):
         own = Rules.of_recording(settings, other)
     first = World(own, recording.numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
+from extender.offline.policies import AnyPolicy
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
 from extender.plugins.users import OfflineHost
 from extender.policy.library import Library
-from extender.policy.loading import load
+from extender.policy.loading import load, read
 from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
@@ -63,24 +64,34 @@ class Rules:
         """
         rules = trusted.library.imported if trusted else {}
         library = Library(host=_SilentHost(), rules=rules, imports=False)
-        return cls._of(settings, None if settings.policy is None else settings.policy.encode(), library)
+        text = settings.policy
+        policy = Policy((provider(settings.provider),)) if text is None else load(text.encode(), library)
+        return cls._of(settings, policy, library)
 
     @classmethod
-    def of_file(cls, path: Path, settings: RecordedSettings) -> Rules:
-        """Returns the rules in a policy file, with all other settings from the recording.
+    def of_policy(cls, policy: AnyPolicy, settings: RecordedSettings) -> Rules:
+        """Returns the rules of another policy, with all other settings from the recording.
 
-        Modules with users' rules that are in the file's directory are imported.
+        Modules with users' rules that are in the directory of a policy's file are imported.
 
         Raises:
             ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
             OSError: the file cannot be read.
         """
-        library = Library(host=_SilentHost(), folder=str(path.parent.resolve()))
-        return cls._of(settings, path.read_bytes(), library)
+        folder = str(Path(policy).parent.resolve()) if isinstance(policy, str | Path) else ""
+        library = Library(host=_SilentHost(), folder=folder)
+        match policy:
+            case Profiles():
+                return cls(policy, Scale(settings.score_scale), bool(policy.extenders), library)
+            case Policy():
+                return cls._of(settings, policy, library)
+            case Mapping():
+                return cls._of(settings, read(policy, library), library)
+            case _:
+                return cls._of(settings, load(Path(policy).read_bytes(), library), library)
 
     @classmethod
-    def _of(cls, settings: RecordedSettings, text: bytes | None, library: Library) -> Rules:
-        policy = Policy((provider(settings.provider),)) if text is None else load(text, library)
+    def _of(cls, settings: RecordedSettings, policy: Policy, library: Library) -> Rules:
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
         if settings.mode == "schedule":
             profiles = Profiles(policy.scheduler_profiles().all, profiles.features, policy.extenders)

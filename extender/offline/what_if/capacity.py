@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline import direct_binding
 from extender.offline.claims.creation import add_claims_like, missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
+from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
@@ -27,6 +28,9 @@ from extender.offline.what_if.scenario import as_created, pods_of
 from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_PODS = 100_000
 
@@ -63,6 +67,18 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         """Returns {"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes"}."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a DataFrame with a row for each template and node: template, node, pods.
+
+        Raises ExtenderError if pandas is not installed.
+        """
+        rows = [
+            {"template": template, "node": node, "pods": pods}
+            for template, nodes in self.by_node.items()
+            for node, pods in nodes.items()
+        ]
+        return frame(rows, ("template", "node", "pods"))
 
     def _repr_html_(self) -> str:
         return rendering.part("capacity.html", self.to_dict())

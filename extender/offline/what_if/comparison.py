@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
+from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import MEASURES, SimulationResult, simulate_once, summary
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_SCORED = 200
 
@@ -30,9 +34,11 @@ class EndState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """The state of a pod at the end of one simulation, and its node. `node` is None unless the pod is placed.
+    """The state of a pod at the end of one simulation.
 
-    A pod is lost if it was evicted or removed with its node, and no controller recreates it.
+    Attributes:
+        state: placed, pending or lost. A lost pod was evicted or removed with its node, and no controller recreates it.
+        node: the pod's node; None unless the pod is placed.
     """
 
     state: EndState
@@ -48,7 +54,13 @@ LOST = PodOutcome(EndState.LOST)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A pod with the outcome `first` under one configuration, and another outcome `second` under the other."""
+    """A pod with different outcomes under two configurations.
+
+    Attributes:
+        pod: the pod, as `namespace/name`.
+        first: the outcome under the first configuration.
+        second: the outcome under the second configuration.
+    """
 
     pod: str
     first: PodOutcome
@@ -70,6 +82,7 @@ class Comparison:
     """The results of two simulations of the same pods with the same seed, under two configurations.
 
     Attributes:
+        first, second: the two results.
         moved: the pods whose outcomes differ, including pods that only one of the configurations evicts.
         plugins: plugin -> its score for a moved pod's second node minus its score for the first node, as the mean over
             the moved pods that both nodes can take. The scores are those of the second configuration before any pod is
@@ -92,6 +105,15 @@ class Comparison:
             "first": self.first.to_dict(),
             "second": self.second.to_dict(),
         }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a DataFrame with a row for each pod that ends elsewhere: pod, first, firstOutcome, second, ...
+
+        Raises ExtenderError if pandas is not installed.
+        """
+        return frame(
+            (each.to_dict() for each in self.moved), ("pod", "first", "firstOutcome", "second", "secondOutcome")
+        )
 
     def maps(self, names: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
         """Returns (title, nodes) for the maps on a page: before, and after under each of the configurations `names`."""

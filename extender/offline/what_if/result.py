@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
+from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes, column
 from extender.offline.remarks import remarks_on
@@ -21,6 +22,9 @@ from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MEASURED = ("cpu", "memory")
 MEASURES = {
@@ -184,6 +188,7 @@ class SimulationResult:
 
     @property
     def lost(self) -> list[str]:
+        """The evicted pods that no controller recreates."""
         return [eviction.pod for eviction in self.evictions if not eviction.comes_back]
 
     @property
@@ -206,6 +211,15 @@ class SimulationResult:
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
         }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a DataFrame with a row for each pod that was to be placed: pod, node, previous and reason.
+
+        `node` is None for a pod that is left over, and `reason` says why. Raises ExtenderError without pandas.
+        """
+        placed = [{"pod": each.pod, "node": each.node, "previous": each.previous} for each in self.placements]
+        remaining = [{"pod": pod, "node": None, "reason": reason} for pod, reason in self.remaining.items()]
+        return frame([*placed, *remaining], ("pod", "node", "previous", "reason"))
 
     def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Returns (title, nodes) for the maps on a page: before and after."""

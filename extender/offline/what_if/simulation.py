@@ -48,7 +48,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod that was placed on `node`. `previous` is the node from which it was evicted before, "" if none."""
+    """A pod that was placed.
+
+    Attributes:
+        pod: the pod, as `namespace/name`.
+        node: the node on which it was placed.
+        previous: the node from which it was evicted before; "" if none.
+    """
 
     pod: str
     node: str
@@ -57,9 +63,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod evicted from `node`. `cause` is "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
+    """A pod that was evicted.
 
-    `comes_back` is True if a controller recreates the pod, so that it is scheduled again. Other pods are lost.
+    Attributes:
+        pod: the pod, as `namespace/name`.
+        node: the node from which it was evicted.
+        cause: "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
+        comes_back: True if a controller recreates the pod, so that it is scheduled again. Other pods are lost.
     """
 
     pod: str

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.app.live import identify, namespace_of, read_cluster
+from extender.app.live import identify
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.model.kinds import ADMISSION_KINDS, KINDS
+from extender.offline.live import namespace_of, read_cluster
 from tests.builders import make_node, make_pod
 from tests.cluster.fake_api import NODES, PODS, FakeApiServer, answer, fake_api
 
@@ -119,7 +120,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.app.live.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("extender.offline.live.CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, fake_api() as api:
         document = yaml.safe_load(api.kubeconfig(tmp_path).read_text())
         document["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}

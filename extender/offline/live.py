@@ -1,0 +1,211 @@
+"""Reads a live cluster once: all objects that scheduling needs, and notes on what could not be read.
+
+This is the only module of the room that talks to an API server. The commands that answer questions about a cluster use
+it, and so does `Cluster.from_kubeconfig`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kubeconfig_files import merged
+from extender.cluster.watch.api_objects import decoders
+from extender.cluster.watch.paging import list_all
+from extender.config.cluster_access import ClusterAccess
+from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
+from extender.framework.profile import Profiles
+from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
+from extender.model.meta import Object
+from extender.offline.state import ClusterState
+
+# The kinds without which there is no answer. If another kind is missing, a note says what the answer leaves out.
+NEEDED = ("Node", "Pod")
+_LEFT_OUT: Mapping[str, str] = {
+    "PersistentVolume": "volumes",
+    "PersistentVolumeClaim": "volumes",
+    "StorageClass": "volumes",
+    "CSINode": "limits of attached volumes",
+    "CSIDriver": "limits of attached volumes",
+    "CSIStorageCapacity": "storage capacity",
+    "VolumeAttachment": "limits of attached volumes",
+    "DeviceClass": "devices",
+    "DeviceTaintRule": "devices",
+    "ResourceClaim": "devices",
+    "ResourceClaimTemplate": "devices",
+    "ResourceSlice": "devices",
+    "Namespace": "pod affinity by namespace labels",
+    "Service": "spreading by services",
+    "ReplicationController": "spreading of replicas",
+    "ReplicaSet": "spreading of replicas",
+    "StatefulSet": "spreading of replicas",
+    "PodDisruptionBudget": "PodDisruptionBudgets in preemption",
+    "PriorityClass": "priorities of new pods",
+    "PodGroup": "pod groups",
+    "CompositePodGroup": "pod groups",
+    "LimitRange": "default requests of new pods",
+    "ResourceQuota": "whether quotas limit new pods",
+    "RuntimeClass": "overhead of new pods",
+}
+CONNECT_SECONDS = 4.0
+FORBIDDEN = 403
+_USER = re.compile(r'User ("[^"]*") cannot list')
+_CONCURRENT_LISTS = 8
+
+Listed = list[Object] | ClusterError
+
+
+@dataclass(slots=True)
+class ClusterObjects:
+    """The objects of a cluster.
+
+    Attributes:
+        notes: messages for the user, one for each group of kinds that could not be read.
+        nodes_unread: why the nodes could not be read; None if they were.
+        pods_unread: why not all pods could be read; None if they were.
+    """
+
+    objects: list[Object] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nodes_unread: str | None = None
+    pods_unread: str | None = None
+
+
+def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Sequence[Kind] = ()) -> ClusterObjects:
+    """Lists the objects of every kind that answers read, and notes the kinds that this user may not list.
+
+    Args:
+        namespace: the namespace whose pods to list if listing all pods is forbidden.
+        watch: further kinds to list, for users' rules.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be used.
+        ClusterError: the API server does not answer within CONNECT_SECONDS or fails to list nodes or pods; or this user
+            may list neither of them.
+    """
+    credentials = credentials_of(access)
+    with connection_advice():
+        credentials.load().endpoint.dial(CONNECT_SECONDS).close()
+    client = KubeClient(credentials)
+    kinds = [*KINDS.values(), *ADMISSION_KINDS.values(), *watch]
+    try:
+        with client.get("/version", {}, CONNECT_SECONDS) as response:
+            response.read()
+        with ThreadPoolExecutor(_CONCURRENT_LISTS) as pool:
+            lists = list(pool.map(lambda kind: _list(client, kind), kinds))
+        results = dict(zip((kind.name for kind in kinds), lists, strict=True))
+        cluster = _nodes_and_pods(client, results, namespace)
+    finally:
+        client.close()
+    unread: dict[str, list[Kind]] = {}
+    for kind in kinds:
+        result = results[kind.name]
+        if not isinstance(result, ClusterError):
+            cluster.objects += result
+        elif kind.name not in NEEDED:
+            unread.setdefault(_reason(result), []).append(kind)
+    for reason, unread_kinds in unread.items():
+        plurals = ", ".join(kind.plural for kind in unread_kinds)
+        subjects = ", ".join(dict.fromkeys(_LEFT_OUT.get(kind.name, "its rules") for kind in unread_kinds))
+        cluster.notes.append(f"{plurals} could not be read ({reason}), so the answer leaves out {subjects}")
+    return cluster
+
+
+def read_state(
+    access: ClusterAccess, namespace: str = "default", profiles: Profiles | None = None, *, needs_nodes: bool = True
+) -> tuple[ClusterState, list[str]]:
+    """Reads the cluster as `read_cluster` does; returns it, and notes on parts of it that could not be read.
+
+    Raises:
+        The errors of `read_cluster`.
+        ClusterError: `needs_nodes` is True and the nodes may not be listed.
+    """
+    objects = read_cluster(access, namespace, profiles.watch if profiles else ())
+    if objects.nodes_unread and needs_nodes:
+        raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
+    state = ClusterState(objects.objects, profiles)
+    state.nodes_unread = objects.nodes_unread is not None
+    state.pods_unread = objects.pods_unread
+    return state, objects.notes
+
+
+@contextmanager
+def connection_advice() -> Iterator[None]:
+    """Adds advice to the error if the block cannot connect to the API server."""
+    try:
+        yield
+    except Refused as error:
+        raise ClusterError(
+            f"{error}; check that the API server is up, and the server address in the kubeconfig's context"
+        ) from None
+
+
+def _reason(error: ClusterError) -> str:
+    """Returns why a kind cannot be read, without the kind's name, so that kinds with one reason can share a note."""
+    user = _USER.search(str(error))
+    return f"{FORBIDDEN}: {user[1]} may not list them" if user else str(error)
+
+
+def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
+    """Returns ClusterObjects without objects, but with notes if nodes or pods could not be listed.
+
+    If listing all pods is forbidden, lists those of `namespace` and puts them into `results`.
+
+    Raises:
+        ClusterError: both are forbidden, or the API server failed to list one of them.
+    """
+    nodes, pods = (results[name] for name in NEEDED)
+    for kind, result in ((KINDS[name], results[name]) for name in NEEDED):
+        if isinstance(result, ClusterError) and getattr(result, "status", 0) != FORBIDDEN:
+            raise ClusterError(f"{kind.plural} cannot be listed ({result}), and there is no answer without them")
+    cluster = ClusterObjects()
+    if isinstance(pods, ClusterError):
+        of_namespace = _list(client, KINDS["Pod"], namespace)
+        if not isinstance(of_namespace, ClusterError):
+            results["Pod"] = of_namespace
+            cluster.pods_unread = f"only pods in the namespace {namespace} could be read ({_reason(pods)})"
+            cluster.notes.append(
+                f"{cluster.pods_unread}, so the answer lacks pods of other namespaces: less may be free, and "
+                "spreading, pod affinity and preemption may differ"
+            )
+        elif isinstance(nodes, ClusterError):
+            raise ClusterError(
+                f"neither nodes nor pods can be read ({_reason(pods)}), and there is no answer without them"
+            )
+        else:
+            cluster.pods_unread = f"pods could not be read ({_reason(pods)})"
+            cluster.notes.append(
+                f"{cluster.pods_unread}, and every node counts as empty: the answer leaves out used resources, "
+                "spreading, pod affinity and preemption"
+            )
+    if isinstance(nodes, ClusterError):
+        cluster.nodes_unread = f"nodes could not be read ({_reason(nodes)})"
+        cluster.notes.insert(
+            0, f"{cluster.nodes_unread}, so the verdict is what the scheduler has written into the pod's conditions"
+        )
+    return cluster
+
+
+def namespace_of(access: ClusterAccess) -> str:
+    """Returns the namespace of the kubeconfig's context; empty if it has none or cannot be read."""
+    try:
+        document = merged(access.kubeconfigs)
+    except ConfigurationError:
+        return ""
+    name = access.context or document["current-context"]
+    contexts = (entry["context"] for entry in document["contexts"] if entry["name"] == name)
+    return next((str(context.get("namespace") or "") for context in contexts), "")
+
+
+def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:
+    try:
+        return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
+    except NotFound as error:  # the cluster does not serve the kind, so it has no objects of it
+        return error if kind.name in NEEDED else []
+    except ClusterError as error:
+        return error
