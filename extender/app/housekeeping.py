@@ -17,11 +17,10 @@ from extender.framework.permit import Permits
 from extender.model.meta import Object
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock
-from extender.runtime.ports import Lister
+from extender.runtime.ports import Lister, Telemetry
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.table.features import FeatureGates
 from extender.verbs.refused_pods import Activator, RefusedPods
-from extender.web.telemetry.metrics import Metrics
 
 HOUSEKEEPING_SECONDS = 1.0
 WAITING_SECONDS = 0.2  # how often it is checked what pods wait for between their decision and their bind
@@ -55,12 +54,12 @@ def prepare(cache: Cache, tables: int = 1) -> None:
 
 
 def create_cache(
-    settings: Settings, clock: Clock, metrics: Metrics, features: FeatureGates, changes: Changes | None
+    settings: Settings, clock: Clock, telemetry: Telemetry, features: FeatureGates, changes: Changes | None
 ) -> Cache:
     """Returns an empty cache. A pod stays assumed at least as long as its bind may be in flight."""
     seconds, settle_seconds = settings.assumed_ttl_seconds, settings.settle_seconds
     unanswered_seconds = max(seconds or UNANSWERED_SECONDS, settle_seconds)
-    return Cache(clock, metrics, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
+    return Cache(clock, telemetry, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.config.settings import Settings
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
@@ -35,6 +36,28 @@ def test_a_pod_is_bound_and_confirmed() -> None:
     assert world.cache.overview().assumed == []
     assert world.queue.pods_in_flight() == []
     assert (world.telemetry.results, world.telemetry.attempts) == (["scheduled"], [1])
+
+
+@pytest.mark.parametrize("ttl_seconds", [0.0, 30.0])
+def test_a_bind_that_got_no_answer_and_never_happened_is_settled_by_asking(ttl_seconds: float) -> None:
+    world = World(node("n1"), pod("p"), settings=Settings(assumed_ttl_seconds=ttl_seconds, settle_seconds=0.0))
+    world.faults.append(OutcomeUnknown("the connection was lost"))
+    world.settle()
+    world.pass_time(29)
+    assert (world.node_of("p"), world.cache.size().assumed_pods) == ("", 1)
+    world.pass_time(30)
+    assert (world.node_of("p"), world.cache.size().assumed_pods) == ("n1", 0)
+
+
+def test_a_bind_that_got_no_answer_and_happened_is_not_repeated() -> None:
+    world = World(node("n1"), pod("p"), settings=Settings(assumed_ttl_seconds=0.0, settle_seconds=0.0))
+    world.faults.append(OutcomeUnknown("the connection was lost"))
+    world.settle()
+    world.put_object(world.pod("p").placed_on("n1"))  # the API server has bound it; the watch is late
+    world.clock.advance(31)
+    assert world.expiry.sweep() == []
+    world.pass_time(30)
+    assert (world.node_of("p"), world.telemetry.results, world.cache.overview().assumed) == ("n1", ["error"], [])
 
 
 def test_the_time_of_every_search_for_a_node_is_observed_once() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from extender.app.housekeeping import settle
+from extender.app.housekeeping import create_cache, settle
 from extender.app.loop import LoopPorts, compose_loop
 from extender.app.recording.observation import Observation
-from extender.cache.cache import Cache
+from extender.cache.expiry import Expiry
 from extender.config.settings import Settings
 from extender.errors import Conflict, NotFound
 from extender.framework.profile import Profile
@@ -87,6 +87,22 @@ class Later:
             self.tasks.pop(0)()
 
 
+class Survey:
+    """The versions of the pods that the API server has now; a cache.expiry.PodSurvey."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        pods = [obj for obj in world.objects.values() if isinstance(obj, Pod)]
+        self._versions = {pod.uid: int(pod.metadata.resource_version) for pod in pods}
+
+    def confirmed(self) -> bool:
+        return not self._world.untold
+
+    def shows_newer(self, uid: str, pod: Pod | None) -> bool:
+        version = self._versions.get(uid)
+        return version is not None and (pod is None or version > int(pod.metadata.resource_version))
+
+
 class World:
     """An API server's objects, whose changes the cache hears of when `watch` is called, and the loop on top.
 
@@ -106,12 +122,14 @@ class World:
         telemetry: SchedulerTelemetry | None = None,
         limit: TimeLimit = NO_LIMIT,
         features: FeatureGates = DEFAULT_FEATURES,
+        settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
     ) -> None:
         """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
         told = telemetry or self.telemetry
-        self.cache = Cache(self.clock, told, features=features, changes=self.observed.changes)
+        self.cache = create_cache(settings, self.clock, told, features, self.observed.changes)
+        self.expiry = Expiry(self.cache, lambda: Survey(self), self.clock)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[partial[None]] = []
         self.faults: list[Exception] = []
@@ -259,8 +277,7 @@ class World:
         """Second by second, with all that is due in each."""
         for _ in range(int(seconds)):
             self.clock.advance(1)
-            now = self.clock.monotonic()
-            self.cache.expire(self.cache.overdue(now), now)
+            self.expiry.sweep()
             self.queue.flush_backoff()
             self.queue.flush_unschedulable()
             self.device_claims.resolve()
