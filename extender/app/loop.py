@@ -58,7 +58,7 @@ from extender.scheduler.preemption import EvictionsInProgress, Nominations, Pree
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
-from extender.scheduler.timing import ProfileTimer, sample
+from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
@@ -145,10 +145,11 @@ def compose_loop(
     interests = interests_of(cycle.profile for cycle in cycles.values())
     groups = (GroupComplete(find_group, cache.groups.count),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
-    pre_enqueue = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
+    rules = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
+    pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample(sample_every))
     order = order_of(cycles)
     queue = PriorityQueue(
-        telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds, order,
+        telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
         groups=features.generic_workload,
     )  # fmt: skip
     cache.listen(EventRouter(cache, queue, cycles))
@@ -172,8 +173,8 @@ def compose_loop(
         cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock, sample(sample_every)
     )
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
-    rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
-    group_scheduler = GroupScheduler(pods, find_group, ports.group_statuses, random or Random(), rules)  # noqa: S311  ties between domains
+    group_rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
+    group_scheduler = GroupScheduler(pods, find_group, ports.group_statuses, random or Random(), group_rules)  # noqa: S311  ties between domains
     scheduler = Scheduler(queue, pods, group_scheduler.try_group)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)

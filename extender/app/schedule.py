@@ -61,7 +61,6 @@ PAUSE_SECONDS = 0.05
 # Limits of the waits at the end. They and the release of the lease take less than the 30 s that a kubelet allows.
 TICKERS_STOP_SECONDS = 2.0
 WRITERS_STOP_SECONDS = 10.0
-NOTE_CHARACTERS = 1000  # the API server limits an event's note to 1,024 bytes
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +217,7 @@ class SchedulerProcess:
         if faults is None:
             events.record(regarding, "Normal", "PolicyReloaded", "Reloading", "the policy was read again")
         else:
-            events.record(regarding, "Warning", "PolicyReloadFailed", "Reloading", faults[:NOTE_CHARACTERS])
+            events.record(regarding, "Warning", "PolicyReloadFailed", "Reloading", faults)
 
     def _start(self) -> None:
         self._scheduling = True

@@ -31,6 +31,9 @@ class QueueTelemetry(Protocol):
     def incoming(self, queue: str, event: str) -> None:
         """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
 
+    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
+        """Receives each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
+
     def rule_failed(self, rule: str) -> None:
         """Counts a hint of `rule` that raised an error."""
 
@@ -150,6 +153,7 @@ class SubQueues:
         self._group_of[pod.uid] = group
         self._count(pod)
         self._telemetry.incoming(tier.queue, event)
+        self._telemetry.moved(pod.info.pod.key, "", tier.value, event)
         if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
             self.refile(Place(tier, group, pod))
             return self.requeue(group, Strategy.AFTER_BACKOFF, event, now)
@@ -190,7 +194,7 @@ class SubQueues:
         """Removes and returns the next pod or group: an active one, or else a rejected one that backs off."""
         entity = self.active.pop()
         if entity is None and (entity := self.backoff.pop()) is not None:
-            self._arrived(entity, Tier.ACTIVE, POP_FROM_BACKOFF_Q)
+            self._arrived(entity, Tier.BACKOFF, Tier.ACTIVE, POP_FROM_BACKOFF_Q)
         if entity is not None:
             self.remove(entity)
         return entity
@@ -302,15 +306,18 @@ class SubQueues:
             self._count(pod)
             if isinstance(entity, QueuedGroup):
                 self._group_of[pod.uid] = entity
-        if origin is None or origin.queue != tier.queue:
-            self._arrived(entity, tier, event)
+        if origin is not tier:
+            self._arrived(entity, origin, tier, event)
         if tier in (Tier.ACTIVE, Tier.BACKOFF):
             self._on_ready()
         return tier
 
-    def _arrived(self, entity: Entity, tier: Tier, event: str) -> None:
-        for _ in entity.pods:
-            self._telemetry.incoming(tier.queue, event)
+    def _arrived(self, entity: Entity, origin: Tier | None, tier: Tier, event: str) -> None:
+        is_incoming = origin is None or origin.queue != tier.queue
+        for pod in entity.pods:
+            if is_incoming:
+                self._telemetry.incoming(tier.queue, event)
+            self._telemetry.moved(pod.info.pod.key, origin.value if origin else "", tier.value, event)
 
     def _count(self, pod: QueuedPod) -> None:
         self._uncount(pod.uid)

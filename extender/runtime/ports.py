@@ -57,6 +57,9 @@ class Telemetry:
     def incoming(self, queue: str, event: str) -> None:
         """Called when a pod enters `queue` because of `event`."""
 
+    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
+        """Called for each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
+
     def rule_failed(self, rule: str) -> None:
         """Called after a user's rule has raised an error or returned an invalid value for one pod."""
 

@@ -161,8 +161,17 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     def scheduled(self, attempts: int, seconds: float) -> None:
         """Observes a bound pod: the number of attempts, and the time since its first attempt could start."""
 
+    def scheduled_after_flush(self) -> None:
+        """Counts a bound pod that was tried only because it had waited too long: no event had woken it."""
+
+    def waited_at_permit(self, status: str, seconds: float) -> None:
+        """Observes how long a pod waited at Permit, and how that ended."""
+
+    def preemption_tried(self) -> None:
+        """Counts a search for victims, with or without success."""
+
     def preempted(self, victims: int) -> None:
-        """Counts a preemption with this number of victims."""
+        """Observes the number of victims that are evicted for a pod."""
 
     def bound(self, result: str) -> None:
         """Counts a bind by its result; see runtime.ports.Telemetry."""

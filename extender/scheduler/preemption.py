@@ -184,7 +184,11 @@ class PreemptionExecutor:
         evictions have ended.
         """
         nominated_node = self.cache.nominated_node(preemptor.uid)
-        return bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
+        has_to_wait = bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
+        if has_to_wait:
+            reason = "pods are being evicted from its nominated node for another pod"
+            _log.debug("preemption abandoned pod=%s reason=%r", preemptor.pod.key, reason)
+        return has_to_wait
 
     def cancel(self, preemptor: PodInfo) -> None:
         """Admits the preemptor to the queue again, because nothing will be evicted."""
@@ -192,7 +196,8 @@ class PreemptionExecutor:
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Starts the evictions; the preemptor must be back in the queue."""
-        self.telemetry.preempted(len(plan.victims))
+        if plan.group is None:
+            self.telemetry.preempted(len(plan.victims))
         self.workers.submit(lambda: self._carry_out(preemptor, plan))
 
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
@@ -214,7 +219,11 @@ class PreemptionExecutor:
     def _needs_room(self, preemptor: PodInfo) -> bool:
         """Returns False if the preemptor was deleted, is terminating or has a node: evictions would be in vain."""
         cached = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
-        return cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
+        needs_room = cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
+        if not needs_room:
+            reason = "the pod was deleted or has a node"
+            _log.debug("preemption abandoned pod=%s reason=%r", preemptor.pod.key, reason)
+        return needs_room
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
         for victim in victims:

@@ -53,13 +53,13 @@ from extender.scheduler.timing import (
     RESERVE,
     UNTIMED,
     PodTimer,
+    PointStatus,
     SampledPodTimer,
     sample,
+    status_of,
 )
 from extender.table import PodInfo
 
-_NOTE_BYTES = 1024  # the API server's limit for an event's note
-_ELLIPSIS = " ..."
 _log = logging.getLogger(__name__)
 
 
@@ -299,7 +299,7 @@ class BindingCycle:
         if assumed.needs_only_binding:
             self._bind(assumed)
         else:  # events are still recorded: if the pod is rejected here, one of them may help it
-            self._wait(assumed, assumed.awaited_at_permit, self._pre_bind)
+            self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
@@ -314,13 +314,22 @@ class BindingCycle:
         else:
             self._wait(assumed, assumed.reservations, self._leave)
 
-    def _wait(self, assumed: AssumedPod, awaited: Sequence[Awaited], resume: Callable[[AssumedPod], object]) -> None:
+    def _wait(
+        self,
+        assumed: AssumedPod,
+        awaited: Sequence[Awaited],
+        resume: Callable[[AssumedPod], object],
+        waited: Callable[[str, float], object] = lambda _status, _seconds: None,
+    ) -> None:
+        """Resumes with the pod once everything awaited is ready; reports a wait with its end and its duration."""
         info = assumed.pod.info
+        began_at = self.clock.monotonic()
 
         def on_begin() -> None:  # shows the cluster autoscaler and others where the pod will go (KEP-5278)
             self.statuses.nominate(info.pod, assumed.node_name)
 
         def on_end(error: Exception | None) -> None:
+            waited(status_of(error), self.clock.monotonic() - began_at)
             if error is None:
                 resume(assumed)
             else:
@@ -349,8 +358,7 @@ class BindingCycle:
         try:
             # drops a queued "unschedulable" status, which must not be written after the bind
             self.statuses.withdraw(pod)
-            with assumed.timer.plugin(BIND, DEFAULT_BINDER):
-                self.binder.bind(Binding(pod.namespace, pod.name, pod.uid, node_name))
+            self._post(assumed, Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
@@ -365,6 +373,18 @@ class BindingCycle:
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", AttemptResult.SCHEDULED)
             self._post_bind(assumed)
+
+    def _post(self, assumed: AssumedPod, binding: Binding) -> None:
+        """Posts the Binding, and observes for every pod how long the API server takes."""
+        began_at = self.clock.monotonic()
+        status = PointStatus.ERROR
+        try:
+            with assumed.timer.plugin(BIND, DEFAULT_BINDER):
+                self.binder.bind(binding)
+            status = PointStatus.SUCCESS
+        finally:
+            profile = assumed.pod.info.pod.spec.scheduler_name
+            self.telemetry.extension_point(BIND, status, profile, self.clock.monotonic() - began_at)
 
     def _post_bind(self, assumed: AssumedPod) -> None:
         if assumed.post_bind:
@@ -409,6 +429,8 @@ class BindingCycle:
         self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
         if result is AttemptResult.SCHEDULED and pod.first_attempt_at is not None:
             self.telemetry.scheduled(pod.attempts, now - pod.first_attempt_at)
+            if pod.flushed_at is not None:
+                self.telemetry.scheduled_after_flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +456,9 @@ class FailureHandler:
 
         If the pod was deleted or bound by another scheduler in the meantime, only counts the attempt.
         """
+        seconds = self.clock.monotonic() - began_at
+        if failure.looked_for_victims:
+            self.telemetry.preemption_tried()
         if failure.preemption is not None and self.preemption.has_to_wait(pod.info):
             failure = replace(failure, preemption=None, nominated_node=Nominating.KEEP)
         if failure.preemption is not None:
@@ -444,14 +469,13 @@ class FailureHandler:
         elif failure.preemption is not None:
             self.preemption.cancel(pod.info)
         result = AttemptResult.UNSCHEDULABLE if failure.rejection.rules else AttemptResult.ERROR
-        seconds = self.clock.monotonic() - began_at
         self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, message=failure.message))
 
     def _report(self, pod: QueuedPod, failure: Failure) -> None:
         described = pod.info.pod
         if failure.nominated_node is not Nominating.KEEP:
             self.nominations.nominate(pod.info, failure.node_to_nominate)
-        self.events.record(described, "Warning", "FailedScheduling", "Scheduling", shortened(failure.message))
+        self.events.record(described, "Warning", "FailedScheduling", "Scheduling", failure.message)
         self.statuses.failed(described, failure.reason, failure.message, failure.nominated_node)
 
     def _make_room(self, pod: QueuedPod, failure: Failure) -> None:
@@ -467,11 +491,3 @@ def failure_of(error: Exception, prefix: str = "") -> Failure:
     if not plugin:
         return Failure(f"{prefix}{error}")
     return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((plugin,))))
-
-
-def shortened(text: str) -> str:
-    """Returns the text, cut to the maximum size of an event's note."""
-    data = text.encode()
-    if len(data) <= _NOTE_BYTES:
-        return text
-    return data[: _NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS

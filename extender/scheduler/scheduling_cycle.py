@@ -103,6 +103,7 @@ class Failure:
         nominated_node: the node to nominate the pod to, or whether its nomination is kept or cleared.
         idle_claim: a claim that no pod uses, and whose allocation keeps this pod from fitting; it has to be
             deallocated.
+        looked_for_victims: True if preemption searched for pods to evict, with or without success.
     """
 
     message: str
@@ -110,6 +111,7 @@ class Failure:
     preemption: EvictionPlan | None = None
     nominated_node: NominatedNode = Nominating.CLEAR
     idle_claim: ResourceClaim | None = None
+    looked_for_victims: bool = False
 
     @property
     def node_to_nominate(self) -> str:
@@ -289,10 +291,12 @@ class SchedulingCycle:
         rejection = rejection_of(fit, self.profile)
         for proposal in self._proposals(pod, table, fit):
             if proposal.node_name:
+                _log.debug("preemption not tried pod=%s reason=%r", pod.pod.key, "a PostFilter rule nominated a node")
                 return Failure(message, rejection, nominated_node=proposal.node_name)
             message = f"{message} {proposal.reason}".rstrip()
         limits = self.profile.preemption
         if limits is None:
+            _log.debug("preemption not tried pod=%s reason=%r", pod.pod.key, "the profile has no DefaultPreemption")
             return Failure(message, rejection)
 
         def post_filter() -> Preemption:
@@ -304,9 +308,10 @@ class SchedulingCycle:
         if preemption.nominated_node is None:
             message = f"{message} {preemption_message(fit, preemption, pod, table)}"
             is_final = preemption.reason == NOT_HELPFUL
-            return Failure(message, rejection, nominated_node=Nominating.CLEAR if is_final else Nominating.KEEP)
+            nominated = Nominating.CLEAR if is_final else Nominating.KEEP
+            return Failure(message, rejection, nominated_node=nominated, looked_for_victims=True)
         plan = eviction_plan(self.profile, pod, table, preemption.candidates[preemption.nominated_node])
-        return Failure(message, rejection, plan, plan.node_name)
+        return Failure(message, rejection, plan, plan.node_name, looked_for_victims=True)
 
     def _proposals(self, pod: PodInfo, table: Table, fit: Fit) -> Iterator[Proposal]:
         """Yields the proposals of users' PostFilter rules, in their order."""

@@ -5,7 +5,7 @@ Upstream measures every tenth pod (pluginMetricsSamplePercent); here, measuring 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from extender.errors import BindingFailed, Outdated
 from extender.framework.profile import Profile
-from extender.framework.rules import Check, Predicate, Priority, Scorer, Scores, Verdict
+from extender.framework.rules import Check, Predicate, PreEnqueue, Priority, Scorer, Scores, Verdict
 from extender.framework.status import Refusal
 from extender.runtime.clock import Clock
 from extender.table import HypotheticalRemovals, PodInfo, Table
@@ -22,6 +22,7 @@ from extender.table.labels import IntColumn, Rows
 
 T = TypeVar("T")
 EVERY = 100
+PRE_ENQUEUE = "PreEnqueue"
 PRE_FILTER = "PreFilter"
 FILTER = "Filter"
 POST_FILTER = "PostFilter"
@@ -52,6 +53,13 @@ class PluginTelemetry(Protocol):
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
         """Observes the time of a plugin at an extension point, for all nodes together."""
+
+
+def status_of(error: Exception | None) -> PointStatus:
+    """Returns the status of a point that ended with this error: a rejection by a rule or the scheduler is one too."""
+    if error is None:
+        return PointStatus.SUCCESS
+    return PointStatus.UNSCHEDULABLE if isinstance(error, (BindingFailed, Outdated)) else PointStatus.ERROR
 
 
 def sample(every: int = EVERY) -> Iterator[bool]:
@@ -99,8 +107,9 @@ class SampledPodTimer(PodTimer):
         finally:
             seconds = self._clock.monotonic() - began_at
             self._telemetry.plugin_executed(plugin, point, status, seconds)
-            self._spent[point] = self._spent.get(point, 0.0) + seconds
-            self._statuses[point] = status
+            if point != BIND:  # the binding cycle reports this extension point, for every pod
+                self._spent[point] = self._spent.get(point, 0.0) + seconds
+                self._statuses[point] = status
 
     def passed(self, *points: str) -> None:
         for point in points:
@@ -112,6 +121,30 @@ class SampledPodTimer(PodTimer):
                 point, self._statuses.get(point, PointStatus.SUCCESS), self._profile, seconds
             )
         self._spent.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPreEnqueue:
+    """Runs PreEnqueue rules in their order, and measures them together for a sample of the pods.
+
+    The queue calls it with its lock held, so by one thread at a time.
+    """
+
+    rules: Sequence[PreEnqueue]
+    clock: Clock
+    telemetry: PluginTelemetry
+    sample: Iterator[bool]
+
+    def refuse(self, pod: PodInfo) -> Refusal | None:
+        is_measured = next(self.sample)
+        began_at = self.clock.monotonic() if is_measured else 0.0
+        refusals = (rule.refuse(pod) for rule in self.rules)
+        refusal = next((refusal for refusal in refusals if refusal is not None), None)
+        if is_measured:
+            status = PointStatus.SUCCESS if refusal is None else PointStatus.UNSCHEDULABLE
+            seconds = self.clock.monotonic() - began_at
+            self.telemetry.extension_point(PRE_ENQUEUE, status, pod.pod.spec.scheduler_name, seconds)
+        return refusal
 
 
 class ProfileTimer:

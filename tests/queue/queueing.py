@@ -38,9 +38,13 @@ class Told:
     def __init__(self) -> None:
         self.arrivals: list[tuple[str, str]] = []
         self.failed: list[str] = []
+        self.moves: list[tuple[str, str, str, str]] = []
 
     def incoming(self, queue: str, event: str) -> None:
         self.arrivals.append((queue, event))
+
+    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
+        self.moves.append((pod_key, origin, tier, event))
 
     def rule_failed(self, rule: str) -> None:
         self.failed.append(rule)

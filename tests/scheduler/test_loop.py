@@ -11,6 +11,7 @@ from extender.config.settings import Settings
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
+from extender.scheduler.event_router import EventRouter
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World
@@ -58,6 +59,19 @@ def test_a_bind_that_got_no_answer_and_happened_is_not_repeated() -> None:
     assert world.expiry.sweep() == []
     world.pass_time(30)
     assert (world.node_of("p"), world.telemetry.results, world.cache.overview().assumed) == ("n1", ["error"], [])
+
+
+@pytest.mark.parametrize(("seconds", "counted"), [(400, 1), (10, 0)], ids=["it waited too long", "an event woke it"])
+def test_a_pod_that_no_event_woke_is_counted_when_it_is_bound(seconds: float, counted: int) -> None:
+    world = World(node("n1", cpu="1"), pod("p", cpu="2"))
+    world.settle()
+    router = EventRouter(world.cache, world.queue, world.cycles)
+    world.cache.listen(None if counted else router)  # None: the queue misses the event
+    world.put(node("n1", cpu="4"))
+    world.watch()
+    world.cache.listen(router)
+    world.pass_time(seconds)
+    assert (world.node_of("p"), world.telemetry.after_flush) == ("n1", counted)
 
 
 def test_the_time_of_every_search_for_a_node_is_observed_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.scheduler.scheduling_cycle import Failure
@@ -294,6 +296,16 @@ def test_a_preemptor_that_no_longer_needs_room_evicts_no_pod(world: World, happe
     assert evicted(world) == []
 
 
+def test_the_log_says_why_no_preemption_was_tried(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "extender.scheduler")
+    profile = replace(provider("DefaultProvider"), preemption=None)
+    world = World(node("n1", cpu="1"), pod("victim").node("n1"), pod("p").priority(10), profile=profile)
+    world.settle()
+    reason = "'the profile has no DefaultPreemption'"
+    assert f"preemption not tried pod=default/p reason={reason}" in caplog.messages
+    assert world.telemetry.searches == 0
+
+
 def test_a_pod_that_must_not_preempt_waits() -> None:
     world = World(
         node("n1", cpu="1"), pod("other").node("n1").priority(1), pod("p").priority(10).preemption_policy("Never")
@@ -303,9 +315,16 @@ def test_a_pod_that_must_not_preempt_waits() -> None:
     assert world.conditions[0][2].endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
 
+def test_every_search_for_victims_is_counted_and_the_victims_of_those_that_find_some(world: World) -> None:
+    world.put(pod("hopeless", cpu="9").priority(10))
+    world.settle()
+    assert (world.telemetry.searches, world.telemetry.victims) == (2, [1])
+
+
 def test_where_nobody_is_less_important_it_is_said() -> None:
     world = World(node("n1", cpu="1"), pod("peer").node("n1").priority(10), pod("p").priority(10))
     world.settle()
+    assert (world.telemetry.searches, world.telemetry.victims) == (1, [])
     told = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     assert world.conditions[0][2] == f"0/1 nodes are available: 1 Insufficient cpu. {told}"
 

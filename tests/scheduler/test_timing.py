@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 
 from extender import Node, Pod, permit, reserve
+from extender.errors import OutcomeUnknown, Refused
 from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import EVERY, ProfileTimer
-from tests.builders import PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, Telemetry, World
@@ -88,10 +90,7 @@ def passed(*pods: PodBuilder, answer: object = None, **objects: Any) -> Telemetr
 
     rules = [rule.rule(name, {}, Remembered()) for name, rule in (("note", note), ("let-pass", let_pass))]
     telemetry, profile = Telemetry(), replace(provider("DefaultProvider"), permit=rules if objects else [])
-    node = (
-        make_node("n").capacity(cpu="400", memory="16Gi", pods="400").allocatable(cpu="400", memory="16Gi", pods="400")
-    )
-    world = World(node, *objects.values(), *pods, profile=profile, telemetry=telemetry)
+    world = World(node(), *objects.values(), *pods, profile=profile, telemetry=telemetry)
     world.settle()
     world.volumes.complete()
     world.settle()
@@ -113,7 +112,7 @@ VOLUME = {
 
 def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
     told = passed(pod("p").pvc("c"), **VOLUME)
-    assert told.points == [("Reserve", "Success"), ("Permit", "Success"), ("PreBind", "Success"), ("Bind", "Success")]
+    assert sorted(told.points) == sorted((point, "Success") for point in AFTER)
     assert told.plugins == [
         ("VolumeBinding", "Reserve", "Success"),
         ("note", "Reserve", "Success"),
@@ -128,7 +127,30 @@ def test_a_pod_that_a_rule_rejects_passes_no_further() -> None:
     assert told.points == [("Reserve", "Success"), ("Permit", "Unschedulable")]
 
 
-def test_points_where_nothing_is_to_be_done_are_passed_by_one_of_a_hundred() -> None:
+def test_points_where_nothing_is_to_be_done_are_passed_by_one_of_a_hundred_and_every_bind_is_measured() -> None:
     told = passed(*(pod(f"p{i}") for i in range(EVERY + 1)))
-    assert told.points == 2 * [(point, "Success") for point in AFTER]
+    expected = {("Reserve", "Success"): 2, ("Permit", "Success"): 2, ("PreBind", "Success"): 2}
+    assert Counter(told.points) == {**expected, ("Bind", "Success"): EVERY + 1}
     assert told.plugins == 2 * [("DefaultBinder", "Bind", "Success")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(Refused("no", 403), "Error"), (OutcomeUnknown("silence"), "Error"), (None, "Success")]
+)
+def test_the_measured_time_of_a_bind_has_its_outcome(fault: Exception | None, status: str) -> None:
+    world = World(node(), pod("p"))
+    world.faults += [fault] if fault else []
+    world.attempt()
+    world.binders.work()
+    assert [each for each in world.telemetry.points if each[0] == "Bind"] == [("Bind", status)]
+
+
+def test_pre_enqueue_is_measured_for_the_sample() -> None:
+    world = World(node(), pod("gated").gate("wait"), *(pod(f"p{i}") for i in range(EVERY)))
+    points = Counter(each for each in world.telemetry.points if each[0] == "PreEnqueue")
+    assert points == {("PreEnqueue", "Unschedulable"): 1, ("PreEnqueue", "Success"): 1}
+
+
+def node() -> NodeBuilder:
+    size = {"cpu": "400", "memory": "16Gi", "pods": "400"}
+    return make_node("n").capacity(**size).allocatable(**size)

@@ -44,6 +44,10 @@ class Telemetry(ports.Telemetry):
         self.binds: list[str] = []
         self.decisions: list[float] = []
         self.victims: list[int] = []
+        self.moves: list[tuple[str, str, str, str]] = []
+        self.searches = 0
+        self.after_flush = 0
+        self.permit_waits: list[tuple[str, float]] = []
         self.attempts: list[int] = []
         self.points: list[tuple[str, str]] = []
         self.plugins: list[tuple[str, str, str]] = []
@@ -53,6 +57,9 @@ class Telemetry(ports.Telemetry):
 
     def incoming(self, queue: str, event: str) -> None:
         pass
+
+    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
+        self.moves.append((pod_key, origin, tier, event))
 
     def attempted(self, attempt: Attempt) -> None:
         self.results.append(attempt.result)
@@ -68,6 +75,15 @@ class Telemetry(ports.Telemetry):
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
         self.plugins.append((plugin, point, status))
+
+    def scheduled_after_flush(self) -> None:
+        self.after_flush += 1
+
+    def waited_at_permit(self, status: str, seconds: float) -> None:
+        self.permit_waits.append((status, seconds))
+
+    def preemption_tried(self) -> None:
+        self.searches += 1
 
     def preempted(self, victims: int) -> None:
         self.victims.append(victims)

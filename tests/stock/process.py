@@ -28,6 +28,7 @@ class Process:
     ) -> None:
         self.name = name
         self.log = log
+        self.command = [str(argument) for argument in command]
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,

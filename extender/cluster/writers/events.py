@@ -23,6 +23,8 @@ from extender.runtime.clock import Clock
 _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 10_000
 _REMEMBERED = 10_000
+_NOTE_BYTES = 1024  # the API server's limit for an event's note
+_ELLIPSIS = " ..."
 _SERIES_SECONDS = 360.0  # a series ends after this long without an occurrence (client-go's finishTime)
 
 
@@ -80,7 +82,8 @@ class ApiEvents:
         self.waiting = self._outbox.waiting
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
-        occurrence = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
+        key = _Key(pod.uid, kind, reason, action, _shortened(note))
+        occurrence = _Occurrences(key, pod, related, 1, self._clock.now())
         self._outbox.put(occurrence.key, occurrence)
 
     def _write(self, occurrences: _Occurrences) -> None:
@@ -128,6 +131,14 @@ class ApiEvents:
         if occurrences.related is not None:
             event["related"] = _reference(occurrences.related)
         return event | ({"series": _series(occurrences.count, occurrences.last_at)} if occurrences.count > 1 else {})
+
+
+def _shortened(text: str) -> str:
+    """Returns the text, cut to the maximum size of an event's note."""
+    data = text.encode()
+    if len(data) <= _NOTE_BYTES:
+        return text
+    return data[: _NOTE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
 
 
 def _joined(before: _Occurrences, after: _Occurrences) -> _Occurrences:

@@ -85,6 +85,10 @@ class SchedulerMetrics(Metrics):
     def incoming(self, queue: str, event: str) -> None:
         self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
 
+    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
+        """Logs the move at level debug, so that a pod's way can be read afterwards."""
+        _log.debug("pod moved pod=%s from=%s to=%s event=%s", pod_key, origin or "none", tier, event)
+
     def attempted(self, attempt: Attempt) -> None:
         labels = attempt.result, attempt.pod.spec.scheduler_name
         self._counter("scheduler_schedule_attempts_total", *labels).inc()
@@ -106,8 +110,16 @@ class SchedulerMetrics(Metrics):
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
         self._histogram("scheduler_plugin_execution_duration_seconds", plugin, point, status).observe(seconds)
 
-    def preempted(self, victims: int) -> None:
+    def scheduled_after_flush(self) -> None:
+        self._counter("scheduler_pod_scheduled_after_flush_total").inc()
+
+    def waited_at_permit(self, status: str, seconds: float) -> None:
+        self._histogram("scheduler_permit_wait_duration_seconds", status).observe(seconds)
+
+    def preemption_tried(self) -> None:
         self._counter("scheduler_preemption_attempts_total").inc()
+
+    def preempted(self, victims: int) -> None:
         self._histogram("scheduler_preemption_victims").observe(victims)
 
 

@@ -14,10 +14,9 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 # As kube-scheduler's framework_extension_point_duration_seconds, but up to 3 s: it waits 5 s for an extender's answer.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As kube-scheduler's framework_extension_point_duration_seconds.
-_POINT_BUCKETS = exponential(0.0001, 2, 14)
+_POINT_BUCKETS = exponential(0.0001, 2, 12)
 # As kube-scheduler's plugin_execution_duration_seconds.
 _WAIT_BUCKETS = exponential(0.00001, 1.5, 20)
-_RULE_BUCKETS = exponential(0.001, 10, 8)
 _RULE_BUCKETS = (0.001, 0.01, 0.1, 1, 10, 100, 1_000, 10_000)
 
 _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
@@ -183,8 +182,9 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         ),
         histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "Seconds that an extension point took with all of its plugins: PreFilter, Filter, PostFilter, PreScore,"
-            " Score, Reserve, Permit, PreBind, Bind. Measured for every hundredth pod.",
+            "Seconds that an extension point took with all of its plugins: PreEnqueue, PreFilter, Filter, PostFilter,"
+            " PreScore, Score, Reserve, Permit, PreBind, Bind. Bind is measured for every pod, the others for a sample"
+            " (sampleEvery).",
             _POINT_BUCKETS,
             "extension_point",
             "status",
@@ -193,7 +193,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
-            " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
+            " together), Reserve, Permit, PreBind and Bind. Measured for a sample of the pods (sampleEvery).",
             _WAIT_BUCKETS,
             "plugin",
             "extension_point",
@@ -225,7 +225,21 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             _TO_BOUND_BUCKETS,
             "attempts",
         ),
-        counter("scheduler_preemption_attempts_total", "Pods for which other pods were evicted."),
+        counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Pods that were bound after they were tried again only because they had waited too long"
+            " (podMaxInUnschedulablePodsSeconds).",
+        ),
+        histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "Seconds that a pod waited at Permit, by how that ended: Success, Unschedulable, Error.",
+            _ATTEMPT_BUCKETS,
+            "result",
+        ),
+        counter(
+            "scheduler_preemption_attempts_total",
+            "Searches for pods that could be evicted for a pod, with or without success.",
+        ),
         histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
     )
 }

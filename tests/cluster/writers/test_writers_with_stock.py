@@ -165,6 +165,15 @@ def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPla
         ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
 
 
+def test_a_note_is_cut_to_what_the_api_server_takes(control_plane: ControlPlane, events: ApiEvents) -> None:
+    pod = created(control_plane, make_pod("p"))
+    events.record(pod, "Warning", "FailedScheduling", "Scheduling", "ä" * 1000)
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    wait_until(lambda: control_plane.client.request("GET", path)["items"])
+    (event,) = control_plane.client.request("GET", path)["items"]
+    assert (len(event["note"].encode()), event["note"][-6:]) == (1024, "ää ...")
+
+
 def test_what_happens_again_becomes_a_series(control_plane: ControlPlane, events: ApiEvents) -> None:
     def listed() -> list[Any]:
         found: list[Any] = control_plane.client.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")[

@@ -150,6 +150,7 @@ def test_nothing_is_written_for_a_pod_that_waits() -> None:
     assert world.volumes.calls == []
     world.pass_time(31)
     assert world.cache.effective("PersistentVolume", "v") == world.objects["PersistentVolume", "v"]
+    assert world.telemetry.permit_waits[0] == ("Unschedulable", 30.0)
 
 
 def test_a_waiting_pod_that_is_preempted_or_deleted_gives_everything_back() -> None:

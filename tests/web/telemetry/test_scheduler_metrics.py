@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.pod import Pod
@@ -33,6 +34,10 @@ def told() -> SchedulerMetrics:
     metrics.decided(0.002)
     metrics.scheduled(2, 1.5)
     metrics.scheduled(40, 90.0)
+    metrics.scheduled_after_flush()
+    metrics.waited_at_permit("Unschedulable", 4.0)
+    metrics.preemption_tried()
+    metrics.preemption_tried()
     metrics.preempted(3)
     metrics.extension_point("Filter", "Success", "mine", 0.003)
     metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
@@ -53,8 +58,24 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_pod_scheduling_attempts_sum",] == 42
     assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "2"] == 1.5
     assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "15+"] == 90.0
-    assert found["scheduler_preemption_attempts_total",] == 1
+    assert found["scheduler_pod_scheduled_after_flush_total",] == 1
+    assert found["scheduler_permit_wait_duration_seconds_sum", "Unschedulable"] == 4.0
+    assert found["scheduler_preemption_attempts_total",] == 2
     assert found["scheduler_preemption_victims_sum",] == 3
+
+
+def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "extender.web.telemetry.scheduler_metrics")
+    world = World(make_pod("p").uid("p").scheduler(NAME).req(cpu="1"), telemetry=SchedulerMetrics(ManualClock(), "1"))
+    world.settle()
+    world.put(make_node("n").capacity(cpu="8", pods="9").allocatable(cpu="8", pods="9"))
+    world.pass_time(3)
+    assert [record.getMessage() for record in caplog.records if "moved" in record.getMessage()] == [
+        "pod moved pod=default/p from=none to=active event=UnscheduledPodAdd",
+        "pod moved pod=default/p from=none to=unschedulable event=ScheduleAttemptFailure",
+        "pod moved pod=default/p from=unschedulable to=backoff event=NodeAdd",
+        "pod moved pod=default/p from=backoff to=active event=PopFromBackoffQ",
+    ]
 
 
 def test_every_series_has_the_labels_and_buckets_of_the_table() -> None:

@@ -1,0 +1,106 @@
+"""Our series that have kube-scheduler's names, beside a recorded scrape of kube-scheduler's own /metrics.
+
+`RECORD=1 pytest tests/web/telemetry/test_kube_scheduler_metrics.py` writes the recording again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.web.telemetry.series import ALL_SERIES, Series
+from tests.builders import make_node, make_pod, make_priority_class
+from tests.stock.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.stock.process import Process
+from tests.stock.waiting import wait_until
+
+RECORDING = Path(__file__).with_name("kube-scheduler-metrics.json")
+DIFFERENCES = Path(__file__).parents[3] / "docs/differences.md"
+OURS = re.compile(r"scheduler_|resourceclaim|workqueue_depth$|leader_election_|rest_client_request")
+"""The families whose names both use; a scrape has many more of Go's and of the API machinery's."""
+
+Family = dict[str, Any]
+FAMILIES: Mapping[str, Family] = json.loads(RECORDING.read_text())
+
+
+def families(text: str) -> dict[str, Family]:
+    """Returns each family of a scrape: its type, its labels and the bounds of its buckets."""
+    found: dict[str, Family] = {}
+    for family in text_string_to_metric_families(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        if OURS.match(name) and family.samples:
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            bounds = {float(sample.labels["le"]) for sample in family.samples if "le" in sample.labels}
+            found[name] = {
+                "type": family.type,
+                "labels": sorted(labels),
+                "buckets": [round(bound, 9) for bound in sorted(bounds - {float("inf")})],
+            }
+    return found
+
+
+def of(series: Series) -> Family:
+    return {
+        "type": series.kind,
+        "labels": sorted(series.labels),
+        "buckets": [round(bound, 9) for bound in series.buckets],
+    }
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() & ALL_SERIES.keys()))
+def test_a_series_with_kube_schedulers_name_has_its_type_labels_and_buckets(name: str) -> None:
+    assert of(ALL_SERIES[name]) == FAMILIES[name]
+
+
+def test_every_metric_of_kube_scheduler_is_in_the_table_of_differences() -> None:
+    text = DIFFERENCES.read_text().partition("## Metrics, events and conditions")[2]
+    named = [re.escape(name).replace(r"\*", ".*") for name in re.findall(r"`([a-z_*]+)`", text)]
+    missing = [
+        name
+        for name in FAMILIES
+        if not any(re.fullmatch(pattern, part) for pattern in named for part in (name, name.removeprefix("scheduler_")))
+    ]
+    assert missing == []
+
+
+@pytest.mark.stock
+def test_the_recording_is_what_kube_scheduler_says_today(control_plane: ControlPlane) -> None:
+    client = control_plane.client
+    size = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+    client.create(
+        make_priority_class("high", 1000),
+        make_node("n1").capacity(**size).allocatable(**size).obj(),
+        make_pod("victim").req(cpu="1").obj(),
+    )
+    with control_plane.scheduler() as scheduler:
+        wait_until(lambda: client.get("Pod", "victim")["spec"].get("nodeName"))
+        client.create(
+            make_pod("gated").gate("wait").obj(), make_pod("preemptor").req(cpu="1").priority_class("high").obj()
+        )
+        # kube-scheduler measures the plugins of every tenth pod, drawn at random
+        client.create_many(make_pod(f"large-{i}").req(cpu="9").obj() for i in range(80))
+        wait_until(lambda: client.get("Pod", "preemptor")["spec"].get("nodeName"))
+        wait_until(lambda: "scheduler_plugin_execution_duration" in scrape(control_plane, scheduler))
+        found = families(scrape(control_plane, scheduler))
+    if os.environ.get("RECORD"):
+        RECORDING.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+    assert {name: found.get(name) for name in FAMILIES} == FAMILIES
+
+
+def scrape(plane: ControlPlane, scheduler: Process) -> str:
+    port = next(argument.partition("=")[2] for argument in scheduler.command if argument.startswith("--secure-port="))
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    request = urllib.request.Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
+    context = ssl.create_default_context(cafile=str(plane.ca_file))
+    with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        body: str = answer.read().decode()
+        return body
