@@ -40,6 +40,7 @@ from extender.scheduler.group_members import decides_members
 from extender.scheduler.ports import GroupStatuses
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduling_cycle import (
+    ANYWHERE,
     DEVICES,
     POD_SCHEDULER_ERROR,
     POD_UNSCHEDULABLE,
@@ -52,7 +53,6 @@ from extender.table.labels import Rows
 from extender.table.trial import Trial
 
 QUORUM_SECONDS = 300.0
-ANYWHERE = "cluster"  # what upstream calls the place of a group's victims, where others name a node
 NOT_TRIED = GroupPreemption("")
 NO_CLAIMS_FREED = "deallocation and deletion of ResourceClaims completed"
 BY_GANG = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))

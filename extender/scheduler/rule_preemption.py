@@ -2,12 +2,17 @@
 
 kube-scheduler's own preemption considers only in-tree plugins: if they accept a pod, it evicts no pods
 (kubernetes#139270). This module leaves pods that kube-scheduler's preemption can help to kube-scheduler.
+
+A pod group preempts as a whole: its victims are units, as in kube-scheduler's own preemption for groups.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
 
 import numpy as np
 
@@ -16,16 +21,29 @@ from extender.errors import ClusterError, DeadlineExceeded
 from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
-from extender.plugins.users.predicate import CustomPredicate
+from extender.groups import GroupRules, Leaf, decide_group
+from extender.groups.preemption import preempt_for_group
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
 from extender.preemption import preempt
 from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.ports import Statuses
 from extender.scheduler.preemption import Nominations, VictimEvictor, staying
-from extender.scheduler.scheduling_cycle import EvictionPlan, eviction_plan
+from extender.scheduler.scheduling_cycle import ANYWHERE, EvictionPlan, eviction_plan
 from extender.table import PodInfo
 from extender.table.labels import Rows
+from extender.table.trial import Trial
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Evictions, and the node where each pod that they help fits."""
+
+    evictions: EvictionPlan
+    nominated: Sequence[tuple[PodInfo, str]]
 
 
 class RulePreemption:
@@ -43,7 +61,7 @@ class RulePreemption:
         """
         Args:
             preempted: called with the number of victims evicted for a pod.
-            limit: the time limit of the decision about one pod.
+            limit: the time limit of the decision about one pod, or about one group.
         """
         self._cache = cache
         self._profiles = profiles
@@ -52,6 +70,7 @@ class RulePreemption:
         self._preempted = preempted
         self._limit = limit
         self._nominations = Nominations(cache, statuses)
+        self._judge = MemberJudge(Random())  # noqa: S311  ties between nodes
         self._victims: dict[str, Sequence[PodInfo]] = {}
 
     def rules(self) -> frozenset[str]:
@@ -64,18 +83,27 @@ class RulePreemption:
         Returns the UIDs of the pods for which an eviction failed; the caller has to try them again.
         """
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
-        preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) and self._may_preempt(info)]
+        preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) is not None]
         failed = []
+        tried: set[str] = set()  # the groups of this run, by key
         for info in sorted(preemptors, key=lambda info: -info.priority):
             try:
-                if (plan := self._plan(info)) is not None:
-                    self._carry_out(info, plan)
+                if self._may_preempt(info) and not (info.pod.group_key and info.pod.group_key in tried):
+                    self._preempt(info)
             except DeadlineExceeded as error:  # not tried again from here; the next filter call for the pod does that
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
             except ClusterError as error:
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
                 failed.append(info.uid)
+            if info.pod.group_key is not None:
+                tried.add(info.pod.group_key)
         return failed
+
+    def _preempt(self, info: PodInfo) -> None:
+        """Evicts the pods that are in the way of the pod, or of its whole group."""
+        plan = self._plan_for_group(info) if self._group_of(info) is not None else self._plan(info)
+        if plan is not None:
+            self._carry_out(info, plan)
 
     def _may_preempt(self, info: PodInfo) -> bool:
         """Returns False for a pod that has a node, or whose victims are still leaving."""
@@ -85,7 +113,7 @@ class RulePreemption:
         cached = [self._cache.find_pod(victim.uid, victim.pod.key) for victim in victims]
         return [victim for victim in cached if victim is not None and victim.pod.terminating]
 
-    def _plan(self, info: PodInfo) -> EvictionPlan | None:
+    def _plan(self, info: PodInfo) -> _Plan | None:
         """Returns the evictions; None if the pod fits, kube-scheduler can preempt for it, or no eviction helps."""
         profile = self._profiles.of(info.pod)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
@@ -98,7 +126,49 @@ class RulePreemption:
                 return None
             preemption = preempt(profile, info, table, fit, limits, rows=rows, spared=self._being_bound())
             best = preemption.nominated_node
-            return None if best is None else eviction_plan(profile, info, table, preemption.candidates[best])
+            if best is None:
+                return None
+            return _Plan(eviction_plan(profile, info, table, preemption.candidates[best]), [(info, best)])
+
+    def _group_of(self, info: PodInfo) -> PodGroup | None:
+        """Returns the group that preempts as a whole for the pod; None if the pod preempts alone."""
+        key = info.pod.group_key
+        if key is None or not self._profiles.features.generic_workload:
+            return None
+        group = self._cache.effective(PodGroup.__name__, key)
+        return group if isinstance(group, PodGroup) and group.is_self_contained else None
+
+    def _plan_for_group(self, info: PodInfo) -> _Plan | None:
+        """Returns the evictions for the pod's group; None if it fits, kube-scheduler can preempt for it, or none helps.
+
+        Raises ClusterError if a victim's bind has begun: deleting it could miss its Binding.
+        """
+        group = self._group_of(info)
+        profile = self._profiles.of(info.pod)
+        by_scheduler = without_users_predicates(profile)
+        if group is None or profile.preemption is None or by_scheduler is None:
+            return None
+        state = self._cache.groups.get(group.key)
+        members = [member for member in state.unscheduled.values() if not member.pod.terminating]
+        rules = GroupRules(by_placements=group.topology_key is not None)
+        with self._cache.snapshot("preemption", self._limit.begin()) as table:
+            trial = Trial(table)
+            leaf = Leaf(group, members, [uid for uid in state.scheduled if uid in table.pods.slot_of])
+            if not decide_group(leaf, trial, self._judge(by_scheduler, table), rules).is_success:
+                return None
+            decide = partial(decide_group, leaf, trial, self._judge(profile, table), rules)
+            if decide().is_success:
+                return None
+            preemption = preempt_for_group(leaf, trial, decide, profile)
+        being_bound = {uid for uids in self._being_bound().values() for uid in uids}
+        if any(victim.uid in being_bound for victim in preemption.victims):
+            raise ClusterError(f"a victim for PodGroup {group.key} is being bound")
+        if not preemption.victims:
+            return None
+        nominated = [
+            (member, preemption.nominated[member.uid]) for member in members if member.uid in preemption.nominated
+        ]
+        return _Plan(EvictionPlan(ANYWHERE, preemption.victims, group=group), nominated)
 
     def _being_bound(self) -> Mapping[str, Sequence[str]]:
         """Returns node name -> the UIDs of the pods there whose bind has begun and is not confirmed.
@@ -109,19 +179,21 @@ class RulePreemption:
         unconfirmed = self._cache.unconfirmed()
         return {node: [uid for uid in uids if uid not in waiting] for node, uids in unconfirmed.items()}
 
-    def _carry_out(self, info: PodInfo, plan: EvictionPlan) -> None:
-        self._victims[info.uid] = plan.victims
-        self._nominations.nominate(info, plan.node_name)
-        self._statuses.nominate(info.pod, plan.node_name)
+    def _carry_out(self, preemptor: PodInfo, planned: _Plan) -> None:
+        plan = planned.evictions
+        for info, node_name in planned.nominated:
+            self._victims[info.uid] = plan.victims
+            self._nominations.nominate(info, node_name)
+            self._statuses.nominate(info.pod, node_name)
         self._nominations.withdraw(plan.outranked)
         victims = staying(plan)
         for victim in victims:
-            self._evictor.evict(info, victim, plan.node_name)
+            self._evictor.evict(preemptor, victim, plan.node_name, plan.group)
         self._preempted(len(victims))
         names = ", ".join(victim.pod.key for victim in victims)
         _log.info(
-            "pods evicted for a pod that users' rules refused pod=%s node=%s victims=%s",
-            info.pod.key,
+            "pods evicted because users' rules refused %s node=%s victims=%s",
+            f"podgroup={plan.group.key}" if plan.group else f"pod={preemptor.pod.key}",
             plan.node_name,
             names,
         )

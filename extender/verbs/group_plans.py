@@ -29,7 +29,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock
 from typing import Protocol
@@ -46,7 +46,7 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDe
 from extender.groups.preemption import victim_units
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.predicate import without_users_predicates
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
@@ -183,7 +183,7 @@ class GroupPlans:
         if info.pod.group_key is None:
             return None
         group = self._await_group(info, info.pod.group_key)
-        if group is None or is_left_to_scheduler(group):
+        if group is None or not group.is_self_contained:
             return None
         with self._planning:
             state = self._cache.groups.get(group.key)
@@ -328,7 +328,7 @@ class GroupPlans:
             call.profile,
             {info.uid: info for info in waiting},
             dict(decision.members) if decision.is_success else {},
-            None if decision.is_success else RefusedGroup(decision.text, _rules_of(decision)),
+            None if decision.is_success else _refusal(decision, waiting),
             is_emptied,
             cursor,
             counted,
@@ -339,7 +339,7 @@ class GroupPlans:
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._scheduler_filters:
             return decision, False
-        in_tree = without_users_rules(call.profile)
+        in_tree = without_users_predicates(call.profile)
         if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:
             return decision, False
         units = victim_units(trial.table, leaf.group.priority)
@@ -416,17 +416,6 @@ def find_group(cache: Cache, key: str) -> PodGroup | None:
     return group if isinstance(group, PodGroup) else None
 
 
-def is_left_to_scheduler(group: PodGroup) -> bool:
-    """Returns True if the members are judged one by one: the group shares claims or belongs to a tree of groups."""
-    return bool(group.spec.resource_claims) or group.parent_key is not None
-
-
-def without_users_rules(profile: Profile) -> Profile | None:
-    """Returns the profile without users' predicates; None if it has no such predicate."""
-    predicates = [predicate for predicate in profile.predicates if not isinstance(predicate, CustomPredicate)]
-    return replace(profile, predicates=predicates) if len(predicates) < len(profile.predicates) else None
-
-
 def _answer(plan: Plan, call: _Call) -> GroupAnswer:
     uid = call.info.uid
     if plan.refusal is not None:
@@ -447,8 +436,14 @@ def _place(trial: Trial, plan: Plan) -> None:
         trial.place(info, node)
 
 
-def _rules_of(decision: GroupDecision) -> Set[str]:
-    return frozenset().union(*(member.rules for member in decision.members.values()))
+def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:
+    """Returns the group's reason, and the first member that found no node."""
+    rules: Set[str] = frozenset().union(*(member.rules for member in decision.members.values()))
+    for info in waiting:
+        member = decision.members.get(info.uid)
+        if member is not None and member.node_name is None:
+            return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
+    return RefusedGroup(decision.text, rules)
 
 
 def _touched_node(update: Update) -> str:

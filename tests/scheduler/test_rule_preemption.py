@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from random import Random
 from threading import Event
 from typing import Any
 
@@ -20,12 +21,15 @@ from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
+from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
+from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
+from extender.verbs.group_plans import GroupPlans
 from extender.verbs.refused_pods import RefusedPods
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod
+from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import FakeBinder, answer, args, binding, cache_of, tell
 
@@ -61,11 +65,14 @@ class Webhook:
     def __init__(self, *built: Any, rule: Any = one_painter, limit: TimeLimit = NO_LIMIT, **profile: Any) -> None:
         default = provider("DefaultProvider")
         made = rule.rule("painting", {}, OfflineHost())
-        self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)])
+        gates = FeatureGates(generic_workload=True)
+        self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)], gates)
         self.clock = ManualClock()
-        self.cache = cache_of(*(each if isinstance(each, dict) else each.obj() for each in built), clock=self.clock)
+        objects = (each if isinstance(each, dict) else each.obj() for each in built)
+        self.cache = cache_of(*objects, clock=self.clock, features=gates)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
-        self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused)
+        plans = GroupPlans(self.cache, MemberJudge(Random(0)), Telemetry(), self.clock, 30.0, pause=self.clock.advance)
+        self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused, plans=plans)
         self.permits = Permits(self.cache.snapshot)
         self.at_permit = PermitWait(600.0, 9)
         evictor: Any = VictimEvictor(self.cache, self, self, self.at_permit)
@@ -272,3 +279,60 @@ def test_kube_scheduler_has_a_second_to_do_what_it_does_itself() -> None:
     assert webhook.refused.take(frozenset(("another",))) == []
     assert webhook.refused.take(webhook.preemption.rules()) == [("p", "default/p")]
     assert webhook.refused.take(webhook.preemption.rules()) == []
+
+
+# ---- pod groups
+
+NAMES = ("n1", "n2")
+GANG = [painter(name, 10).group("gang") for name in ("g1", "g2")]
+
+
+def gang_group(name: str = "gang", minimum: int = 2, priority: int = 10, **spec: Any) -> Object:
+    return make_pod_group(name, minimum, priority=priority, **spec)
+
+
+def test_a_gang_that_rules_alone_refuse_preempts_as_a_whole() -> None:
+    lows = [painter(f"low-{name}", 1, name) for name in NAMES]
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG)
+    assert [webhook.ask(pod, *NAMES) for pod in GANG] == [[], []]
+    webhook.turn()
+    assert sorted(webhook.evicted) == ["low-n1", "low-n2"]
+    assert sorted(name for name, _ in webhook.nominated) == ["g1", "g2"]
+    assert sorted(node_name for _, node_name in webhook.nominated) == list(NAMES)
+    assert webhook.counted == [2]
+    assert webhook.recorded[0][1].startswith("Preempted by podgroup ")
+
+
+def test_a_gang_that_eviction_does_not_make_fit_evicts_nothing() -> None:
+    webhook = Webhook(*map(node, NAMES), painter("low", 1, "n1"), painter("high", 20, "n2"), gang_group(), *GANG)
+    assert [webhook.ask(pod, *NAMES) for pod in GANG] == [[], []]
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+
+
+def test_a_gang_evicts_a_whole_unit() -> None:
+    """The other pods of a group with `disruptionMode: all` leave too."""
+    unit = make_pod_group("unit", 1, priority=1, disruptionMode={"all": {}})
+    lows = [painter(f"low-{name}", 1, name).group("unit") for name in NAMES]
+    webhook = Webhook(*map(node, NAMES), unit, *lows, gang_group(minimum=1), GANG[0])
+    assert webhook.ask(GANG[0], *NAMES) == []
+    webhook.turn()
+    assert sorted(webhook.evicted) == ["low-n1", "low-n2"]
+
+
+def test_a_gang_that_kube_scheduler_refuses_too_is_left_to_it() -> None:
+    lows = [painter(f"low-{name}", 1, name, cpu="4") for name in NAMES]
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG)
+    webhook.ask(GANG[0], *NAMES)
+    webhook.turn()
+    assert webhook.evicted == []
+
+
+def test_while_the_victims_of_a_gang_leave_no_others_go() -> None:
+    lows = [painter(f"low-{name}", 1, name) for name in NAMES]
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG)
+    for _ in range(2):
+        for pod in GANG:
+            webhook.ask(pod, *NAMES)
+        webhook.turn()
+    assert len(webhook.evicted) == 2

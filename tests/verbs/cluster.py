@@ -17,15 +17,21 @@ from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
 from extender.table import PodInfo, Table
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
 
 
-def cache_of(*objects: Object, clock: ManualClock | None = None, ttl_seconds: float = 30.0) -> Cache:
+def cache_of(
+    *objects: Object,
+    clock: ManualClock | None = None,
+    ttl_seconds: float = 30.0,
+    features: FeatureGates = DEFAULT_FEATURES,
+) -> Cache:
     """A cache that a watch has told of these objects."""
-    cache = Cache(clock or ManualClock(), Telemetry(), ttl_seconds)
+    cache = Cache(clock or ManualClock(), Telemetry(), ttl_seconds, features)
     tell(cache, objects)
     return cache
 

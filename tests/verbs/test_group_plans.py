@@ -99,7 +99,9 @@ def test_each_member_gets_a_node_of_its_own() -> None:
 def test_a_gang_that_does_not_fit_gets_no_node_at_all() -> None:
     gang = members(5)
     webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
-    reason = "minCount (5) cannot be satisfied: 4 scheduled, 0 remaining"
+    reason = (
+        "minCount (5) cannot be satisfied: 4 scheduled, 0 remaining (m4: 0/4 nodes are available: 4 Insufficient cpu.)"
+    )
     assert [webhook.reasons(pod, NAMES) for pod in gang] == [dict.fromkeys(NAMES, reason)] * 5
     assert webhook.telemetry.planned == {"refused": 1}
 

@@ -106,6 +106,11 @@ class PodGroup(SchedulingGroup, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
     @property
+    def is_self_contained(self) -> bool:
+        """True if its members can be decided about without other groups and without claims that they share."""
+        return not self.spec.resource_claims and self.parent_key is None
+
+    @property
     def is_gang(self) -> bool:
         return self.spec.scheduling_policy.gang is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, ParamSpec, TypeVar, overload
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import FILTER
+from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
@@ -95,6 +96,12 @@ class CustomPredicate(CustomRule):
         """Reports that the rule failed, and returns a refusal; no eviction helps, because the answer is unknown."""
         self.report(error)
         return unresolvable(self.name, f"rule {self.name} failed")
+
+
+def without_users_predicates(profile: Profile) -> Profile | None:
+    """Returns the profile with the predicates that kube-scheduler has too; None if it has no others."""
+    predicates = [predicate for predicate in profile.predicates if not isinstance(predicate, CustomPredicate)]
+    return replace(profile, predicates=predicates) if len(predicates) < len(profile.predicates) else None
 
 
 class _CustomCheck(Check):
