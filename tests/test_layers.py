@@ -39,6 +39,7 @@ ONLY_IN = {
     "werkzeug": {"web"},
     "gunicorn": {"web"},
     "click": {"cli"},
+    "mcp": {"cli"},
 }
 PURE = {
     "engine",

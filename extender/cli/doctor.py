@@ -89,7 +89,7 @@ def doctor(
         account=account,
         lease=lease,
         scheduler_config=scheduler_config,
-        extender=_extender(url),
+        extender=extender_at(url),
         policy_path=policy,
     ):
         findings.append(finding)
@@ -106,7 +106,8 @@ def _line(finding: Finding) -> str:
     return f"{head}\n      {finding.fix} ({finding.docs})" if finding.fix else head
 
 
-def _extender(url: str | None) -> ExtenderConfig | None:
+def extender_at(url: str | None) -> ExtenderConfig | None:
+    """Returns an extender with all verbs at the URL; None without a URL. Raises ConfigurationError."""
     if url is None:
         return None
     from pydantic import ValidationError

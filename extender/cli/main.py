@@ -18,6 +18,7 @@ from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.doctor import doctor
 from extender.cli.files import os_error_text
+from extender.cli.mcp import mcp
 from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
@@ -98,7 +99,7 @@ def version() -> None:
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)
-_ANSWERING = (explain, simulate, capacity, compare, snapshot, translate, view, record, replay, rule, reference)
+_ANSWERING = (explain, simulate, capacity, compare, snapshot, translate, view, record, replay, rule, mcp, reference)
 for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 

@@ -156,7 +156,7 @@ def capacity(
     from extender.offline.what_if.capacity import capacity as count_pods
 
     namespace = source.default_namespace() if targets else ""
-    templates: list[Workload | str] = [*(_target(each, namespace) for each in targets), *source.workloads(filenames)]
+    templates: list[Workload | str] = [*(target(each, namespace) for each in targets), *source.workloads(filenames)]
     if not templates:
         raise ConfigurationError(["give a template with -f FILE, or a workload such as deploy/web"])
     if weights and len(weights) != len(templates):
@@ -268,20 +268,21 @@ def _scenario(
         drain=drain,
         add_nodes=[_node(argument) for argument in add_node],
         remove_nodes=remove_node,
-        scale=[_scaled(argument, namespace) for argument in scale],
-        delete=[_target(argument, namespace) for argument in delete],
+        scale=[scaled(argument, namespace) for argument in scale],
+        delete=[target(argument, namespace) for argument in delete],
         create=[(workload, replicas) for workload in source.workloads(filenames)],
     )
 
 
-def _scaled(argument: str, namespace: str) -> tuple[str, int]:
+def scaled(argument: str, namespace: str) -> tuple[str, int]:
+    """Returns, for an argument of --scale, the workload in full and its number of pods."""
     form = re.fullmatch(r"(.+/.+)=(\d+)", argument)
     if form is None:
         raise ConfigurationError([f"--scale {argument}: expected [NAMESPACE/]KIND/NAME=N, such as deploy/web=20"])
-    return _target(form[1], namespace), int(form[2])
+    return target(form[1], namespace), int(form[2])
 
 
-def _target(argument: str, namespace: str) -> str:
+def target(argument: str, namespace: str) -> str:
     """Returns the argument in full: NAMESPACE/NAME for a pod, or NAMESPACE/KIND/NAME for a workload."""
     from extender.offline.what_if.scenario import KINDS
 

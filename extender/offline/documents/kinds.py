@@ -34,6 +34,7 @@ class DocumentKind(StrEnum):
     CASE_ERROR = "CaseError"
     CERTIFICATES = "Certificates"
     REFERENCE = "Reference"
+    NODE_USAGE = "NodeUsage"
 
 
 _LISTS = {DocumentKind.EXPLANATION: DocumentKind.EXPLANATION_LIST, DocumentKind.REPLAY: DocumentKind.REPLAY_LIST}
@@ -91,5 +92,6 @@ _NAMES: Mapping[DocumentKind, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     DocumentKind.QUEUE: _pods("pods"),
     DocumentKind.CASE_ERROR: lambda document: [str(document["name"])],
     DocumentKind.CERTIFICATES: _each("certificates", "file"),
+    DocumentKind.NODE_USAGE: _each("nodes", "name"),
     DocumentKind.REFERENCE: lambda document: (next(iter(row.values())) for row in document["rows"]),
 }

@@ -414,6 +414,23 @@ class ReferenceDocument(_Document):
     rows: list[dict[str, str]]
 
 
+class _NodeUsage(_Part):
+    name: str
+    zone: str
+    ready: bool
+    """True if the node takes new pods."""
+    allocatable: dict[str, int]
+    requested: dict[str, int]
+
+
+class NodeUsageDocument(_Document):
+    """`extender mcp`: the resources of the nodes; cpu in milli, the others in units."""
+
+    kind: Literal["NodeUsage"]
+    nodes: list[_NodeUsage]
+    notes: list[str]
+
+
 _MODELS: tuple[type[_Document], ...] = (
     ExplanationDocument,
     GroupExplanationDocument,
@@ -431,6 +448,7 @@ _MODELS: tuple[type[_Document], ...] = (
     CaseErrorDocument,
     CertificatesDocument,
     ReferenceDocument,
+    NodeUsageDocument,
 )
 SCHEMAS: Mapping[str, type[_Document]] = {model.__name__.removesuffix("Document"): model for model in _MODELS}
 """The model of each kind."""

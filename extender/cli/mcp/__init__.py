@@ -1,0 +1,42 @@
+"""The command `extender mcp`: answers an assistant's questions about a cluster over the Model Context Protocol.
+
+The assistant starts the command and talks to it over stdin and stdout. Start reading at `tools`.
+"""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+
+import click
+
+from extender.cli.answers.sources import Source, source_options
+from extender.cli.output.formats import answer_stream
+from extender.errors import ConfigurationError
+
+
+@click.command()
+@source_options
+@click.option("--url", metavar="URL", help="the urlPrefix of an extender that the tool doctor also checks")
+def mcp(source: Source, url: str | None) -> None:
+    """Answer an assistant's questions about a cluster, over the Model Context Protocol (stdio).
+
+    The tools are those of the commands: pending pods, explain for pods and groups, nodes, simulate, capacity, compare,
+    doctor. They only read, and each call reads the cluster again. --policy sets the policy by which they decide.
+
+    \b
+    In an assistant's configuration:
+      {"mcpServers": {"scheduling": {"command": "extender", "args": ["mcp", "--context", "production"]}}}
+
+    It needs the package mcp: pip install 'podseat[mcp]'
+    """
+    if find_spec("mcp") is None:
+        raise ConfigurationError(["extender mcp needs the package mcp: pip install 'podseat[mcp]'"])
+    if str(source.cluster) == "-":
+        raise ConfigurationError(["--cluster -: the assistant talks over standard input, so give a file"])
+    from extender.cli.mcp.server import server_of
+    from extender.cli.mcp.tools import Tools
+
+    source.profiles()  # a faulty policy ends the command, and not each call
+    with redirect_stdout(answer_stream()):  # the protocol owns stdout; the SDK sends what rules print to stderr
+        server_of(Tools(source, url)).run("stdio")

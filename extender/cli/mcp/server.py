@@ -1,0 +1,50 @@
+"""Serves the tools by the SDK of the Model Context Protocol, which is an optional dependency."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from importlib.metadata import version
+from typing import Any, ParamSpec
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+
+from extender.cli.files import os_error_text
+from extender.cli.mcp.tools import Tools
+from extender.errors import ExtenderError
+
+_P = ParamSpec("_P")
+_INSTRUCTIONS = (
+    "Answers about the scheduling of a Kubernetes cluster, computed by an engine that decides as kube-scheduler does. "
+    "Begin with pending_pods. Quote the messages and numbers of an answer as they are: they are exact. "
+    "Nothing here changes the cluster."
+)
+_READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+
+
+def server_of(tools: Tools) -> MCPServer[Any]:
+    """Returns a server of the tools. Each call runs alone, since an answer may take all of a CPU."""
+    server: MCPServer[Any] = MCPServer(
+        "podseat", instructions=_INSTRUCTIONS, version=version("podseat"), log_level="WARNING"
+    )
+    turn = threading.Lock()
+    for tool in tools.all():
+        server.add_tool(_guarded(tool, turn), annotations=_READS_ONLY)
+    return server
+
+
+def _guarded(tool: Callable[_P, dict[str, Any]], turn: threading.Lock) -> Callable[_P, dict[str, Any]]:
+    @wraps(tool)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> dict[str, Any]:
+        try:
+            with turn:
+                return tool(*args, **kwargs)
+        except ExtenderError as error:
+            raise ToolError(str(error)) from None
+        except OSError as error:
+            raise ToolError(os_error_text(error)) from None
+
+    return call

@@ -1,0 +1,205 @@
+"""The tools that an assistant can call. Each returns the document that the command of the same name prints.
+
+A tool takes names and the text of manifests, never the paths of files. A policy that an assistant writes may name
+built-in plugins only, because importing a module runs its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from extender.cli.answers.sources import Source, known_key, pod_key
+from extender.cli.answers.what_if import scaled, target
+from extender.cli.doctor import extender_at
+from extender.config.cluster_access import with_default_files
+from extender.errors import ConfigurationError
+from extender.offline.documents.kinds import Document, DocumentKind, headed
+from extender.offline.explain.explanation import Explanation, explain_workload
+from extender.offline.explain.group import explain_group
+from extender.offline.explain.overview import pending_pods
+from extender.offline.manifests.templates import Workload, read_workloads
+from extender.offline.nodes import node_usage
+from extender.offline.what_if.capacity import capacity
+from extender.offline.what_if.comparison import compare
+from extender.offline.what_if.result import simulate
+from extender.offline.what_if.scenario import Scenario
+from extender.policy.library import Library
+from extender.policy.loading import load
+
+MOST_ENTRIES = 40
+"""The most entries of a list or mapping in an answer; an assistant reads no more than a person does."""
+
+Pod = Annotated[str, Field(description="NAMESPACE/NAME of a pod")]
+Names = Annotated[Sequence[str], Field(description="names of nodes, or KEY=VALUE for all nodes with a label")]
+Manifest = Annotated[str, Field(description="YAML of a Pod, Deployment, StatefulSet, Job ...")]
+
+
+class Tools:
+    """The tools about one source of clusters.
+
+    Args:
+        url: the urlPrefix of an extender that `doctor` checks; None for none.
+    """
+
+    def __init__(self, source: Source, url: str | None = None) -> None:
+        self._source = source
+        self._url = url
+
+    def all(self) -> Sequence[Callable[..., Document]]:
+        """Returns the tools."""
+        return (
+            self.pending_pods,
+            self.explain_pod,
+            self.explain_manifest,
+            self.explain_group,
+            self.nodes,
+            self.simulate,
+            self.capacity,
+            self.compare,
+            self.doctor,
+        )
+
+    def pending_pods(
+        self, namespace: Annotated[str, Field(description="only this namespace; empty for all")] = ""
+    ) -> Document:
+        """Lists the pending pods with the cause that keeps each pending, the most frequent cause first."""
+        state, unread = self._source.load(namespace=namespace, needs_nodes=False)
+        pending = [pod.to_dict() for pod in pending_pods(state, namespace)]
+        return brief(headed(DocumentKind.PENDING_PODS, {"pending": pending, "notes": unread}))
+
+    def explain_pod(self, pod: Pod) -> Document:
+        """Explains why a pod is pending or where it would be placed, and the smallest changes that would let it run."""
+        key = pod_key(pod, self._source.default_namespace())
+        state, unread = self._source.load(namespace=key.partition("/")[0], needs_nodes=False)
+        explanation = Explanation(state, state.info(known_key(state, key)).pod, unread)
+        return brief(headed(DocumentKind.EXPLANATION, explanation.to_dict()))
+
+    def explain_manifest(self, manifest: Manifest) -> Document:
+        """Explains where the first pod of a manifest would be placed, or why it would be pending, before it exists."""
+        (workload, *_) = self._workloads(manifest)
+        state, unread = self._source.load()
+        explanation = explain_workload(state, workload)
+        explanation.notes = [*explanation.notes, *unread]
+        return brief(headed(DocumentKind.EXPLANATION, explanation.to_dict()))
+
+    def explain_group(
+        self,
+        group: Annotated[str, Field(description="NAMESPACE/NAME of a pod group")],
+        kind: Annotated[str, Field(description="PodGroup or CompositePodGroup")] = "PodGroup",
+    ) -> Document:
+        """Explains why a pod group (a gang) is pending: how many members find a node together, and what others lack."""
+        state, unread = self._source.load(namespace=group.partition("/")[0])
+        document = explain_group(state, kind, group).to_dict()
+        notes = [*unread, *document.get("notes", ())]
+        return brief(headed(DocumentKind.GROUP_EXPLANATION, {**document, "notes": notes}))
+
+    def nodes(self) -> Document:
+        """Lists the nodes with their allocatable and requested resources; cpu is in milli, memory in bytes."""
+        state, unread = self._source.load()
+        nodes = [usage.to_dict() for usage in node_usage(state)]
+        return brief(headed(DocumentKind.NODE_USAGE, {"nodes": nodes, "notes": unread}))
+
+    def simulate(
+        self,
+        drain: Names = (),
+        cordon: Names = (),
+        remove_nodes: Names = (),
+        add_nodes: Annotated[Sequence[str], Field(description="NODE=N: add N nodes like this one")] = (),
+        scale: Annotated[Sequence[str], Field(description="NAMESPACE/KIND/NAME=N, such as shop/deploy/web=20")] = (),
+        delete: Annotated[Sequence[str], Field(description="NAMESPACE/POD or NAMESPACE/KIND/NAME to delete")] = (),
+        manifest: Annotated[str, Field(description="YAML of pods or workloads to create")] = "",
+        replicas: Annotated[int | None, Field(ge=0, description="number of pods for each created workload")] = None,
+    ) -> Document:
+        """Simulates these changes on a copy of the cluster and places all pending and evicted pods; changes nothing."""
+        state, unread = self._source.load()
+        namespace = self._source.default_namespace()
+        scenario = Scenario(
+            drain=drain,
+            cordon=cordon,
+            remove_nodes=remove_nodes,
+            add_nodes=[_copies(each) for each in add_nodes],
+            scale=[scaled(each, namespace) for each in scale],
+            delete=[target(each, namespace) for each in delete],
+            create=[(workload, replicas) for workload in (self._workloads(manifest) if manifest else ())],
+        )
+        document = simulate(state, scenario).to_dict()
+        return brief(headed(DocumentKind.SIMULATION, {**document, "notes": [*unread, *document["notes"]]}))
+
+    def capacity(
+        self,
+        manifest: Annotated[str, Field(description="YAML of a pod or workload; or give `workload`")] = "",
+        workload: Annotated[str, Field(description="NAMESPACE/KIND/NAME in the cluster, such as shop/deploy/web")] = "",
+    ) -> Document:
+        """Counts how many more pods of a manifest or workload fit, on which nodes, and what runs out first."""
+        if bool(manifest) == bool(workload):
+            raise ConfigurationError(["give either manifest or workload"])
+        templates: list[Workload | str] = [*self._workloads(manifest)] if manifest else [workload]
+        state, unread = self._source.load()
+        document = capacity(state, templates).to_dict()
+        return brief(headed(DocumentKind.CAPACITY, {**document, "notes": [*unread, *document["notes"]]}))
+
+    def compare(
+        self,
+        policy: Annotated[str, Field(description="YAML of a KubeSchedulerConfiguration; built-in plugins only")],
+        manifest: Annotated[str, Field(description="YAML of pods or workloads to create first")] = "",
+        replicas: Annotated[int | None, Field(ge=0, description="number of pods for each created workload")] = None,
+    ) -> Document:
+        """Compares where pods end under the policy in use and under another one."""
+        other = load(policy, Library(imports=False)).scheduler_profiles()
+        state, unread = self._source.load()
+        scenario = Scenario(create=[(each, replicas) for each in (self._workloads(manifest) if manifest else ())])
+        document = compare(state, state.profiles, other, scenario).to_dict()
+        return brief(headed(DocumentKind.COMPARISON, {**document, "notes": unread}))
+
+    def doctor(self) -> Document:
+        """Checks the installation: permissions, versions, the policy, and the extender if its URL is known."""
+        from extender.app.doctor.cluster_checks import SERVE
+        from extender.app.doctor.diagnosis import diagnose
+
+        live = None if self._source.cluster is not None else with_default_files(self._source.access)
+        if live is None and self._url is None and self._source.policy is None:
+            raise ConfigurationError(["nothing to check: the server reads a file, and has neither --url nor --policy"])
+        found = diagnose(
+            SERVE,
+            live,
+            account="",
+            lease="",
+            scheduler_config=None,
+            extender=extender_at(self._url),
+            policy_path=self._source.policy,
+        )
+        findings = [{**asdict(finding), "docs": finding.docs} for finding in found]
+        return brief(headed(DocumentKind.DIAGNOSIS, {"findings": findings}))
+
+    def _workloads(self, manifest: str) -> list[Workload]:
+        workloads = read_workloads(manifest.encode(), "the manifest", self._source.default_namespace())
+        return list(workloads)
+
+
+def _copies(argument: str) -> tuple[str, int]:
+    name, _, count = argument.partition("=")
+    if not name or (count and not count.isdigit()):
+        raise ConfigurationError([f"add_nodes: {argument}: expected NODE=N"])
+    return name, int(count or 1)
+
+
+def brief(document: Document) -> Document:
+    """Returns the document with long lists and mappings cut; `truncated` says how long each was, by its path."""
+    truncated: dict[str, int] = {}
+    cut = {key: _cut(value, key, truncated) for key, value in document.items()}
+    return {**cut, "truncated": truncated} if truncated else cut
+
+
+def _cut(value: Any, path: str, truncated: dict[str, int]) -> Any:
+    if not isinstance(value, Mapping | list):
+        return value
+    if len(value) > MOST_ENTRIES:
+        truncated[path] = len(value)
+    if isinstance(value, Mapping):
+        first = list(value.items())[:MOST_ENTRIES]
+        return {key: _cut(each, f"{path}.{key}", truncated) for key, each in first}
+    return [_cut(each, f"{path}[{i}]", truncated) for i, each in enumerate(value[:MOST_ENTRIES])]
