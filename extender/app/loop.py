@@ -24,7 +24,6 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of
@@ -137,20 +136,16 @@ def compose_loop(
         claim = cache.effective(ResourceClaim.__name__, key)
         return claim if isinstance(claim, ResourceClaim) else None
 
-    def find_group(key: str) -> PodGroup | None:
-        group = cache.effective(PodGroup.__name__, key)
-        return group if isinstance(group, PodGroup) else None
-
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    groups = (GroupComplete(find_group, cache.groups.count),) if features.generic_workload else ()
+    groups = (GroupComplete(cache.groups.shortage),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
     rules = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
     pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample(sample_every))
     order = order_of(cycles)
     queue = PriorityQueue(
         telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
-        groups=features.generic_workload,
+        root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
@@ -174,7 +169,7 @@ def compose_loop(
     )
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
     group_rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
-    group_scheduler = GroupScheduler(pods, find_group, ports.group_statuses, random or Random(), group_rules)  # noqa: S311  ties between domains
+    group_scheduler = GroupScheduler(pods, ports.group_statuses, random or Random(), group_rules)  # noqa: S311  ties between domains
     scheduler = Scheduler(queue, pods, group_scheduler.try_group)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)

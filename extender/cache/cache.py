@@ -18,7 +18,7 @@ from typing import TypeVar
 from extender.cache.assume_cache import AssumeCache, version_of
 from extender.cache.changes import NODE, POD, Changes, Reference, Updates
 from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverview, cached_pods, id_of, overview_of
-from extender.cache.groups import GroupStates
+from extender.cache.groups import GroupStates, Viable
 from extender.cache.listener import Listener, Notifications, deliver
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
@@ -71,7 +71,7 @@ class Cache:
         self._objects = AssumeCache()
         self._pods = PodStore()
         self._placements = Placements()
-        self.groups = GroupStates(self._locked)
+        self.groups = GroupStates(self._locked, composites=features.composites)
         self._changes = changes or Changes()
         self._tables = TablePool(self._changes, self._locked, features)
         self.reader = ObjectReader(telemetry, self._pods.watched)
@@ -99,9 +99,8 @@ class Cache:
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
 
-        Also discards versions written before the list was requested at `asked_at` that the list does not show.
-
-        If an error has interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
+        Also discards versions written before the list was requested at `asked_at` that the list does not show. If an
+        error has interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
         """
         repair = kind in self._interrupted
         try:
@@ -189,10 +188,10 @@ class Cache:
                 return refusal
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
-    def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], at_least: int) -> Mapping[str, ExtenderError]:
+    def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], viable: Viable) -> Mapping[str, ExtenderError]:
         """Assumes the pods on their nodes; returns, by UID, why a pod cannot be assumed.
 
-        If fewer than `at_least` can be, none is. No other thread sees a part of the pods assumed.
+        Of the pods that can be assumed, those that are `viable` together are; no other thread sees a part of them.
         """
         errors: dict[str, ExtenderError] = {}
         with self._locked("assume_all"):
@@ -201,9 +200,9 @@ class Cache:
                     self._check_assumable(info, node_name)
                 except ExtenderError as error:
                     errors[info.uid] = error
-            if len(chosen) - len(errors) >= at_least:
-                for info, node_name in (pair for pair in chosen if pair[0].uid not in errors):
-                    self._assume(info, node_name)
+            kept = viable([info.uid for info, _ in chosen if info.uid not in errors])
+            for info, node_name in [pair for pair in chosen if pair[0].uid in kept]:
+                self._assume(info, node_name)
         return errors
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
@@ -305,8 +304,8 @@ class Cache:
 
     def size(self) -> CacheSize:
         with self._locked("size"):
-            assumed = self._placements.unconfirmed()
-            return CacheSize(len(self._objects.of_kind(NODE)), len(self._pods.watched), len(assumed))
+            pods = self._pods.watched
+            return CacheSize(len(self._objects.of_kind(NODE)), len(pods), len(self._placements.unconfirmed()))
 
     def overview(self) -> PodOverview:
         """Returns all pods at one moment, grouped by whether they have a node."""
@@ -357,9 +356,9 @@ class Cache:
             return self._listed_at.get(kind, moment) > moment
 
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
-        """Replaces a cached object by the version that the API server lists; None removes the object.
+        """Replaces a cached object by the one that the API server lists, or removes it; returns True.
 
-        Does nothing and returns False if the API server has reported the object after `cursor`.
+        Returns False, and changes nothing, if the API server has reported the object after `cursor`.
         """
         kind, key = reference
         with self._changing("correct", kind):
@@ -477,11 +476,12 @@ class Cache:
     # ---- the journal and the lock
 
     def _note_object(self, kind: str, key: str) -> None:
-        self._changes.note(kind, key, self._objects.effective(kind, key))
+        obj = self._objects.effective(kind, key)
+        self._changes.note(kind, key, obj)
+        self.groups.set_object(kind, key, obj)
 
     def _note_pod(self, uid: str) -> None:
-        placement = self._placements.get(uid)
-        info = self._pods.effective(uid)
+        placement, info = self._placements.get(uid), self._pods.effective(uid)
         self._changes.note(POD, uid, placement or info)
         self.groups.update(uid, placement.info if placement else info, self._placements.state(uid))
 

@@ -1,4 +1,4 @@
-"""Tracks which pods are members of which pod group, and whether they wait or have a node.
+"""Tracks which pods are members of which pod group, whether they wait or have a node, and how groups form trees.
 
     a member's PodState in the cache     its place in the group
     --------------------------------     ----------------------
@@ -7,19 +7,25 @@
     ADDED                                assigned
     (the pod is gone or has ended)       not in the group
 
-The cache calls `update` for each change of a pod while it holds its lock, so groups and placements always agree.
-Source: upstream backend/cache/podgroupstate.go.
+The cache calls `update` for each change of a pod and `set_object` for each change of a group, while it holds its lock,
+so groups and placements always agree. Source: upstream backend/cache/podgroupstate.go, compositepodgroupstate.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 
 from extender.cache.pod_states import PodState
+from extender.groups import Composite, Leaf, Tree
+from extender.model.meta import Object
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo
+
+Viable = Callable[[Collection[str]], Collection[str]]
+"""Returns those of the given pods, by UID, that may be bound together; see `groups.tree.viable`."""
 
 
 class MemberState(Enum):
@@ -51,16 +57,22 @@ class GroupState:
 
 
 class GroupStates:
-    """The members of all groups, by the group's `namespace/name`. `get` and `count` are thread-safe.
+    """The members of all groups, by the group's `namespace/name`, and the groups. Thread-safe.
 
     Args:
         locked: takes the cache's lock, given the caller's name.
+        composites: True if groups belong to the CompositePodGroup that they name (the feature gate).
     """
 
-    def __init__(self, locked: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, locked: Callable[[str], AbstractContextManager[None]], *, composites: bool = False) -> None:
         self._locked = locked
+        self._composites = composites
         self._groups: dict[str, dict[str, tuple[MemberState, PodInfo]]] = {}
         self._group_of: dict[str, str] = {}
+        self._objects: dict[GroupName, PodGroup | CompositePodGroup] = {}
+        self._children: dict[GroupName, set[GroupName]] = {}
+
+    # ---- changes, which the cache reports while it holds the lock
 
     def update(self, uid: str, info: PodInfo | None, state: PodState) -> None:
         """Records the pod's present version and state; None if the pod is gone. The caller holds the lock."""
@@ -71,6 +83,21 @@ class GroupStates:
         if info is not None and key is not None:
             self._group_of[uid] = key
             self._groups.setdefault(key, {})[uid] = MEMBER_STATES[state], info
+
+    def set_object(self, kind: str, key: str, obj: Object | None) -> None:
+        """Records a group, or None if it is gone; ignores objects of other kinds. The caller holds the lock."""
+        name = GroupName(kind, key)
+        before = self._objects.pop(name, None)
+        if before is not None and (parent := self._parent_of(before)) is not None:
+            self._children[parent].discard(name)
+            if not self._children[parent]:
+                del self._children[parent]
+        if isinstance(obj, (PodGroup, CompositePodGroup)):
+            self._objects[name] = obj
+            if (parent := self._parent_of(obj)) is not None:
+                self._children.setdefault(parent, set()).add(name)
+
+    # ---- what is known
 
     def count(self, key: str) -> int:
         """Returns the number of members that are known, with and without a node."""
@@ -84,12 +111,80 @@ class GroupStates:
             return uid in members and len(members) >= at_least
 
     def get(self, key: str) -> GroupState:
-        """Returns a copy of the group's present state."""
+        """Returns a copy of the present state of a PodGroup's members."""
         by_state: dict[MemberState, dict[str, PodInfo]] = {state: {} for state in MemberState}
         with self._locked("group"):
             for uid, (state, info) in self._groups.get(key, {}).items():
                 by_state[state][uid] = info
         return GroupState(*(by_state[state] for state in MemberState))
+
+    def root_of(self, key: str) -> GroupName:
+        """Returns the root of the tree that the PodGroup is in, or the first group above it that does not exist."""
+        with self._locked("group_root"):
+            return self._root_of(GroupName(PodGroup.__name__, key))
+
+    def root_above(self, group: PodGroup | CompositePodGroup) -> GroupName:
+        """Returns the root above this version of a group, which need not exist any more."""
+        with self._locked("group_root"):
+            parent = self._parent_of(group)
+            return GroupName.of(group) if parent is None else self._root_of(parent)
+
+    def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
+        """Returns the tree below an existing root with its scheduled members; None if the root does not exist.
+
+        Args:
+            waiting: key of a PodGroup -> its members that are to be placed, in the order in which they are tried.
+        """
+        with self._locked("group_tree"):
+            group = self._objects.get(root)
+            return None if group is None else self._tree(group, waiting)
+
+    def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
+        """Returns what the tree of the PodGroup lacks to be tried: groups, or enough pods; None if nothing.
+
+        Without `enforces_gangs` the number of pods does not matter.
+        """
+        with self._locked("group_shortage"):
+            root = self._root_of(GroupName(PodGroup.__name__, key))
+            group = self._objects.get(root)
+            if group is None:
+                return f"waiting for {root.kind} {root.key} to appear"
+            return self._shortage(root, group) if enforces_gangs else None
+
+    # ---- with the lock held
+
+    def _parent_of(self, group: PodGroup | CompositePodGroup) -> GroupName | None:
+        key = group.parent_key if self._composites else None
+        return None if key is None else GroupName(CompositePodGroup.__name__, key)
+
+    def _root_of(self, name: GroupName) -> GroupName:
+        passed = {name}
+        while (group := self._objects.get(name)) is not None and (parent := self._parent_of(group)) is not None:
+            if parent in passed:  # a circle has no root: its members wait as for a group that does not exist
+                return parent
+            passed.add(parent)
+            name = parent
+        return name
+
+    def _tree(self, group: PodGroup | CompositePodGroup, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree:
+        if isinstance(group, PodGroup):
+            members = self._groups.get(group.key, {})
+            scheduled = {uid: info for uid, (state, info) in members.items() if state is not MemberState.UNSCHEDULED}
+            return Leaf(group, waiting.get(group.key, ()), scheduled)
+        children = [self._objects[child] for child in self._children.get(GroupName.of(group), ())]
+        return Composite(group, [self._tree(child, waiting) for child in sorted(children, key=_age)])
+
+    def _shortage(self, name: GroupName, group: PodGroup | CompositePodGroup) -> str | None:
+        if isinstance(group, PodGroup):
+            known = len(self._groups.get(group.key, ()))
+            if known >= group.min_count:  # a basic group needs one pod, which a root has if it is asked about
+                return None
+            return f"waiting for pods of PodGroup {group.key}: {known} of {group.min_count} exist"
+        children = [(child, self._objects[child]) for child in self._children.get(name, ())]
+        ready = sum(self._shortage(*child) is None for child in children)
+        if ready >= group.min_count:
+            return None
+        return f"waiting for CompositePodGroup {group.key}: {ready} of {group.min_count} child groups have their pods"
 
     def _remove(self, uid: str, key: str) -> None:
         del self._group_of[uid]
@@ -97,3 +192,8 @@ class GroupStates:
         del members[uid]
         if not members:
             del self._groups[key]
+
+
+def _age(group: PodGroup | CompositePodGroup) -> tuple[bool, object, str]:
+    created = group.metadata.creation_timestamp
+    return created is not None, created, group.name

@@ -84,6 +84,12 @@ class GroupDecision:
         below = [child.placed for child in self.children.values() if child.is_success]
         return {uid: node for nodes in (own, *below) for uid, node in nodes.items()} if self.is_success else {}
 
+    @property
+    def tried(self) -> dict[str, MemberDecision]:
+        """The decisions about all members below that were tried, by UID."""
+        below = [child.tried for child in self.children.values()]
+        return {uid: member for members in (self.members, *below) for uid, member in members.items()}
+
 
 def leaf_decisions(root: GroupDecision) -> list[GroupDecision]:
     """Returns the decision about each PodGroup of the tree, with all its waiting members.

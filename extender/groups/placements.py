@@ -71,7 +71,8 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
     column, pods = table.nodes.labels[key], table.pods
     domain: int | None = None
     for uid in scheduled_members(tree):
-        slot = pods.slot_of[uid]
+        if (slot := pods.slot_of.get(uid)) is None:  # it was deleted after the group's members were counted
+            continue
         row, pod = int(pods.row[slot]), pods.info(slot).pod.key
         if not table.nodes.present[row]:
             return f'getting node for pod {pod}: nodeinfo not found for node name "{table.nodes.names[row]}"'

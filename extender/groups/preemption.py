@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, MemberDecision
 from extender.groups.tree import Tree, waiting_members
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
@@ -46,25 +47,33 @@ class GroupPreemption:
     nominated: Mapping[str, str] = field(default_factory=dict)
 
 
+class UnitKind(IntEnum):
+    """The kind of object that a unit belongs to; at equal priorities the higher kind is more important."""
+
+    POD = 1
+    POD_GROUP = 2
+    """The pods of a PodGroup, or one pod of it."""
+    COMPOSITE_POD_GROUP = 3
+
+
 @dataclass(frozen=True, slots=True)
 class VictimUnit:
-    """Pods that are evicted together or not at all: one pod, or all of a group with `disruptionMode: all`.
+    """Pods that are evicted together or not at all: one pod, or all below a group with `disruptionMode: all`.
 
     Attributes:
         pods: pairs of a pod and its node.
-        priority: the priority of the pod's group, or else its own.
-        of_group: True if the pods are members of a group, whatever its disruption mode is.
+        priority: the priority of the pods' root group, or else the pod's own.
     """
 
     pods: Sequence[tuple[PodInfo, str]]
     priority: int
-    of_group: bool
+    kind: UnitKind = UnitKind.POD
 
     @property
     def importance(self) -> tuple[object, ...]:
         """The sort key, the most important unit first; equal units are in the order of their names."""
         started = min(info.started_seconds for info, _ in self.pods)
-        return -self.priority, not self.of_group, -len(self.pods), started, self.pods[0][0].sort_key
+        return -self.priority, -self.kind, -len(self.pods), started, self.pods[0][0].sort_key
 
 
 def preempt_for_group(
@@ -101,28 +110,44 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
     """Returns all units of pods on nodes with a lower priority than this."""
     slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
     singles: list[VictimUnit] = []
-    whole: dict[str, list[tuple[PodInfo, str]]] = defaultdict(list)
+    whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
+    priorities: dict[GroupName, int] = {}
     for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
         row = int(table.pods.row[slot])
         placed = info, table.nodes.names[row]
-        group = _group(info, table)
-        if not table.nodes.present[row] or (group is not None and group.priority >= priority):
+        groups = groups_above(info, table)
+        root_priority = groups[-1].priority if groups else info.priority
+        if not table.nodes.present[row] or root_priority >= priority:
             continue
-        if group is not None and group.is_disrupted_whole:
-            whole[group.key].append(placed)
+        disrupted_whole = [group for group in groups if group.is_disrupted_whole]
+        if disrupted_whole:
+            name = GroupName.of(disrupted_whole[-1])
+            whole[name].append(placed)
+            priorities[name] = root_priority
         else:
-            singles.append(VictimUnit([placed], _priority(info, table), group is not None))
-    return [*singles, *(VictimUnit(pods, _priority(pods[0][0], table), of_group=True) for pods in whole.values())]
+            singles.append(VictimUnit([placed], root_priority, UnitKind.POD_GROUP if groups else UnitKind.POD))
+    return [*singles, *(VictimUnit(pods, priorities[name], _kind(name)) for name, pods in whole.items())]
 
 
-def _group(info: PodInfo, table: Table) -> PodGroup | None:
-    key = info.pod.group_key
-    return table.objects.get(PodGroup, key) if key is not None and table.features.generic_workload else None
+def _kind(name: GroupName) -> UnitKind:
+    return UnitKind.POD_GROUP if name.kind == PodGroup.__name__ else UnitKind.COMPOSITE_POD_GROUP
+
+
+def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePodGroup]:
+    """Returns the groups that the pod is in, from its PodGroup to the root, or up to the first that does not exist."""
+    key = info.pod.group_key if table.features.generic_workload else None
+    group: PodGroup | CompositePodGroup | None = None if key is None else table.objects.get(PodGroup, key)
+    groups: list[PodGroup | CompositePodGroup] = []
+    while group is not None and group not in groups:
+        groups.append(group)
+        parent = group.parent_key if table.features.composites else None
+        group = None if parent is None else table.objects.get(CompositePodGroup, parent)
+    return groups
 
 
 def _priority(info: PodInfo, table: Table) -> int:
-    group = _group(info, table)
-    return info.priority if group is None else group.priority
+    groups = groups_above(info, table)
+    return groups[-1].priority if groups else info.priority
 
 
 def _select(
@@ -141,7 +166,7 @@ def _select(
     if not decision.is_success:
         return GroupPreemption(decision.text)
     nominated = decision.placed
-    reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.members)
+    reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.tried)
     by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)
     evicted = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
     victims = [info for unit in ordered if id(unit) in evicted for info, _ in unit.pods]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
@@ -20,7 +20,7 @@ class Leaf:
 
     group: PodGroup
     waiting: Sequence[PodInfo]
-    scheduled: Sequence[str] = ()
+    scheduled: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,17 @@ def waiting_members(tree: Tree) -> list[PodInfo]:
 def scheduled_members(tree: Tree) -> list[str]:
     """Returns the UIDs of all members of the tree that are on a node."""
     return [uid for leaf in leaves(tree) for uid in leaf.scheduled]
+
+
+def viable(tree: Tree, placed: Collection[str]) -> Collection[str]:
+    """Returns those of the placed members that may be bound, by UID: each group that they are in has its minimum."""
+    return _viable(tree, placed) or ()
+
+
+def _viable(tree: Tree, placed: Collection[str]) -> list[str] | None:
+    """Returns the members of the group that may be bound; None if the group lacks its minimum."""
+    if isinstance(tree, Leaf):
+        own = [info.uid for info in tree.waiting if info.uid in placed]
+        return own if len(tree.scheduled) + len(own) >= tree.group.min_count else None
+    children = [uids for child in tree.children if (uids := _viable(child, placed)) is not None]
+    return [uid for uids in children for uid in uids] if len(children) >= tree.group.min_count else None

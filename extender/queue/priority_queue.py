@@ -40,9 +40,10 @@ from extender.framework.events.cluster_events import (
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.model.meta import NO_LABELS
+from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
+from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
@@ -82,7 +83,7 @@ class PriorityQueue:
         pre_enqueue: the rules that must admit a pod before it is tried.
         max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
         order: the sort key of the pods that are ready; after a change of the rules, all are sorted again.
-        groups: True if members of pod groups are tried together (the feature gate GenericWorkload).
+        root_of: says which group a member is tried with; None if each is tried alone (without GenericWorkload).
 
     Attributes:
         lock: every method takes it; a caller that holds it can read queue and cache without changes in between.
@@ -98,10 +99,10 @@ class PriorityQueue:
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
         order: Order = priority_sort,
         *,
-        groups: bool = False,
+        root_of: RootOf | None = None,
     ) -> None:
         self._clock = clock
-        self._groups = groups
+        self._root_of = root_of
         self._cycle: GroupCycle | None = None
         self._max_unschedulable_seconds = max_unschedulable_seconds
         self.lock = threading.Condition()
@@ -164,11 +165,12 @@ class PriorityQueue:
         with self.lock:
             cycle = self._cycle
             if cycle is None or cycle.group is not group:
-                raise IllegalTransition(f"pod group {group.key} is not being tried: its attempt cannot end")
+                raise IllegalTransition(f"pod group {group.root.key} is not being tried: its attempt cannot end")
             self._cycle = None
+            now = self._clock.monotonic()
+            self._let_strangers_go(cycle, now)
             if not cycle.returned:
                 return
-            now = self._clock.monotonic()
             group.ended(outcome, cycle.returned.values(), now)
             if outcome is GroupOutcome.SUCCESS:
                 self._tiers.activate(group, SCHEDULE_ATTEMPT_FAILURE, now, admitted=False)
@@ -289,6 +291,27 @@ class PriorityQueue:
             rejected = self._tiers.rejected()
         self._requeue(rejected, event)
 
+    def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
+        """Moves members to the trees in which they are now, and tries these trees again.
+
+        Args:
+            roots: the root above the changed group before the change, and the one after it.
+        """
+        with self.lock:
+            now = self._clock.monotonic()
+            for root in roots:
+                if self._cycle is not None and self._cycle.group.root == root:
+                    self._cycle.strategy = max(self._cycle.strategy, Strategy.AFTER_BACKOFF)
+                elif (found := self._tiers.group(root)) is not None:
+                    self._regroup(found[1], event, now)
+
+    def admit_again(self, root: GroupName, event: str) -> None:
+        """Asks the PreEnqueue rules again about a gated group, because one of its members has got a node."""
+        with self.lock:
+            found = self._tiers.group(root)
+            if found is not None and found[0] is Tier.GATED:
+                self._tiers.requeue(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
+
     def nomination_ended(self, info: PodInfo) -> None:
         """Requeues pods of the same or lower priority, which could not use what was kept for this pod."""
         if info.pod.status.nominated_node_name:
@@ -363,32 +386,55 @@ class PriorityQueue:
     def _add(self, info: PodInfo) -> None:
         now = self._clock.monotonic()
         pod = QueuedPod(info, timestamp=now)
-        if (key := self._group_key(info)) is None:
+        if (root := self._root(info)) is None:
             self._tiers.activate(pod, UNSCHEDULED_POD_ADD.label, now, admitted=False)
-        elif self._cycle is not None and self._cycle.group.key == key:
-            self._cycle.add(pod, Strategy.AFTER_BACKOFF)  # more members may make the group schedulable
-        elif (found := self._tiers.group(key)) is not None:
-            self._tiers.join(found[1], found[0], pod, UNSCHEDULED_POD_ADD.label, now)
         else:
-            group = QueuedGroup(key, {pod.uid: pod}, timestamp=now)
-            self._tiers.activate(group, UNSCHEDULED_POD_ADD.label, now, admitted=False)
+            self._add_member(pod, root, UNSCHEDULED_POD_ADD.label, now)
+
+    def _add_member(self, pod: QueuedPod, root: GroupName, event: str, now: float) -> None:
+        if self._cycle is not None and self._cycle.group.root == root:
+            self._cycle.add(pod, Strategy.AFTER_BACKOFF)  # more members may make the group schedulable
+        elif (found := self._tiers.group(root)) is not None:
+            self._tiers.join(found[1], found[0], pod, event, now)
+        else:
+            group = QueuedGroup(root, {pod.uid: pod}, timestamp=pod.timestamp)
+            self._tiers.activate(group, event, now, admitted=False)
 
     def _requeue_failed(self, pod: QueuedPod, strategy: Strategy, now: float) -> Tier:
         """Puts a pod back whose attempt failed; a member of a group joins the other waiting members."""
-        if (key := self._group_key(pod.info)) is None:
+        if (root := self._root(pod.info)) is None:
             return self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
-        if self._cycle is not None and self._cycle.group.key == key:
+        if self._cycle is not None and self._cycle.group.root == root:
             self._cycle.add(pod, strategy)
             return Tier.UNSCHEDULABLE
-        if (found := self._tiers.group(key)) is not None:
+        if (found := self._tiers.group(root)) is not None:
             return self._tiers.join(found[1], found[0], pod, SCHEDULE_ATTEMPT_FAILURE, now)
-        group = QueuedGroup(key, {pod.uid: pod}, timestamp=now, rejection=pod.rejection)
+        group = QueuedGroup(root, {pod.uid: pod}, timestamp=now, rejection=pod.rejection)
         group.unschedulable_count = pod.unschedulable_count
         group.consecutive_errors = pod.consecutive_errors
         return self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
-    def _group_key(self, info: PodInfo) -> str | None:
-        return info.pod.group_key if self._groups else None
+    def _root(self, info: PodInfo) -> GroupName | None:
+        """Returns the group that the pod is tried with; None if it is tried alone."""
+        key = info.pod.group_key
+        return None if key is None or self._root_of is None else self._root_of(key)
+
+    def _regroup(self, group: QueuedGroup, event: str, now: float) -> None:
+        roots = [(pod, self._root(pod.info)) for pod in group.pods]
+        strangers = [(pod, root) for pod, root in roots if root is not None and root != group.root]
+        for pod, root in strangers:
+            if (place := self._tiers.find(pod.uid)) is not None:
+                self._tiers.leave(place, now)
+            self._add_member(pod, root, event, now)
+        found = self._tiers.group(group.root)
+        if found is not None and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
+            self._tiers.requeue(group, Strategy.AFTER_BACKOFF, event, now)
+
+    def _let_strangers_go(self, cycle: GroupCycle, now: float) -> None:
+        """Requeues the returned members whose tree has got another root since the group was popped."""
+        for pod in [pod for pod in cycle.returned.values() if self._root(pod.info) != cycle.group.root]:
+            del cycle.returned[pod.uid]
+            self._requeue_failed(pod, Strategy.AFTER_BACKOFF, now)
 
     def _update(self, place: Place, info: PodInfo, now: float) -> None:
         tier, entity, pod = place

@@ -1,11 +1,15 @@
-"""Describes a pod group in the queue: its waiting members, and their common history (upstream QueuedPodGroupInfo)."""
+"""Describes a group in the queue: its waiting members, and their common history (upstream QueuedPodGroupInfo).
+
+A tree of groups is one entity of the queue, named by its root.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.queue.queued_pod import NO_REJECTION, AttemptHistory, QueuedPod, Rejection
 from extender.table import PodInfo
 
@@ -21,27 +25,27 @@ class GroupOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedGroup(AttemptHistory):
-    """The waiting members of a pod group, which are tried together, and the history of the group.
+    """The waiting members of a root group and of all groups below it, which are tried together, and their history.
 
     The queue owns the object; from `pop` until `finish_group`, the caller owns it.
 
     Attributes:
-        key: `namespace/name` of the PodGroup.
+        root: the group that belongs to no other one, or the first one above the members that does not exist.
         members: the waiting members by UID; never empty while the group is in the queue.
         backoff_size: the number of members when the last attempt ended.
     """
 
-    key: str
+    root: GroupName
     members: dict[str, QueuedPod]
     backoff_size: int = 1
 
     def __repr__(self) -> str:
-        return f"QueuedGroup({self.key}, {len(self.members)} members)"
+        return f"QueuedGroup({self.root.key}, {len(self.members)} members)"
 
     @property
     def uid(self) -> str:
         """The key among the entities of the queue."""
-        return group_uid(self.key)
+        return group_uid(self.root)
 
     @property
     def pods(self) -> Collection[QueuedPod]:
@@ -84,9 +88,18 @@ class QueuedGroup(AttemptHistory):
             self.count_failure(rejected=outcome is GroupOutcome.REJECTED)
 
 
-def group_uid(key: str) -> str:
+def group_uid(root: GroupName) -> str:
     """Returns what identifies a group among the entities of the queue; no pod has such a UID."""
-    return f"podgroup/{key}"
+    return "/".join(root)
+
+
+RootOf = Callable[[str], GroupName]
+"""Returns the root of the tree that the PodGroup with this `namespace/name` is in."""
+
+
+def without_trees(key: str) -> GroupName:
+    """Returns the PodGroup with this key as the root: it belongs to no other group."""
+    return GroupName(PodGroup.__name__, key)
 
 
 Entity = QueuedPod | QueuedGroup

@@ -21,6 +21,7 @@ from extender.framework.events.cluster_events import (
 )
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
+from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
 from extender.queue.queued_group import Entity, QueuedGroup, group_uid
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
@@ -125,9 +126,9 @@ class SubQueues:
         tier, entity = found
         return Place(tier, entity, group.members[uid] if group else next(iter(entity.pods)))
 
-    def group(self, key: str) -> tuple[Tier, QueuedGroup] | None:
-        """Returns the waiting group with this key, and its tier; None if none of its members waits."""
-        found = self._entity(group_uid(key))
+    def group(self, root: GroupName) -> tuple[Tier, QueuedGroup] | None:
+        """Returns the waiting group with this root, and its tier; None if none of its members waits."""
+        found = self._entity(group_uid(root))
         if found is None:
             return None
         tier, entity = found

@@ -28,10 +28,12 @@ from extender.model.kinds import KINDS
 from extender.model.meta import CustomObject
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.table import PodInfo, Table
 
 PODS = "pods"
+Group = PodGroup | CompositePodGroup
 _log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
@@ -57,6 +59,8 @@ class EventRouter:
         if kind == POD:
             self._pod_changed(before, after)
         elif kind in _RESOURCE_OF or isinstance(before or after, CustomObject):
+            if isinstance(before or after, SchedulingGroup):
+                self._group_changed(before, after)
             for event in _events(kind, before, after):
                 self._queue.move(Change(event, before, after))
 
@@ -92,8 +96,19 @@ class EventRouter:
         if self._is_responsible_for(after.pod):
             self._queue.delete(after.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
+        if (key := after.pod.group_key) is not None:
+            self._queue.admit_again(self._cache.groups.root_of(key), ASSIGNED_POD_ADD.label)
         if before is not None and before.pod.status.nominated_node_name != after.pod.node_name:
             self._queue.nomination_ended(before)
+
+    def _group_changed(self, before: Group | None, after: Group | None) -> None:
+        if before is not None and after is not None and before.spec == after.spec:
+            return  # the scheduler itself writes the status
+        versions = [group for group in (before, after) if group is not None]
+        # members of a group that was missing are queued below its own name
+        roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
+        for event in _events(type(versions[0]).__name__, before, after):
+            self._queue.groups_changed(roots, event.label)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
         if before is not None and not before.pod.node_name and self._is_responsible_for(before.pod):

@@ -1,38 +1,38 @@
-"""Takes one pod group through the loop, all its waiting members in one cycle.
+"""Takes one root group through the loop, all its waiting members in one cycle.
 
 Source: upstream schedule_one_podgroup.go.
 
     try_group
-      1. look up the PodGroup; check that all its members can be scheduled together
+      1. look up the tree of groups; check that all its members can be scheduled together
       2. leave out members that are being deleted or have a node
       3. decide about the members in order, each with the ones before it on their nodes (groups.decide_group); if the
          group is refused, find pods to evict for all of them (groups.preemption)
       4. success: assume all chosen members at once, reserve what they need, and start their binding cycles
       5. members that are not placed: undo everything, say why, give them back to the queue
-      6. write the condition of the PodGroup; end the attempt in the queue
+      6. write the condition of each PodGroup; end the attempt in the queue
 
-A gang is bound only if at least `minCount` of its members have a node or can be bound now. This is stricter than
-upstream, which binds the rest of a gang even if too few members could be assumed.
+A gang is bound only if at least `minCount` of its members have a node or can be bound now, and a tree only if enough of
+its groups can be. This is stricter than upstream, which binds the rest of a gang even if too few could be assumed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from extender.cache.groups import GroupState
+from extender.cache.groups import Viable
 from extender.errors import BindingFailed, DeadlineExceeded
 from extender.framework.permit import Permit
 from extender.framework.profile import Profile
-from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, decide_group
+from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
 from extender.groups import member_failure as failure_message
 from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.groups.tree import leaves, viable, waiting_members
+from extender.model.scheduling.pod_groups import GroupName, PodGroup, SchedulingGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.plugins.gang_scheduling import unsupported
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.ports import NominatedNode, Nominating
@@ -42,8 +42,6 @@ from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduling_cycle import (
     ANYWHERE,
     DEVICES,
-    POD_SCHEDULER_ERROR,
-    POD_UNSCHEDULABLE,
     Chosen,
     EvictionPlan,
     Failure,
@@ -65,30 +63,33 @@ _log = logging.getLogger(__name__)
 
 
 class Quorum:
-    """Holds the Bindings of a gang's members back until enough of them are allowed at Permit.
+    """Holds the Binding of a member back until enough of its gang, and of its tree, are allowed at Permit.
 
     Args:
+        uid: the member.
         permits: the permits of all members that are about to be bound; None for a member that waits for no rule.
-        at_least: how many of them must be allowed.
+        may_bind: returns those of the allowed members that have enough others beside them.
     """
 
     timeout_seconds = QUORUM_SECONDS
 
-    def __init__(self, permits: Sequence[Permit | None], at_least: int) -> None:
+    def __init__(self, uid: str, permits: Mapping[str, Permit | None], may_bind: Viable) -> None:
+        self._uid = uid
         self._permits = permits
-        self._at_least = at_least
+        self._may_bind = may_bind
 
     def ready(self) -> bool:
-        allowed = 0
-        rejected = 0
-        for permit in self._permits:
+        allowed: set[str] = set()
+        rejected: set[str] = set()
+        for uid, permit in self._permits.items():
             try:
-                allowed += permit is None or permit.ready()
+                if permit is None or permit.ready():
+                    allowed.add(uid)
             except BindingFailed:
-                rejected += 1
-        if len(self._permits) - rejected < self._at_least:
+                rejected.add(uid)
+        if self._uid not in self._may_bind(self._permits.keys() - rejected):
             raise BindingFailed("too many members of the gang were rejected at Permit", GANG_SCHEDULING)
-        return allowed >= self._at_least
+        return self._uid in self._may_bind(allowed)
 
     def overdue(self) -> BindingFailed:
         return BindingFailed(f"rejected due to timeout after waiting 5m0s at plugin {GANG_SCHEDULING}", GANG_SCHEDULING)
@@ -96,9 +97,14 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision about a group, and the preemption that was tried because it was refused."""
+    """The decision about a root group, and the preemption that was tried because it was refused.
 
-    decision: GroupDecision
+    Attributes:
+        leaves: the decisions about the PodGroups of the tree.
+    """
+
+    root: GroupDecision
+    leaves: Sequence[GroupDecision]
     preemption: GroupPreemption = NOT_TRIED
 
 
@@ -107,13 +113,11 @@ class GroupScheduler:
     """Schedules pod groups, with the parts that schedule single pods.
 
     Attributes:
-        find_group: returns the PodGroup with this key; None if it does not exist.
         statuses: writes the conditions of PodGroups.
         random: chooses between topology domains that are equally good.
     """
 
     pods: PodScheduler
-    find_group: Callable[[str], PodGroup | None]
     statuses: GroupStatuses
     random: Random
     rules: GroupRules = GroupRules()  # noqa: RUF009  frozen
@@ -128,29 +132,35 @@ class GroupScheduler:
 
     def _cycle(self, queued: QueuedGroup, began_at: float) -> GroupOutcome:
         members = queued.in_order()
-        group = self.find_group(queued.key)
-        if group is None:  # the members wait until it exists again
-            self._fail(members, Failure(f"PodGroup {queued.key} was deleted", BY_GANG), began_at)
+        tree = self._tree(queued.root, members)
+        if tree is None or len(waiting_members(tree)) < len(members):  # the members wait until all groups exist again
+            self._fail(members, Failure(f"{queued.root.kind} {queued.root.key} was deleted", BY_GANG), began_at)
             return GroupOutcome.REJECTED
-        state = self.pods.placing.cache.groups.get(queued.key)
-        if (reason := unsupported(group, by_placements=self.rules.by_placements)) is not None:
-            self._fail(members, Failure(reason, BY_GANG), began_at)
-            self.statuses.unscheduled(group, POD_UNSCHEDULABLE, reason)
-            return GroupOutcome.REJECTED
-        infos = [pod.info for pod in members]
-        if (fault := mismatch(group, [*infos, *state.scheduled.values()], self.pods.placing.cycles)) is not None:
-            self._fail(members, Failure(fault), began_at)
-            self.statuses.unscheduled(group, POD_SCHEDULER_ERROR, fault)
-            return GroupOutcome.ERROR
+        if (reason := unsupported(tree)) is not None:
+            return self._refuse(tree, members, Failure(reason, BY_GANG), began_at)
+        if (fault := self._mismatch(tree)) is not None:
+            return self._refuse(tree, members, Failure(fault), began_at)
         waiting = self._without_skipped(members)
         if not waiting:
             return GroupOutcome.SUCCESS
-        decision = self._decide(group, waiting, state)
-        if isinstance(decision, Failure):
-            self._fail(waiting, decision, began_at)
-            self.statuses.unscheduled(group, POD_SCHEDULER_ERROR, decision.message)
-            return GroupOutcome.ERROR
-        return self._submit(group, decision, waiting, len(state.scheduled), began_at)
+        decided = self._decide(queued.root, waiting)
+        if isinstance(decided, Failure):
+            return self._refuse(tree, waiting, decided, began_at)
+        return self._submit(decided, waiting, began_at)
+
+    def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | None:
+        """Returns the tree as the cache has it now, with these waiting members in their order."""
+        placing = self.pods.placing
+        by_group: dict[str, list[PodInfo]] = {}
+        for pod in waiting:
+            by_group.setdefault(pod.info.pod.group_key or "", []).append(placing.with_nomination(pod.info))
+        return placing.cache.groups.tree(root, by_group)
+
+    def _mismatch(self, tree: Tree) -> str | None:
+        placing = self.pods.placing
+        groups = [placing.cache.groups.get(leaf.group.key) for leaf in leaves(tree)]
+        scheduled = [info for group in groups for info in group.scheduled.values()]
+        return mismatch(tree.group, [*waiting_members(tree), *scheduled], placing.cycles)
 
     def _without_skipped(self, members: Iterable[QueuedPod]) -> list[QueuedPod]:
         waiting = []
@@ -161,31 +171,31 @@ class GroupScheduler:
                 waiting.append(pod)
         return waiting
 
-    def _decide(self, group: PodGroup, waiting: Sequence[QueuedPod], state: GroupState) -> Decided | Failure:
-        """Returns the decision about the group, and whom to evict if it was refused; nothing has changed yet."""
+    def _decide(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Decided | Failure:
+        """Returns the decision about the tree, and whom to evict if it was refused; nothing has changed yet."""
         placing = self.pods.placing
         cycle = placing.cycles[waiting[0].info.pod.spec.scheduler_name]
-        infos = [placing.with_nomination(pod.info) for pod in waiting]
         try:
             with placing.cache.snapshot("schedule") as table:
-                scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-                leaf = Leaf(group, infos, scheduled)
+                tree = self._tree(root, waiting)
+                if tree is None:
+                    return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
 
                 def decide() -> GroupDecision:
-                    return decide_group(leaf, trial, decide_one, self.rules, self.random.choice)
+                    return decide_group(tree, trial, decide_one, self.rules, self.random.choice)
 
                 decision = decide()
+                groups = leaf_decisions(decision)
                 if decision.status is not GroupStatus.UNSCHEDULABLE or cycle.profile.preemption is None:
-                    return Decided(leaf_decisions(decision)[0])
-                preemption = preempt_for_group(leaf, trial, decide, cycle.profile)
-                (refused,) = leaf_decisions(decision)
-                return Decided(with_reasons(refused, preemption, cycle.profile), preemption)
+                    return Decided(decision, groups)
+                preemption = preempt_for_group(tree, trial, decide, cycle.profile)
+                return Decided(decision, [with_reasons(each, preemption, cycle.profile) for each in groups], preemption)
         except DeadlineExceeded as error:
             return Failure(str(error))
         except Exception as error:  # nothing has changed yet, and one group must not hold up the others
-            _log.exception("scheduling failed group=%s", group.key)
+            _log.exception("scheduling failed group=%s", root.key)
             return Failure(f"{type(error).__name__}: {error}")
 
     def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
@@ -199,82 +209,110 @@ class GroupScheduler:
 
     # ---- what follows from the decision
 
-    def _submit(
-        self, group: PodGroup, decided: Decided, waiting: Sequence[QueuedPod], scheduled: int, began_at: float
-    ) -> GroupOutcome:
-        """Binds the members that are placed, fails the others, and writes the condition of the group."""
-        decision = decided.decision
-        if decision.is_success:
-            needed = max(group.min_count - scheduled, 1) if self.rules.enforces_gangs else 1
-            error = self._bind(group, decision, waiting, needed, began_at)
+    def _submit(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> GroupOutcome:
+        """Binds the members that are placed, fails the others, and writes the conditions of the groups."""
+        if decided.root.is_success:
+            error = self._bind(decided, waiting, began_at)
             if error is not None:
-                self._fail(waiting, Failure(error), began_at)
-                self.statuses.unscheduled(group, POD_SCHEDULER_ERROR, error)
-                return GroupOutcome.ERROR
-            self.statuses.scheduled(group)
-        elif decision.status is GroupStatus.UNSCHEDULABLE:
-            self.statuses.unscheduled(group, POD_UNSCHEDULABLE, decision.text)
-        else:
-            self.statuses.unscheduled(group, POD_SCHEDULER_ERROR, decision.text)
-        self._fail_unplaced(group, decided, waiting, began_at)
-        return _OUTCOMES[decision.status]
+                return self._refuse(decided.root.tree, waiting, Failure(error), began_at)
+        for decision in decided.leaves:
+            group = group_of(decision)
+            if decision.is_success:
+                self.statuses.scheduled(group)
+            else:
+                self.statuses.unscheduled(group, decision.status.value, decision.text)
+        self._fail_unplaced(decided, waiting, began_at)
+        return _OUTCOMES[decided.root.status]
 
-    def _bind(
-        self, group: PodGroup, decision: GroupDecision, waiting: Sequence[QueuedPod], needed: int, began_at: float
-    ) -> str | None:
+    def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> str | None:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
-        Returns why nothing of that is done: fewer than `needed` members could be assumed or reserved. A member that
-        alone cannot be is given back to the queue.
+        Returns why nothing of that is done: too few members could be assumed or reserved. Members that alone cannot be,
+        or whose gang cannot be, are given back to the queue.
         """
         placing = self.pods.placing
-        chosen = {pod.uid: (pod, detail) for pod in waiting if (detail := _chosen(decision, pod)) is not None}
-        errors = placing.cache.assume_all([(pod.info, detail.node_name) for pod, detail in chosen.values()], needed)
+        may_bind = self._may_bind(decided.root.tree)
+        details = {uid: member.detail for decision in decided.leaves for uid, member in decision.members.items()}
+        placed = decided.root.placed
+        chosen = {
+            pod.uid: (pod, detail)
+            for pod in waiting
+            if pod.uid in placed and isinstance(detail := details[pod.uid], Chosen)
+        }
+        errors = placing.cache.assume_all([(pod.info, detail.node_name) for pod, detail in chosen.values()], may_bind)
         failures = {uid: Failure(f"assume: {error}") for uid, error in errors.items()}
-        assumed: list[AssumedPod] = []
-        if len(chosen) - len(errors) >= needed:
-            for pod, detail in (each for uid, each in chosen.items() if uid not in errors):
-                outcome = placing.reserve(pod, detail, began_at)
-                if isinstance(outcome, Failure):
-                    failures[pod.uid] = outcome
-                else:
-                    assumed.append(outcome)
-        if len(assumed) < needed:
-            for each in assumed:
-                placing.undo(each.pod, each.reservations)
-            return f"pod group {group.key}: {next(iter(failures.values())).message}"
-        for each in self._held_back(assumed, needed):
+        assumed: dict[str, AssumedPod] = {}
+        for uid in may_bind(chosen.keys() - errors.keys()):
+            outcome = placing.reserve(*chosen[uid], began_at)
+            if isinstance(outcome, Failure):
+                failures[uid] = outcome
+            else:
+                assumed[uid] = outcome
+        kept = may_bind(assumed.keys())
+        for uid in assumed.keys() - kept:
+            placing.undo(assumed[uid].pod, assumed[uid].reservations)
+        reason = f"pod group {decided.root.tree.group.key}: {next(iter(failures.values())).message}" if failures else ""
+        if not kept:
+            return reason
+        for each in self._held_back([assumed[uid] for uid in chosen if uid in kept], decided.root.tree, may_bind):
             self.pods.submit(each)
-        for uid, failure in failures.items():
-            self.pods.failures.handle(chosen[uid][0], failure, began_at)
+        for uid in chosen.keys() - kept:
+            self.pods.failures.handle(chosen[uid][0], failures.get(uid, Failure(reason)), began_at)
         return None
 
-    def _held_back(self, assumed: Sequence[AssumedPod], needed: int) -> Sequence[AssumedPod]:
-        """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one of them.
+    def _may_bind(self, tree: Tree) -> Viable:
+        if self.rules.enforces_gangs:
+            return lambda placed: viable(tree, placed)
+        return lambda placed: placed
 
-        They share a `Quorum`: no bind begins until `needed` of the pods have passed Permit.
-        """
-        permits = [each.permit for each in assumed]
-        if needed < 2 or not any(permits):
+    def _held_back(self, assumed: Sequence[AssumedPod], tree: Tree, may_bind: Viable) -> Sequence[AssumedPod]:
+        """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one."""
+        permits = {each.pod.uid: each.permit for each in assumed}
+        if not any(permits.values()) or (isinstance(tree, Leaf) and not tree.group.is_gang):
             return assumed
-        quorum = Quorum(permits, needed)
-        return [replace(each, quorum=quorum) for each in assumed]
+        return [replace(each, quorum=Quorum(each.pod.uid, permits, may_bind)) for each in assumed]
 
-    def _fail_unplaced(self, group: PodGroup, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> None:
+    def _fail_unplaced(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> None:
         """Gives the members back that are not bound, with the reasons and nominations of upstream."""
-        failures = [(pod, failure) for pod in waiting if (failure := member_failure(decided, pod)) is not None]
+        reasons: dict[str, Failure] = {}
+        rejection = common_rejection(decided.leaves)
+        for decision in decided.leaves:
+            reasons |= member_failures(decision, decided.preemption, rejection)
+        failures = [(pod, failure) for pod in waiting if (failure := reasons.get(pod.uid)) is not None]
         preemption = decided.preemption
         if preemption.victims:  # one member has the pods evicted, after all are back in the queue
             preemptor = max(range(len(failures)), key=lambda index: failures[index][0].uid in preemption.nominated)
             pod, failure = failures.pop(preemptor)
-            plan = EvictionPlan(ANYWHERE, preemption.victims, group=group)
+            plan = EvictionPlan(ANYWHERE, preemption.victims, group=decided.root.tree.group)
             failures.append((pod, replace(failure, preemption=plan)))
         for pod, failure in failures:
             self.pods.failures.handle(pod, failure, began_at)
 
+    def _refuse(self, tree: Tree, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> GroupOutcome:
+        """Fails all members and groups of the tree for the same reason."""
+        self._fail(pods, failure, began_at)
+        for leaf in leaves(tree):
+            self.statuses.unscheduled(leaf.group, failure.reason, failure.message)
+        return GroupOutcome.REJECTED if failure.rejection.rules else GroupOutcome.ERROR
+
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:
         for pod in pods:
             self.pods.failures.handle(pod, failure, began_at)
+
+
+def group_of(decision: GroupDecision) -> PodGroup:
+    """Returns the PodGroup of a decision about a leaf."""
+    assert isinstance(decision.tree, Leaf)
+    return decision.tree.group
+
+
+def unsupported(tree: Tree) -> str | None:
+    """Returns why no member of the tree is placed; None if the tree can be scheduled."""
+    for leaf in leaves(tree):
+        if leaf.group.spec.resource_claims:
+            uses = f"PodGroup {leaf.group.key} uses spec.resourceClaims"
+            return f"{uses}, which is not supported, so no member of it is placed"
+    return None
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, profile: Profile) -> GroupDecision:
@@ -284,26 +322,30 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, profile: 
     return with_reason(decision, f"pod group preemption: {preemption.text}")
 
 
-def member_failure(decided: Decided, pod: QueuedPod) -> Failure | None:
-    """Returns why the member is not bound, and the node to nominate it to; None if it is placed."""
-    decision = decided.decision
-    member = decision.members[pod.uid]
-    message = failure_message(decision, member)
-    if message is None:
-        return None
-    if decision.status is GroupStatus.ERROR:
-        return Failure(message)
-    if decision.is_success and isinstance(member.detail, Failure):
-        return member.detail
-    nominated: NominatedNode = Nominating.KEEP
-    if pod.uid in decided.preemption.nominated:
-        nominated = decided.preemption.nominated[pod.uid]
-    elif member.node_name is not None and not decided.preemption.helps:
-        nominated = Nominating.CLEAR
-    return Failure(message, common_rejection(decision), nominated_node=nominated)
+def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
+    """Returns why members of a PodGroup are not bound, and the nodes to nominate them to, by UID."""
+    failures = {}
+    for uid, member in decision.members.items():
+        message = failure_message(decision, member)
+        if message is None:
+            continue
+        if decision.status is GroupStatus.ERROR:
+            failures[uid] = Failure(message)
+        elif decision.is_success and isinstance(member.detail, Failure):
+            failures[uid] = member.detail
+        else:
+            node = _nomination(uid, member, preemption)
+            failures[uid] = Failure(message, rejection, nominated_node=node)
+    return failures
 
 
-def mismatch(group: PodGroup, infos: Sequence[PodInfo], profiles: Mapping[str, object]) -> str | None:
+def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -> NominatedNode:
+    if uid in preemption.nominated:
+        return preemption.nominated[uid]
+    return Nominating.CLEAR if member.node_name is not None and not preemption.helps else Nominating.KEEP
+
+
+def mismatch(group: SchedulingGroup, infos: Sequence[PodInfo], profiles: Mapping[str, object]) -> str | None:
     """Returns why these members cannot be scheduled as one group; None if they can. Upstream's messages."""
     first = infos[0].pod.spec
     for info in infos:
@@ -332,21 +374,17 @@ def _policy(preemption_policy: str | None) -> str:
     return preemption_policy or "PreemptLowerPriority"
 
 
-def _chosen(decision: GroupDecision, pod: QueuedPod) -> Chosen | None:
-    detail = decision.members[pod.uid].detail
-    return detail if isinstance(detail, Chosen) else None
-
-
-def common_rejection(decision: GroupDecision) -> Rejection:
-    """Returns the rules that rejected any member: what helps one member may help the whole group.
+def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
+    """Returns the rules that rejected any member: what helps one member may help the whole tree.
 
     GangScheduling is one of them while members are missing. Otherwise each bind of a member would wake the others in
     vain. A rule is unresolvable only if it is so for each member that it rejected.
     """
-    rejections = [member.detail.rejection for member in decision.members.values() if isinstance(member.detail, Failure)]
+    members = [member.detail for decision in decisions for member in decision.members.values()]
+    rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]
     rules = frozenset[str]().union(*(rejection.rules for rejection in rejections))
     resolvable = frozenset[str]().union(*(rejection.rules - rejection.unresolvable for rejection in rejections))
-    leaf = decision.tree
-    lacks_members = isinstance(leaf, Leaf) and len(leaf.scheduled) < leaf.group.min_count
+    groups = [decision.tree for decision in decisions]
+    lacks_members = any(len(leaf.scheduled) < leaf.group.min_count for leaf in groups if isinstance(leaf, Leaf))
     by_gang = BY_GANG.unschedulable if lacks_members or not rules else frozenset[str]()
     return Rejection(unschedulable=rules | by_gang, unresolvable=rules - resolvable)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, WaitingForBind, Workers
 from extender.scheduler.scheduling_cycle import EvictionPlan
@@ -134,21 +134,21 @@ class VictimEvictor:
     events: Events
     waiting: WaitingForBind
 
-    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: PodGroup | None = None) -> None:
+    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: SchedulingGroup | None = None) -> None:
         """Evicts the victim, for the preemptor or for its whole group. Raises ClusterError if it may still exist."""
         if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
             self._record(preemptor, victim, f"on node {node_name} before it was bound", group)
             return
-        scheduler, kind = preemptor.pod.spec.scheduler_name, "podgroup" if group else "pod"
+        scheduler, kind = preemptor.pod.spec.scheduler_name, _kind(group)
         existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority {kind}")
         # marks the victim as leaving, so that a retry before the watch event evicts no other pods
         self.cache.evicted(victim.uid)
         if existed:
             self._record(preemptor, victim, f"on node {node_name}", group)
 
-    def _record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: PodGroup | None = None) -> None:
+    def _record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: SchedulingGroup | None = None) -> None:
         """Records the event that the victim was preempted; `where` completes the message."""
-        note = f"Preempted by {f'podgroup {group.uid}' if group else f'pod {preemptor.uid}'} {where}"
+        note = f"Preempted by {_kind(group)} {group.uid if group else preemptor.uid} {where}"
         self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
 
 
@@ -230,6 +230,10 @@ class PreemptionExecutor:
             if victim is victims[-1]:
                 self.in_progress.begin_last(preemptor, victim)
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
+
+
+def _kind(group: SchedulingGroup | None) -> str:
+    return "pod" if group is None else type(group).__name__.lower()
 
 
 def staying(plan: EvictionPlan) -> list[PodInfo]:

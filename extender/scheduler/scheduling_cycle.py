@@ -25,7 +25,7 @@ from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
@@ -90,7 +90,7 @@ class EvictionPlan:
     node_name: str
     victims: Sequence[PodInfo]
     outranked: Sequence[PodInfo] = ()
-    group: PodGroup | None = None
+    group: SchedulingGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ class FeatureGates:
     `BY_NAME` has the names that kube-scheduler uses for them.
     """
 
+    composite_pod_group: bool = False
     dra_fractional_capacity_range: bool = False
     generic_workload: bool = False
     node_declared_features: bool = True
@@ -19,8 +20,14 @@ class FeatureGates:
     topology_aware_workload_scheduling: bool = False
     volume_limit_scaling: bool = True
 
+    @property
+    def composites(self) -> bool:
+        """True if PodGroups form trees below CompositePodGroups."""
+        return self.generic_workload and self.topology_aware_workload_scheduling and self.composite_pod_group
+
 
 BY_NAME = {
+    "CompositePodGroup": "composite_pod_group",
     "DRAFractionalCapacityRange": "dra_fractional_capacity_range",
     "GenericWorkload": "generic_workload",
     "NodeDeclaredFeatures": "node_declared_features",

@@ -10,8 +10,11 @@ from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 
 GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
+_TREES = ("TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
 FLAGS = ("--feature-gates", "GenericWorkload=true")
 """The flags of `extender serve` and `extender schedule`."""
+TREE_FLAGS = (FLAGS[0], ",".join((FLAGS[1], *_TREES)))
+"""The same, with topology constraints and trees of groups."""
 
 
 class GroupControlPlane(ControlPlane):
@@ -19,8 +22,8 @@ class GroupControlPlane(ControlPlane):
 
     apiserver_flags = (
         f"{ControlPlane.apiserver_flags[0]},PodGroupProtection",
-        f"--feature-gates={','.join(GATES)}",
-        "--runtime-config=scheduling.k8s.io/v1beta1=true",
+        f"--feature-gates={','.join((*GATES, *_TREES))}",
+        "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
     )
 
 

@@ -9,8 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Object, make_node, make_pod, make_pod_group, make_priority_class
-from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane, bound, clean_up, group_condition, job
+from tests.builders import (
+    Object,
+    make_composite_pod_group,
+    make_node,
+    make_pod,
+    make_pod_group,
+    make_priority_class,
+)
+from tests.end_to_end.group_plane import (
+    FLAGS,
+    GATES,
+    TREE_FLAGS,
+    GroupControlPlane,
+    bound,
+    clean_up,
+    group_condition,
+    job,
+)
 from tests.running import ONLY_EXTENDER, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.waiting import wait_until
@@ -178,3 +194,33 @@ def test_a_gang_preempts_in_the_loop(plane: GroupControlPlane, tmp_path: Path) -
         plane.client.create(make_pod_group("gang", 2, priorityClassName="high"), *members)
         assert wait_until(lambda: bound_of(plane, "gang") == 2)
         assert bound_of(plane, "victim") == 2
+
+
+def test_the_loop_binds_trees_whole_or_not_at_all(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """Two gangs of two below a tree that needs both; one rack has room for all four members, the other for three."""
+    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    tree = make_composite_pod_group("tree", 2, workloadRef=template("tree"), **rack)
+    small = make_node("small").label(rack="r1").capacity(cpu="6", memory="64Gi", pods="110").obj()
+    plane.client.create(small, tree, *branch("left"), *branch("right"))
+    with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
+        condition = wait_until(lambda: group_condition(plane, "left"))
+        assert condition
+        assert condition[:2] == ("False", "Unschedulable")
+        assert bound(plane) == {}
+        plane.client.create(
+            *(make_node(f"n{i}").label(rack="r2").capacity(cpu="4", memory="64Gi", pods="110").obj() for i in range(2))
+        )
+        assert wait_until(lambda: len(bound(plane)) == 4)
+        assert set(bound(plane).values()) == {"n0", "n1"}
+        for name in ("left", "right"):
+            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
+
+
+def branch(name: str) -> list[Object]:
+    """A gang of two below the tree; each member needs half a large node."""
+    group = make_pod_group(name, 2, parentCompositePodGroupName="tree", workloadRef=template(name))
+    return [group, *(make_pod(f"{name}-{i}").req(cpu="2").group(name).obj() for i in range(2))]
+
+
+def template(name: str) -> Object:
+    return {"workloadName": "work", "templateName": name}

@@ -22,7 +22,12 @@ from tests.policy.configurations import profile
 def test_the_defaults_are_those_of_stock() -> None:
     on = {name for name, field in BY_NAME.items() if getattr(DEFAULT_FEATURES, field)}
     assert on == {"NodeDeclaredFeatures", "StorageCapacityScoring", "VolumeLimitScaling"}
-    assert BY_NAME.keys() - on == {"DRAFractionalCapacityRange", "GenericWorkload", "TopologyAwareWorkloadScheduling"}
+    assert BY_NAME.keys() - on == {
+        "CompositePodGroup",
+        "DRAFractionalCapacityRange",
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+    }
 
 
 def test_a_flag_goes_before_the_policy() -> None:

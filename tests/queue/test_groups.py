@@ -12,7 +12,7 @@ from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup
+from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
 from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -44,7 +44,7 @@ class Groups:
     def __init__(self, minimum: int = 0) -> None:
         self.clock, self.minimum, self.told = ManualClock(), Minimum(minimum), Told()
         rules = (self.minimum, SchedulingGates())
-        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, rules, groups=True)
+        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, rules, root_of=without_trees)
 
     def add(self, *pods: PodBuilder | str) -> None:
         for pod in pods:

@@ -13,7 +13,7 @@ from extender.framework.events.cluster_events import NODE_ADD, Action, Change, R
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup
+from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.queue = PriorityQueue(Told(), self.clock, INTERESTS, (self,), groups=True)
+        self.queue = PriorityQueue(Told(), self.clock, INTERESTS, (self,), root_of=without_trees)
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, Group] = {}
         self.cycle: Cycle | None = None

@@ -314,22 +314,28 @@ def test_members_of_a_basic_group_preempt_too() -> None:
     assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        pytest.param({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, "schedulingConstraints.topology"),
-        pytest.param({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, "resourceClaims"),
-        pytest.param({"parentCompositePodGroupName": "tree"}, "parentCompositePodGroupName"),
-    ],
-)
-def test_no_member_of_a_group_that_is_not_supported_is_placed(spec: dict[str, Any], field: str) -> None:
-    world = World(make_pod_group("workers", **spec), node("n1"), member("a"), features=ON)
+def test_no_member_of_a_group_with_claims_is_placed() -> None:
+    claims = [{"name": "c", "resourceClaimName": "c"}]
+    world = World(make_pod_group("workers", resourceClaims=claims), node("n1"), member("a"), features=ON)
     world.settle()
     world.put(node("n2"))
     world.pass_time(20)
     assert world.node_of("a") == ""
-    message = f"PodGroup default/workers uses spec.{field}, which is not supported, so no member of it is placed"
+    message = "PodGroup default/workers uses spec.resourceClaims, which is not supported, so no member of it is placed"
     assert world.conditions == [("a", "Unschedulable", message, "")]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, id="topology"),
+        pytest.param({"parentCompositePodGroupName": "tree"}, id="parent"),
+    ],
+)
+def test_fields_whose_gate_is_off_are_ignored(spec: dict[str, Any]) -> None:
+    world = World(make_pod_group("workers", 2, **spec), node("n1"), *map(member, "ab"), features=ON)
+    world.settle()
+    assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
 
 
 def test_without_the_gate_members_are_placed_alone() -> None:

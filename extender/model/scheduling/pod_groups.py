@@ -6,6 +6,8 @@ servers serve both kinds only on request (`--runtime-config`).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from extender.model.meta import Condition, Int32, Object, Value
 from extender.model.pod import PodResourceClaim, PodResourceClaimStatus
 
@@ -152,3 +154,14 @@ class CompositePodGroup(SchedulingGroup, frozen=True):
         """The number of child groups without which none is scheduled; 1 under the policy `basic`."""
         gang = self.spec.scheduling_policy.gang
         return 1 if gang is None else gang.min_group_count
+
+
+class GroupName(NamedTuple):
+    """The kind of a group and its `namespace/name`: a PodGroup and a CompositePodGroup may have the same name."""
+
+    kind: str
+    key: str
+
+    @classmethod
+    def of(cls, group: SchedulingGroup) -> GroupName:
+        return cls(type(group).__name__, group.key)

@@ -24,7 +24,7 @@ from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup
+from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Nominating, Telemetry
@@ -119,7 +119,7 @@ class Simulation:
         self._clock = ManualClock()
         admission = PreEnqueueRules(state.profiles.of, state.table)
         self._queue = PriorityQueue(
-            Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0), groups=True
+            Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0), root_of=without_trees
         )
         self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
@@ -225,7 +225,7 @@ class Simulation:
     def _try_group(self, queued: QueuedGroup) -> None:
         """Places the waiting members of a pod group together, as many as its policy asks for, or none."""
         waiting = queued.in_order()
-        members = GroupMembers(self.state, queued.key, [pod.info for pod in waiting])
+        members = GroupMembers(self.state, queued.root.key, [pod.info for pod in waiting])
         if (obstacle := members.obstacle) is not None:
             for pod in waiting:
                 self._refuse(pod, Failure(obstacle, _NOT_TRIED, nominated_node=Nominating.KEEP))
@@ -243,7 +243,7 @@ class Simulation:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
         for victim in outcome.victims:  # after the group waits, so that their leaving has it tried again
-            self.evict(victim, f"{PREEMPTION} by PodGroup {queued.key}")
+            self.evict(victim, f"{PREEMPTION} by PodGroup {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)

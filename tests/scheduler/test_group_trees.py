@@ -1,0 +1,185 @@
+"""Trees of pod groups in the loop: a CompositePodGroup is tried with all groups below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.queue.queued_pod import Tier
+from extender.table.features import FeatureGates
+from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod_group
+from tests.scheduler.test_pod_groups import high, leaving, let_victims_go, member, node, placed, waiting
+from tests.scheduler.world import World
+
+ON = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
+
+
+def leaf(name: str, minimum: int | None = None, parent: str = "tree", **spec: Any) -> Object:
+    return make_pod_group(name, minimum, parentCompositePodGroupName=parent, **spec)
+
+
+def nodes_of(world: World, names: str) -> list[str]:
+    return [world.node_of(name) for name in names]
+
+
+def pairs(*groups: str) -> list[PodBuilder]:
+    """Two members of each group: a and b of the first, c and d of the second, and so on."""
+    return [member(name, groups[index // 2]) for index, name in enumerate("abcdef"[: 2 * len(groups)])]
+
+
+def test_a_tree_is_tried_when_all_its_groups_are_known() -> None:
+    world = World(node("n1"), leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    world.pass_time(5)
+    assert sorted(waiting(world, Tier.GATED)) == ["a", "b", "c", "d"]
+    world.put(make_composite_pod_group("tree", 2))
+    world.pass_time(1)
+    assert nodes_of(world, "abcd") == ["n1"] * 4
+    assert sorted(world.group_conditions) == [("left", "Scheduled", ""), ("right", "Scheduled", "")]
+
+
+def test_a_tree_is_one_entity_of_the_queue() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    world = World(node("n1"), tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    assert world.attempt()
+    assert waiting(world, Tier.ACTIVE) == []
+
+
+def test_no_group_is_bound_if_too_few_groups_of_the_tree_fit() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    world = World(node("n1", cpu="3"), tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    world.settle()
+    assert nodes_of(world, "abcd") == [""] * 4
+    assert world.cache.overview().assumed == []
+    reasons = {name: message for name, reason, message in world.group_conditions}
+    assert reasons["left"].startswith(
+        "pod group is unschedulable, 0/1 placements are available, first placement status: "
+    )
+    assert "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining" in reasons["left"]
+    world.put(node("n2"))
+    world.pass_time(5)
+    assert "" not in nodes_of(world, "abcd")
+
+
+def test_groups_beyond_the_minimum_of_a_tree_may_wait() -> None:
+    tree = make_composite_pod_group("tree", 1)
+    world = World(node("n1", cpu="3"), tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    world.settle()
+    assert nodes_of(world, "abcd") == ["n1", "n1", "", ""]
+    world.put(node("n2"))
+    world.pass_time(5)
+    assert "" not in nodes_of(world, "cd")
+
+
+def test_a_tree_below_a_tree_counts_as_one_group() -> None:
+    world = World(
+        node("n1", cpu="4"),
+        make_composite_pod_group("tree", 2),
+        make_composite_pod_group("inner", 1, parentCompositePodGroupName="tree"),
+        leaf("first", 2),
+        leaf("middle", 2, parent="inner"),
+        leaf("right", 2, parent="inner"),
+        *pairs("first", "middle", "right"),
+        features=ON,
+    )
+    world.settle()
+    assert sorted(nodes_of(world, "abcdef")) == ["", "", "n1", "n1", "n1", "n1"]
+
+
+def test_a_tree_waits_until_enough_of_its_groups_have_their_pods() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    world = World(node("n1"), tree, leaf("left", 2), leaf("right", 1), *map(left, "ab"), features=ON)
+    world.pass_time(5)
+    assert waiting(world, Tier.GATED) == ["a", "b"]
+    world.put(placed("elsewhere", cpu="1").group("right"))
+    world.pass_time(2)
+    assert nodes_of(world, "ab") == ["n1", "n1"]
+
+
+def left(name: str) -> PodBuilder:
+    return member(name, "left")
+
+
+def test_members_wait_for_a_tree_that_was_deleted() -> None:
+    tree = make_composite_pod_group("tree", 1)
+    world = World(node("n1", cpu="1"), tree, leaf("left", 2), *map(left, "ab"), features=ON)
+    world.settle()
+    world.delete("CompositePodGroup", "default/tree")
+    world.put(node("n2"))
+    world.pass_time(5)
+    assert waiting(world, Tier.GATED) == ["a", "b"]
+    world.put(tree)
+    world.pass_time(5)
+    assert "" not in nodes_of(world, "ab")
+
+
+def test_a_group_that_leaves_its_tree_is_tried_alone() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    world = World(node("n1"), tree, leaf("left", 2), *map(left, "ab"), features=ON)
+    world.pass_time(2)
+    world.delete("PodGroup", "default/left")
+    world.put(make_pod_group("left", 2))
+    world.pass_time(5)
+    assert nodes_of(world, "ab") == ["n1", "n1"]
+
+
+def test_all_groups_of_a_tree_are_placed_in_one_domain() -> None:
+    constraints = {"topology": [{"key": "rack"}]}
+    tree = make_composite_pod_group("tree", 2, schedulingConstraints=constraints)
+    racks = [node(f"n{i}", cpu="2").label(rack=rack) for i, rack in enumerate(("r1", "r2", "r2"))]
+    world = World(*racks, tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    world.settle()
+    assert sorted(nodes_of(world, "abcd")) == ["n1", "n1", "n2", "n2"]
+
+
+def test_a_tree_evicts_for_all_its_groups_at_once() -> None:
+    world = World(
+        node("n1"),
+        node("n2"),
+        make_composite_pod_group("tree", 2, priority=5),
+        leaf("left", 1, priority=5),
+        leaf("right", 1, priority=5),
+        *(placed(f"v{i}", f"n{i}", cpu="4") for i in (1, 2)),
+        high("a", cpu="4").group("left"),
+        high("b", cpu="4").group("right"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"v1", "v2"}
+    uid = "compositepodgroup-default-tree"
+    assert {note for name, _, note in world.events if name == "v1"} == {
+        f"Preempted by compositepodgroup {uid} on node cluster"
+    }
+    let_victims_go(world)
+    assert "" not in nodes_of(world, "ab")
+
+
+def test_a_tree_evicts_nothing_for_a_group_that_fails() -> None:
+    world = World(
+        node("n1"),
+        node("n2"),
+        make_composite_pod_group("tree", 1, priority=5),
+        leaf("left", 1, priority=5),
+        leaf("right", 2, priority=5),
+        *(placed(f"v{i}", f"n{i}", cpu="4") for i in (1, 2)),
+        high("a", cpu="4").group("left"),
+        *(high(name, cpu="4").group("right") for name in "bc"),
+        features=ON,
+    )
+    world.settle()
+    assert len(leaving(world)) == 1
+
+
+def test_a_tree_that_is_disrupted_whole_is_one_victim() -> None:
+    world = World(
+        node("n1"),
+        node("n2"),
+        make_composite_pod_group("victims", 1, priority=1, disruptionMode={"all": {}}),
+        leaf("one", 1, parent="victims", priority=1),
+        leaf("two", 1, parent="victims", priority=1),
+        placed("w1", "n1", cpu="4", priority=1).group("one"),
+        placed("w2", "n2", cpu="4", priority=1).group("two"),
+        make_pod_group("workers", 1, priority=5),
+        high("a"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"w1", "w2"}
