@@ -1,14 +1,13 @@
+# `make image` builds this in build/image, where `make image-context` puts exactly the files that are copied here.
 # To build the same bytes each time, give the base image by digest: --build-arg BASE=python:3.13-slim@sha256:...
 ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 WORKDIR /src
-COPY setup.cfg pyproject.toml README.md constraints.txt build-requirements.txt ./
+COPY constraints.txt ./
 # What is installed is what constraints.txt names, to the byte; pip checks the hashes.
 RUN python -m venv /opt/extender && /opt/extender/bin/pip install --no-cache-dir --require-hashes -r constraints.txt
-RUN pip install --no-cache-dir --require-hashes -r build-requirements.txt
-COPY extender extender
-RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
- && /opt/extender/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+COPY *.whl ./
+RUN /opt/extender/bin/pip install --no-cache-dir --no-deps ./*.whl
 
 FROM ${BASE}
 COPY --from=build /opt/extender /opt/extender

@@ -6,9 +6,16 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
+BUILD := .venv-build/.installed
+# The distribution, and what goes into the image.
+DIST ?= dist
+IMAGE ?= podseat:latest
+DOCKER ?= docker
+# As kubectl and krew name them: linux-amd64, darwin-arm64.
+PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke binary krew audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,13 +74,19 @@ test-groups: $(READY) ## compare 2,000 generated pod groups with the stock sched
 mutate: $(READY) ## change the code in 2,000 places, one at a time, and report where no test notices; takes up to three hours
 	@$(VENV)/bin/python -m tests.mutation $(ARGS)
 
+test-workflows: $(READY) ## check the workflows of .github with actionlint
+	$(VENV)/bin/pytest tests/distribution/test_workflows.py
+
+test-distribution: $(READY) ## install the wheel into an empty environment with the newest packages that it asks for, and use it
+	INSTALL=all $(VENV)/bin/pytest tests/distribution
+
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)
 
 test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35, 1.36 and 1.37, and write docs/versions.md
 	@$(VENV)/bin/python -m tests.versions $(ARGS)
 
-lint: $(READY) ## ruff, mypy, vulture, and pip-audit; ADVISORIES=required fails if the index has no advisories at all
+lint: $(READY) ## ruff, mypy, vulture, and pip-audit, which may find no advisories in the index; `make audit` insists
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -106,5 +119,49 @@ docs: $(DOCS) ## build docs/ into site/ by mkdocs; a link or an anchor that lead
 docs-reference: $(READY) ## rewrite docs/reference.md from the code
 	$(VENV)/bin/python -m tests.docs.reference
 
-clean: ## remove what setup made
-	rm -rf $(VENV) *.egg-info site
+$(BUILD): build-requirements.txt
+	$(PYTHON) -m venv .venv-build
+	.venv-build/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r build-requirements.txt
+	@touch $@
+
+wheel: $(BUILD) ## build the sdist, and from it the wheel, into dist/; PROJECT_URL=https://... makes the README's links absolute
+	rm -rf $(DIST)
+	.venv-build/bin/python -m build --no-isolation --outdir $(DIST)
+
+dist: $(READY) wheel ## build all that is published: sdist, wheel, and the chart
+	$(VENV)/bin/python -m tests.manifests.packaging $(DIST)
+
+image-context: wheel ## put exactly what goes into the image into build/image
+	rm -rf build/image && mkdir -p build/image
+	cp Dockerfile constraints.txt LICENSE NOTICE $(DIST)/*.whl build/image
+
+image: image-context ## build the image: make image IMAGE=registry.example.com/podseat:0.2.0; DOCKER=podman works too
+	$(DOCKER) build --tag $(IMAGE) build/image
+
+image-base: ## print the base image by its digest, for --build-arg BASE=...
+	@echo "python:3.13-slim@$$($(DOCKER) buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}')"
+
+image-smoke: ## run an image that was built: make image-smoke IMAGE=...
+	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) --version
+	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) demo filter > /dev/null
+
+# PyInstaller, because the program has compiled modules, which a zipapp cannot import, and because a user of kubectl
+# need not have Python, which pex and shiv expect.
+binary: wheel ## build the command as one file, dist/podseat-OS-ARCH.tar.gz, with the Python that constraints.txt is for: PYTHON=python3.13
+	$(PYTHON) -m venv --clear .venv-binary
+	.venv-binary/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	.venv-binary/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r build-requirements.txt
+	.venv-binary/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(DIST)/*.whl
+	.venv-binary/bin/pyinstaller --onefile --name kubectl-podseat --log-level WARN --distpath build/binary --workpath build/pyinstaller --specpath build \
+		--collect-submodules extender --collect-data extender --copy-metadata podseat release/program.py
+	build/binary/kubectl-podseat --cluster extender/offline/example.yaml > /dev/null
+	cp LICENSE build/binary && tar -czf $(DIST)/podseat-$(PLATFORM).tar.gz -C build/binary kubectl-podseat LICENSE
+
+krew: ## print the krew manifest of dist/podseat-*.tar.gz: make krew PROJECT_URL=https://... VERSION=0.2.0
+	@$(PYTHON) release/krew.py $(PROJECT_URL) $(VERSION) $(sort $(wildcard $(DIST)/podseat-*-*.tar.gz))
+
+audit: $(READY) ## look for advisories about what the image installs; fails if a package could not be checked
+	ADVISORIES=required $(VENV)/bin/python -m tests.advisories
+
+clean: ## remove what setup and the builds made
+	rm -rf $(VENV) .venv-build .venv-binary build dist *.egg-info site

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.stock.build import ON_REQUEST, Binaries, BuildError, GoMissingError, build
+from tests.stock.build import MARKERS, Binaries, BuildError, GoMissingError, build
 from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
@@ -51,7 +51,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _on_request(items: Iterable[pytest.Item]) -> list[str]:
-    return list(ON_REQUEST) if any(item.get_closest_marker("controllers") for item in items) else []
+    markers = {mark.name for item in items for mark in item.iter_markers()}
+    return [program for marker, program in MARKERS.items() if marker in markers]
 
 
 def _report(line: str) -> None:

@@ -84,7 +84,7 @@ def test_the_call_gets_the_answer_that_is_shown(demo: tuple[str, list[str]]) -> 
 
 
 def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
-    built = re.search(r"docker build -t registry.example.com/(\S+) \.", README)
+    built = re.search(r"make image IMAGE=registry.example.com/(\S+)", README)
     assert built is not None
     assert built[1] == f"podseat:{newest_release()}"
     kustomizations = [path for path in ROOT.glob("manifests/*/kustomization.yaml") if "images:" in path.read_text()]

@@ -23,7 +23,7 @@ COMMANDS = {
     "extra": re.compile(r"\b([\w-]+)\[(?:certs|docs|mcp|otel|pandas|test)\]"),
     "helm": re.compile(r"helm (?:install|upgrade) \S+ (\S+)"),
     "image": re.compile(
-        r"(?:docker build -t|docker push|docker save|docker-image|FROM) (?:registry\.example\.com/)?([\w-]+):"
+        r"(?:make image IMAGE=|docker push |docker save |docker-image |FROM )(?:registry\.example\.com/)?([\w-]+):"
     ),
     "plugin": re.compile(r"kubectl why|kubectl (podseat)"),
 }

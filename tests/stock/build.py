@@ -68,9 +68,15 @@ PROGRAMS = (
     Program("noopext", "stock", "./noopext"),
     Program("bindonly", "stock", "./bindonly"),
 )
-_CONTROLLERS = Program("kube-controller-manager", "controllers", "k8s.io/kubernetes/cmd/kube-controller-manager")
-ON_REQUEST = {_CONTROLLERS.name: _CONTROLLERS}
-"""Programs that few tests need: those with the marker `controllers`. They are always of the newest version."""
+_FOR_FEW_TESTS = (
+    Program("kube-controller-manager", "controllers", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    Program("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+    Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
+)
+ON_REQUEST = {program.name: program for program in _FOR_FEW_TESTS}
+"""Programs that few tests need. Their versions do not depend on the one of Kubernetes that is tested."""
+MARKERS = {"controllers": "kube-controller-manager", "promtool": "promtool", "actionlint": "actionlint"}
+"""The program of ON_REQUEST that the tests with a marker need."""
 
 
 def programs(minor: str, on_request: Collection[str] = ()) -> tuple[Program, ...]:

@@ -12,7 +12,7 @@ from tests.builders import Object
 from tests.offline.controllers import world
 from tests.offline.controllers.comparing import theirs
 from tests.stock.api_client import ApiClient
-from tests.stock.build import ON_REQUEST, build
+from tests.stock.build import MARKERS, build
 from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.json.gz"
@@ -64,7 +64,8 @@ def _first_job(pods: list[Object]) -> list[Object]:
 
 def main() -> None:
     objects = world.workloads()
-    with TemporaryDirectory() as directory, ControlPlane(build(on_request=ON_REQUEST), Path(directory)) as plane:
+    binaries = build(on_request=[MARKERS["controllers"]])
+    with TemporaryDirectory() as directory, ControlPlane(binaries, Path(directory)) as plane:
         client = plane.client
         client.create(*world.nodes(), *world.namespaces(objects))
         with plane.controllers(*_CONTROLLERS):
