@@ -15,7 +15,7 @@ DOCKER ?= docker
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke binary krew audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke sign push-chart binary krew release-notes audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -138,12 +138,19 @@ image-context: wheel ## put exactly what goes into the image into build/image
 image: image-context ## build the image: make image IMAGE=registry.example.com/podseat:0.2.0; DOCKER=podman works too
 	$(DOCKER) build --tag $(IMAGE) build/image
 
-image-base: ## print the base image by its digest, for --build-arg BASE=...
-	@echo "python:3.13-slim@$$($(DOCKER) buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}')"
+image-base: ## print the base image by its digest, as base=..., for --build-arg BASE=...
+	@echo "base=python:3.13-slim@$$($(DOCKER) buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}')"
 
 image-smoke: ## run an image that was built: make image-smoke IMAGE=...
 	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) --version
 	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) demo filter > /dev/null
+
+sign: ## sign an image or a chart in a registry: make sign REFERENCE=...@sha256:...
+	cosign sign --yes $(REFERENCE)
+
+push-chart: ## push the chart dist/podseat-*.tgz as an OCI artefact, and sign it: make push-chart REGISTRY=...
+	helm push $(wildcard $(DIST)/podseat-*.tgz) oci://$(REGISTRY) 2>&1 | tee chart.log
+	cosign sign --yes "$(REGISTRY)/podseat@$$(sed -n 's/^Digest: //p' chart.log)"
 
 # PyInstaller, because the program has compiled modules, which a zipapp cannot import, and because a user of kubectl
 # need not have Python, which pex and shiv expect.
@@ -157,8 +164,11 @@ binary: wheel ## build the command as one file, dist/podseat-OS-ARCH.tar.gz, wit
 	build/binary/kubectl-podseat --cluster extender/offline/example.yaml > /dev/null
 	cp LICENSE build/binary && tar -czf $(DIST)/podseat-$(PLATFORM).tar.gz -C build/binary kubectl-podseat LICENSE
 
-krew: ## print the krew manifest of dist/podseat-*.tar.gz: make krew PROJECT_URL=https://... VERSION=0.2.0
-	@$(PYTHON) release/krew.py $(PROJECT_URL) $(VERSION) $(sort $(wildcard $(DIST)/podseat-*-*.tar.gz))
+krew: ## print the krew manifest of dist/podseat-*.tar.gz: make krew PROJECT_URL=https://... VERSION=v0.2.0
+	@$(PYTHON) release/krew.py $(PROJECT_URL) $(VERSION:v%=%) $(sort $(wildcard $(DIST)/podseat-*-*.tar.gz))
+
+release-notes: ## print what CHANGELOG.md says about a release; fails if it is not the newest: make release-notes VERSION=v0.2.0
+	@$(PYTHON) release/notes.py $(VERSION:v%=%)
 
 audit: $(READY) ## look for advisories about what the image installs; fails if a package could not be checked
 	ADVISORIES=required $(VENV)/bin/python -m tests.advisories
