@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from extender.cli.answers.explain import explain
-from extender.cli.answers.record import record, replay, snapshot, translate
+from extender.cli.answers.record import record, replay, snapshot, translate, upgrade_check
 from extender.cli.answers.rule import rule
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
@@ -99,7 +99,21 @@ def version() -> None:
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)
-_ANSWERING = (explain, simulate, capacity, compare, snapshot, translate, view, record, replay, rule, mcp, reference)
+_ANSWERING = (
+    explain,
+    simulate,
+    capacity,
+    compare,
+    snapshot,
+    translate,
+    view,
+    record,
+    replay,
+    upgrade_check,
+    rule,
+    mcp,
+    reference,
+)
 for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 

@@ -151,6 +151,9 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
         "replay recording.jsonl.gz --steps",
         "replay recording.jsonl.gz",
         "replay recording.jsonl.gz --policy next.yaml",
+        "upgrade-check recording.jsonl.gz --to 1.36",
+        "upgrade-check recording.jsonl.gz --to 1.20",
+        "upgrade-check recording.jsonl.gz --to Nothing=true",
     ),
     "errors": (
         "explain x",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -199,16 +199,53 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
 
     Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
     """
+    _answer(files, output, policy=policy, steps=steps)
+
+
+@click.command("upgrade-check")
+@click.argument("files", type=_FILE, nargs=-1, required=True, metavar="RECORDING...")
+@click.option(
+    "--to",
+    "gates",
+    required=True,
+    metavar="VERSION|GATE=BOOL,...",
+    help="a version of Kubernetes, such as 1.36, or feature gates, or both",
+)
+@output_option()
+def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
+    """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
+
+    Every decision is made again on the cluster as it was, with the recording's own policy. A version stands for the
+    defaults of its gates; gates that the recording's settings or policy have set keep their values.
+
+    
+      extender upgrade-check recording.jsonl.gz --to 1.37
+      extender upgrade-check recording.jsonl.gz --to NodeDeclaredFeatures=false,StorageCapacityScoring=false
+      extender upgrade-check recording.jsonl.gz --to 1.36,VolumeLimitScaling=true -o json
+
+    Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
+    """
+    _answer(files, output, gates=gates)
+
+
+def _answer(
+    files: tuple[Path, ...],
+    output: Output,
+    *,
+    policy: Path | None = None,
+    steps: bool = False,
+    gates: str | None = None,
+) -> NoReturn:
     try:
         with answering():
-            sys.exit(_replay(files, policy, steps, output))
+            sys.exit(_replay(files, policy, steps, gates, output))
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             raise  # an error of the terminal, not of a file; main handles it
         raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
 
 
-def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Output) -> int:
+def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, gates: str | None, output: Output) -> int:
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import as_text, steps_text
     from extender.offline.recording.replay import replay as decide_again
@@ -216,7 +253,7 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: O
     differs, documents = False, []
     for number, file in enumerate(files):
         recording = Recording.load(file)
-        result = None if steps else decide_again(recording, policy, Progress("decisions"))
+        result = None if steps else decide_again(recording, policy, Progress("decisions"), gates=gates)
         differs |= bool(result and result.changed)
         if not output.is_text:
             document = {"steps": [step.to_dict() for step in recording.steps]} if result is None else result.to_dict()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLi
 from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
+from extender.policy.kubernetes_versions import changes
 from extender.runtime.clock import LATE
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 from extender.verbs.verb import DECIDED
@@ -128,7 +129,11 @@ class _Item(NamedTuple):
 
 
 def replay(
-    recording: Recording | str | Path, policy: AnyPolicy | None = None, progress: Progress | None = None
+    recording: Recording | str | Path,
+    policy: AnyPolicy | None = None,
+    progress: Progress | None = None,
+    *,
+    gates: str | None = None,
 ) -> ReplayResult:
     """Makes every decision of a recording again, each on the cluster as it was when it was first made.
 
@@ -137,11 +142,13 @@ def replay(
             own rules, under which nothing should differ. Python modules beside a file are imported if the policy names
             rules in them.
         progress: called with the number of decisions handled so far and the number of all decisions.
+        gates: other feature gates to decide by: a version of Kubernetes such as 1.36, whose defaults apply to the gates
+            that were not set, or gates such as "A=true,B=false", or both, separated by commas.
 
     Raises:
         MalformedInput: the file is not a recording, or a line in it makes no sense.
-        ConfigurationError: a policy has faults, or the recording's policy names a rule that is neither in an installed
-            package nor imported for `policy`.
+        ConfigurationError: a policy has faults, a version or gate is not known, or the recording's policy names a rule
+            that is neither in an installed package nor imported for `policy`.
         OSError: a file cannot be read.
     """
     if not isinstance(recording, Recording):
@@ -152,9 +159,16 @@ def replay(
             other = Rules.of_policy(policy, settings)
     with _naming("the recording's policy"):
         own = Rules.of_recording(settings, other)
+    if gates is not None:
+        other = (other or own).with_gates(gates)
     first = World(own, recording.numbers)
     second = World(other, recording.numbers) if other else first
-    return _Replay(recording, first, second).run(progress)
+    result = _Replay(recording, first, second).run(progress)
+    if gates is None or other is None:
+        return result
+    changed = changes(own.profiles.features, other.profiles.features)
+    note = f"decided again with {changed}" if changed else f"no feature gate differs under {gates}"
+    return replace(result, notes=[note, *result.notes])
 
 
 @contextmanager

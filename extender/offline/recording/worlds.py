@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,7 @@ from extender.model.pod import Pod
 from extender.offline.policies import AnyPolicy
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
 from extender.plugins.users import OfflineHost
+from extender.policy.kubernetes_versions import upgraded
 from extender.policy.library import Library
 from extender.policy.loading import load, read
 from extender.policy.policy import Policy, parsed, provider
@@ -89,6 +90,12 @@ class Rules:
                 return cls._of(settings, read(policy, library), library)
             case _:
                 return cls._of(settings, load(Path(policy).read_bytes(), library), library)
+
+    def with_gates(self, target: str) -> Rules:
+        """Returns the rules under other feature gates, see `upgraded`. Raises ConfigurationError."""
+        profiles = self.profiles
+        features = upgraded(profiles.features, target)
+        return replace(self, profiles=Profiles(profiles.all, features, profiles.extenders, profiles.watch))
 
     @classmethod
     def _of(cls, settings: RecordedSettings, policy: Policy, library: Library) -> Rules:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from extender.errors import ConfigurationError
+from extender.model.kinds import KINDS
 from extender.offline.recording.lines import CheckpointLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import MISSING, ReplayResult, replay
+from tests.builders import make_node, make_pod
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 from tests.recordings import Call, Mode, calls_and_events
 from tests.verbs.test_recordings import in_order_of_cause
@@ -104,3 +107,22 @@ def test_a_fault_of_the_policy_is_an_error(tmp_path: Path) -> None:
             tmp_path / "recording.jsonl",
             policy(tmp_path / "next.yaml", "plugins: {filter: {enabled: [{name: NodeResourcesFut}]}}"),
         )
+
+
+def test_a_feature_gate_is_the_cause_of_what_it_changes(tmp_path: Path) -> None:
+    server = RecordedServer(tmp_path / "recording.jsonl")
+    for kind, obj in (("Node", make_node("n").capacity(cpu="4").obj()), ("Pod", make_pod("p").obj())):
+        server.cache.changed(kind, msgspec.convert(obj, KINDS[kind].type))
+    needy = make_pod("p").spec(hostNetwork=True, hostUsers=False).obj()
+    server.ask("filter", {"Pod": needy, "NodeNames": ["n"]})
+    server.recorder.stop()
+    assert replay(tmp_path / "recording.jsonl").changed == []
+    same = replay(tmp_path / "recording.jsonl", gates="1.36")
+    assert (same.changed, same.notes) == (
+        [],
+        ["decided again with StorageCapacityScoring=false, VolumeLimitScaling=false"],
+    )
+    result = replay(tmp_path / "recording.jsonl", gates="1.35")
+    assert causes(result, "filter") == {
+        ("node(s) didn't match Pod's required features (no eviction helps)", "passes", "NodeDeclaredFeatures")
+    }
