@@ -224,3 +224,38 @@ def branch(name: str) -> list[Object]:
 
 def template(name: str) -> Object:
     return {"workloadName": "work", "templateName": name}
+
+
+def racks(plane: GroupControlPlane, **cpus: str) -> None:
+    """Creates a node in each rack."""
+    plane.client.create(
+        *(
+            make_node(name).label(rack=name).capacity(cpu=cpu, memory="64Gi", pods="110").obj()
+            for name, cpu in cpus.items()
+        )
+    )
+
+
+def in_one_rack(plane: GroupControlPlane, name: str, minimum: int, size: int) -> None:
+    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    members = [make_pod(f"{name}-{i}").req(cpu="1").group(name).obj() for i in range(size)]
+    plane.client.create(*members, make_pod_group(name, minimum, **rack))  # so that all members are tried together
+
+
+def test_the_loop_places_a_gang_in_the_rack_that_takes_most_of_it(plane: GroupControlPlane, tmp_path: Path) -> None:
+    racks(plane, small="3", large="4")
+    with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
+        in_one_rack(plane, "gang", 3, 4)
+        assert wait_until(lambda: len(bound(plane)) == 4)
+        assert set(bound(plane).values()) == {"large"}
+
+
+def test_the_loop_places_a_gang_in_the_fuller_of_two_racks(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """Both take all members, so the score of NodeResourcesFit decides."""
+    racks(plane, empty="8", used="8")
+    plane.client.create(make_pod("filler").req(cpu="4").node("used").obj())
+    with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
+        in_one_rack(plane, "gang", 4, 4)
+        assert wait_until(lambda: len(bound(plane)) == 5)
+        assert {node for pod, node in bound(plane).items() if pod != "filler"} == {"used"}
+        assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
