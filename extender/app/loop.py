@@ -19,7 +19,6 @@ from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import PreEnqueueRules, Profile, Profiles
-from extender.groups import GroupRules
 from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
@@ -136,9 +135,13 @@ def compose_loop(
         claim = cache.effective(ResourceClaim.__name__, key)
         return claim if isinstance(claim, ResourceClaim) else None
 
+    def group_shortage(pod: PodInfo, key: str) -> str | None:
+        profile = cycles[pod.pod.spec.scheduler_name].profile
+        return cache.groups.shortage(key, enforces_gangs=profile.enforces_gangs)
+
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    groups = (GroupComplete(cache.groups.shortage),) if features.generic_workload else ()
+    groups = (GroupComplete(group_shortage),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
     rules = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
     pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample(sample_every))
@@ -168,8 +171,8 @@ def compose_loop(
         cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock, sample(sample_every)
     )
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
-    group_rules = GroupRules(by_placements=features.topology_aware_workload_scheduling)
-    group_scheduler = GroupScheduler(pods, ports.group_statuses, random or Random(), group_rules)  # noqa: S311  ties between domains
+    by_placements = features.topology_aware_workload_scheduling
+    group_scheduler = GroupScheduler(pods, ports.group_statuses, random or Random(), by_placements)  # noqa: S311  ties between domains
     scheduler = Scheduler(queue, pods, group_scheduler.try_group)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)

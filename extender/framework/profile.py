@@ -57,6 +57,7 @@ class Profile:
         post_filter: users' rules of PostFilter that run before preemption, for pods that fit nowhere.
         permit: users' rules of Reserve, then those of Permit, in their order.
         pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
+        enforces_gangs: the profile has GangScheduling; without it, groups need no minimum of members.
         unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """
@@ -77,6 +78,7 @@ class Profile:
     pre_bind: Sequence[BindRule] = ()
     post_bind: Sequence[BindRule] = ()
     unsupported: tuple[str, ...] = ()
+    enforces_gangs: bool = True
 
     @property
     def rules(self) -> Sequence[object]:

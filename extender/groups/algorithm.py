@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from extender.framework.profile import Profile
 from extender.groups.decision import UNSCHEDULABLE_GROUP, GroupDecision, GroupStatus, MemberDecision
 from extender.groups.placements import (
     DEFAULT_SCORING,
@@ -20,6 +21,7 @@ from extender.groups.placements import (
     total_scores,
 )
 from extender.groups.tree import Composite, Leaf, Tree, waiting_members
+from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.table import PodInfo
 from extender.table.labels import Rows
 from extender.table.trial import Trial
@@ -48,6 +50,12 @@ class GroupRules:
     enforces_gangs: bool = True
     by_placements: bool = False
     scoring: PlacementScoring = DEFAULT_SCORING
+
+    @classmethod
+    def of(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
+        fits = (each.priority for each in profile.priorities if isinstance(each.priority, NodeResourcesFitScore))
+        scoring = next((PlacementScoring(resources=fit.resources) for fit in fits), DEFAULT_SCORING)
+        return cls(profile.enforces_gangs, by_placements, scoring)
 
 
 DEFAULT_RULES = GroupRules()

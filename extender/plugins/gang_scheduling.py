@@ -17,15 +17,15 @@ class GroupComplete:
     """Keeps members of a group out of the active queue until all groups above them, and enough pods, are known.
 
     Args:
-        shortage: returns what the tree of a PodGroup lacks to be tried; None if nothing.
+        shortage: returns what the tree of the pod's PodGroup lacks to be tried; None if nothing.
     """
 
-    def __init__(self, shortage: Callable[[str], str | None]) -> None:
+    def __init__(self, shortage: Callable[[PodInfo, str], str | None]) -> None:
         self._shortage = shortage
 
     def refuse(self, pod: PodInfo) -> Refusal | None:
         key = pod.pod.group_key
-        reason = None if key is None else self._shortage(key)
+        reason = None if key is None else self._shortage(pod, key)
         return None if reason is None else unresolvable(NAME, reason)
 
 

@@ -115,12 +115,13 @@ class GroupScheduler:
     Attributes:
         statuses: writes the conditions of PodGroups.
         random: chooses between topology domains that are equally good.
+        by_placements: every group is tried on each topology domain (the gate TopologyAwareWorkloadScheduling).
     """
 
     pods: PodScheduler
     statuses: GroupStatuses
     random: Random
-    rules: GroupRules = GroupRules()  # noqa: RUF009  frozen
+    by_placements: bool = False
 
     def try_group(self, queued: QueuedGroup) -> None:
         """Takes the group's waiting members through one scheduling cycle."""
@@ -182,9 +183,10 @@ class GroupScheduler:
                     return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
+                rules = GroupRules.of(cycle.profile, by_placements=self.by_placements)
 
                 def decide() -> GroupDecision:
-                    return decide_group(tree, trial, decide_one, self.rules, self.random.choice)
+                    return decide_group(tree, trial, decide_one, rules, self.random.choice)
 
                 decision = decide()
                 groups = leaf_decisions(decision)
@@ -231,7 +233,8 @@ class GroupScheduler:
         or whose gang cannot be, are given back to the queue.
         """
         placing = self.pods.placing
-        may_bind = self._may_bind(decided.root.tree)
+        profile = placing.cycles[waiting[0].info.pod.spec.scheduler_name].profile
+        may_bind = viability(decided.root.tree, profile)
         details = {uid: member.detail for decision in decided.leaves for uid, member in decision.members.items()}
         placed = decided.root.placed
         chosen = {
@@ -259,11 +262,6 @@ class GroupScheduler:
         for uid in chosen.keys() - kept:
             self.pods.failures.handle(chosen[uid][0], failures.get(uid, Failure(reason)), began_at)
         return None
-
-    def _may_bind(self, tree: Tree) -> Viable:
-        if self.rules.enforces_gangs:
-            return lambda placed: viable(tree, placed)
-        return lambda placed: placed
 
     def _held_back(self, assumed: Sequence[AssumedPod], tree: Tree, may_bind: Viable) -> Sequence[AssumedPod]:
         """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one."""
@@ -298,6 +296,13 @@ class GroupScheduler:
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:
         for pod in pods:
             self.pods.failures.handle(pod, failure, began_at)
+
+
+def viability(tree: Tree, profile: Profile) -> Viable:
+    """Returns which of the placed members may be bound: all, if the profile does not enforce gangs."""
+    if profile.enforces_gangs:
+        return lambda placed: viable(tree, placed)
+    return lambda placed: placed
 
 
 def group_of(decision: GroupDecision) -> PodGroup:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from extender.errors import Refused
+from extender.policy.loading import read
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
+from tests.policy.configurations import profile as configuration
 from tests.scheduler.world import NAME, World
 
 ON = FeatureGates(generic_workload=True)
@@ -98,6 +100,30 @@ def test_a_rejected_gang_costs_no_attempt_until_an_event_may_help() -> None:
     world.settle()
     assert sorted(world.node_of(name) for name in "abc") != ["", "", ""]
     assert len([world.node_of(name) for name in "abc" if world.node_of(name)]) == 3
+
+
+def test_gangs_that_fit_nowhere_cost_no_attempts_while_nothing_changes() -> None:
+    gangs = [make_pod_group(f"g{i}", 2) for i in range(200)]
+    members = [member(f"g{i}-{number}", f"g{i}", cpu="2") for i in range(200) for number in (0, 1)]
+    world = World(node("n1", cpu="3"), *gangs, *members, features=ON)
+    world.settle()
+    tried = len(world.telemetry.results)
+    assert tried == 400
+    world.pass_time(120)
+    world.put(placed("elsewhere", "n1", cpu="1"))
+    world.pass_time(10)
+    assert len(world.telemetry.results) == tried
+    world.put(node("n2"))
+    world.pass_time(10)
+    assert len([pod for pod in members if world.node_of(pod.obj()["metadata"]["name"])]) == 2
+
+
+def test_a_profile_without_gang_scheduling_enforces_no_gangs() -> None:
+    policy = read(configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}}))
+    profile = policy.profiles[0]
+    world = World(make_pod_group("workers", 4), node("n1", cpu="2"), *map(member, "abc"), profile=profile, features=ON)
+    world.settle()
+    assert [world.node_of(name) for name in "abc"] == ["n1", "n1", ""]
 
 
 def test_members_beyond_the_minimum_go_along_and_those_left_come_later() -> None:

@@ -244,10 +244,18 @@ class World:
             self.nominate(pod, node_name)
 
     def scheduled(self, group: PodGroup) -> None:
-        self.group_conditions.append((group.name, "Scheduled", ""))
+        self._write_condition(group, "Scheduled", "")
 
     def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+        self._write_condition(group, reason, message)
+
+    def _write_condition(self, group: PodGroup, reason: str, message: str) -> None:
         self.group_conditions.append((group.name, reason, message))
+        known = self.objects.get(("PodGroup", group.key))
+        if isinstance(known, PodGroup):
+            condition = Condition("PodGroupInitiallyScheduled", str(reason == "Scheduled"), reason, message)
+            status = msgspec.structs.replace(known.status, conditions=[condition])
+            self.put_object(msgspec.structs.replace(known, status=status))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         known = self.objects.get(("Pod", pod.key))

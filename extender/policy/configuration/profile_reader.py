@@ -22,6 +22,7 @@ from extender.framework.profile import RESERVING, CandidateLimits, Profile, Weig
 from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import DefaultPreemptionArgs
+from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.schema import (
     ALL,
@@ -164,6 +165,7 @@ class _ProfileReader:
             pre_bind=self._rules_at(PRE_BIND),
             post_bind=self._rules_at(POST_BIND),
             unsupported=tuple(self._unsupported()),
+            enforces_gangs=self._enforces_gangs(),
         )
 
     # ---- the plugins that a profile names
@@ -276,6 +278,11 @@ class _ProfileReader:
                         yield f"{self._path}.plugins: {name} cannot be disabled at {point}" + (
                             " alone; disable it by multiPoint" if running else ""
                         )
+
+    def _enforces_gangs(self) -> bool:
+        """Returns True unless the profile disables GangScheduling, which its feature gate enables."""
+        by_gate = PluginSet((Enabled(GANG_SCHEDULING),))
+        return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].over(by_gate).enabled)
 
     def _preemption(self) -> CandidateLimits | None:
         enabled = PREEMPTION in self._running("postFilter")
