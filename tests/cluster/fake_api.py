@@ -23,6 +23,7 @@ Fault = Callable[["Call"], object]
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 _POLL_SECONDS = 0.005
 
 
@@ -38,7 +39,7 @@ class FakeApiServer:
     def __init__(self, authority: trustme.CA | None = None) -> None:
         """With `authority`, which signs its certificate, it speaks HTTPS."""
         self._authority = authority
-        self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}, LEASES: {}}
+        self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}, LEASES: {}, EVENTS: {}}
         self.calls: list[str] = []
         self.token: str | None = None
         self.frozen: set[tuple[str, int]] = set()
@@ -275,6 +276,8 @@ class Call(BaseHTTPRequestHandler):
             return
         if self.path_only == LEASES:
             self.write(body, None)
+        elif self.path_only == EVENTS:
+            self.json(201, self.server_state.put(EVENTS, body))
         else:
             self.bind(body)
 

@@ -18,6 +18,7 @@ FOLLOWED = {
     for verb in ("list", "watch")
 }
 LEASE = {(LEASES, "leases", verb) for verb in ("create", "get", "update")}
+LEADER_EVENTS = {("events.k8s.io", "events", "create")}
 ACTIVATE = {("", "pods/status", "patch")}
 BIND = {("", "pods/binding", "create")}
 WRITTEN_BY_SCHEDULE = {
@@ -49,7 +50,7 @@ def granted(shape: str) -> Iterator[Grant]:
     ("shape", "used"),
     [
         pytest.param("beside", FOLLOWED | BIND | ACTIVATE | LEASE, id="beside, the lease being kube-scheduler's"),
-        pytest.param("service", FOLLOWED | BIND | ACTIVATE | LEASE | SLICE, id="service"),
+        pytest.param("service", FOLLOWED | BIND | ACTIVATE | LEASE | LEADER_EVENTS | SLICE, id="service"),
         pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="scheduler"),
     ],
 )

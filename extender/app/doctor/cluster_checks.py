@@ -174,7 +174,10 @@ def _rights(group: str, resource: str, *verbs: str) -> list[Right]:
     return [Right(group, resource, verb) for verb in verbs]
 
 
-_LEASES = _rights("coordination.k8s.io", "leases", "create", "get", "update")
+_LEASES = [
+    *_rights("coordination.k8s.io", "leases", "create", "get", "update"),
+    *_rights("events.k8s.io", "events", "create"),  # about a change of the leader
+]
 
 
 def _read_rights(kinds: Iterable[Kind]) -> list[Right]:

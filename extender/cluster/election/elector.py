@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 _PROBE_SECONDS = 0.05
 _JOIN_SECONDS = 5.0
 _RELEASES = 3
+# the words of client-go's events
+_WON = "became leader"
+_STOPPED = "stopped leading"
 
 
 class LeaderElector:
@@ -53,6 +56,7 @@ class LeaderElector:
         self._holder = ""
         self._to_release = False
         self._resigned = False
+        self._is_announced = False  # True if the last event said that this process became the leader
 
     def leading(self) -> bool:
         """Returns True if this process may act as the leader now."""
@@ -92,6 +96,8 @@ class LeaderElector:
         else:
             reason = "the outcome of a write is unknown"
             logger.warning("lease not released, it will expire lease=%s reason=%r", self._lease.key, reason)
+        if self._is_announced:
+            self._write_event(_STOPPED)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -130,6 +136,7 @@ class LeaderElector:
             logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "the cache may be out of date")
             self._election.abdicate()
             self._term = 0
+            self._announce(_STOPPED)
             self._to_release = True
         if self._to_release and self._settlement.writes.nothing_unsettled():
             self._to_release = False
@@ -142,13 +149,26 @@ class LeaderElector:
         holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():
             logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "not renewed in time")
+            self._announce(_STOPPED)
         if term and term != self._term:
             logger.info("lease won lease=%s", self._lease.key)
+            self._announce(_WON)
             threading.Thread(target=self._take_over, args=(term,), name="take-over", daemon=True).start()
         elif holder != self._holder and not term:
             logger.info("another process leads lease=%s holder=%r", self._lease.key, holder)
         self._term = term
         self._holder = holder
+
+    def _announce(self, change: str) -> None:
+        """Writes an event about a change of the leader in its own thread, because the next renewal must not wait."""
+        self._is_announced = change == _WON
+        threading.Thread(target=self._write_event, args=(change,), name="lease-event", daemon=True).start()
+
+    def _write_event(self, change: str) -> None:
+        try:
+            self._lease.record(f"{self._election.identity} {change}", self._clock.now())
+        except ClusterError as error:
+            logger.warning("event not written lease=%s reason=%r", self._lease.key, str(error))
 
     def _take_over(self, term: int) -> None:
         won_at = self._clock.monotonic()

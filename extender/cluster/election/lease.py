@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
@@ -18,6 +19,7 @@ from extender.runtime.unsettled import UnsettledWrites
 _GROUP_VERSION = "coordination.k8s.io/v1"
 _EVENTS = "/apis/events.k8s.io/"  # events take no room on a node, so nothing depends on whether a write of one arrived
 RELEASED_SECONDS = 1
+_MOST_CHARACTERS = 128  # the API server's limit for reportingInstance
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -66,6 +68,7 @@ class LeaseClient:
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
+        self._uid = ""  # as of the last answer, for events
 
     def get(self) -> Lease:
         """Returns the lease, or an empty one without metadata if it does not exist yet.
@@ -90,8 +93,33 @@ class LeaseClient:
         created = msgspec.structs.replace(lease, metadata=self._metadata)
         return self._call("POST", self._collection, _ENCODE(created))
 
+    def record(self, note: str, at: float) -> None:
+        """Writes an event about the lease, with client-go's reason; `at` is in seconds since the epoch.
+
+        Raises:
+            Refused, OutcomeUnknown: as `KubeClient.call`.
+        """
+        metadata = self._metadata
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name']}.{uuid4().hex[:16]}", "namespace": metadata["namespace"]},
+            "eventTime": micro_time(at),
+            "reportingController": "extender",
+            "reportingInstance": note.partition(" ")[0][:_MOST_CHARACTERS],
+            "action": "LeaderElection",
+            "reason": "LeaderElection",
+            "type": "Normal",
+            "note": note,
+            "regarding": {"apiVersion": _GROUP_VERSION, "kind": "Lease", **metadata, "uid": self._uid},
+        }
+        path = f"{_EVENTS}v1/namespaces/{quote(metadata['namespace'], '')}/events"
+        self._client.call("POST", path, _ENCODE(event), timeout_seconds=self._timeout_seconds)
+
     def _call(self, method: str, path: str, body: bytes) -> Lease:
-        return self._client.call_for(_DECODE, method, path, body, timeout_seconds=self._timeout_seconds)
+        lease = self._client.call_for(_DECODE, method, path, body, timeout_seconds=self._timeout_seconds)
+        self._uid = lease.metadata.get("uid", "")
+        return lease
 
 
 def micro_time(seconds: float) -> str:

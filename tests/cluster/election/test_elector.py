@@ -19,7 +19,7 @@ from extender.errors import OutcomeUnknown
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
 from extender.runtime.unsettled import Settlement, UnsettledWrites
-from tests.cluster.fake_api import LEASES, FakeApiServer, accept_and_hang_up, answer, fake_api, hang, hang_up
+from tests.cluster.fake_api import EVENTS, LEASES, FakeApiServer, accept_and_hang_up, answer, fake_api, hang, hang_up
 from tests.stock.waiting import wait_until
 
 TIMING = Timing(lease_duration_seconds=4, renew_deadline_seconds=3.0, retry_period_seconds=0.05)
@@ -96,6 +96,36 @@ def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect) -> Non
     assert not first.leading()
     assert wait_until(second.leading)
     assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 1
+
+
+def test_each_change_of_the_leader_is_an_event_about_the_lease(api: FakeApiServer, elect: Elect) -> None:
+    def notes() -> list[str]:
+        return [event["note"] for event in api.collections[EVENTS].values()]
+
+    first = elect("first")
+    assert wait_until(first.leading)
+    assert wait_until(lambda: notes() == ["first became leader"])
+    second = elect("second")
+    first.stop()
+    assert wait_until(lambda: notes() == ["first became leader", "first stopped leading", "second became leader"])
+    second.stop()
+    assert notes()[3:] == ["second stopped leading"]
+    (event, *_) = api.collections[EVENTS].values()
+    assert (event["reason"], event["type"]) == ("LeaderElection", "Normal")
+    assert event["regarding"] == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "namespace": "default",
+        "name": "extender",
+        "uid": "",  # the stand-in gives none
+    }
+
+
+def test_an_event_that_is_refused_costs_no_leadership(api: FakeApiServer, elect: Elect) -> None:
+    api.fail(EVENTS, answer(403))
+    first = elect("first")
+    assert wait_until(lambda: api.faults_left == 0)
+    assert wait_until(first.leading)
 
 
 @pytest.mark.parametrize("ended", [pytest.param(False, id="under way"), pytest.param(True, id="without an answer")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.cluster.election.lease import Lease, LeaseClient, LeaseSpec
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.events import ApiEvents
@@ -163,6 +165,19 @@ def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPla
     victim = created(control_plane, make_pod("druid-0").grace(60))
     with kept_by_a_policy(control_plane, "druid-0"), pytest.raises(Refused, match="it stays"):
         ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
+
+
+def test_an_event_about_a_lease_is_shown_by_kubectl(control_plane: ControlPlane, connection: KubeClient) -> None:
+    lease = LeaseClient(connection, "default", "extender", timeout_seconds=5)
+    lease.put(Lease(LeaseSpec(holder_identity="host-1_5a", lease_duration_seconds=15)))
+    lease.record("host-1_5a became leader", SystemClock().now())
+    shown = control_plane.kubectl("get", "events", "--field-selector=involvedObject.kind=Lease", "--no-headers")
+    assert re.split(r" {2,}", shown.strip())[1:] == [
+        "Normal",
+        "LeaderElection",
+        "lease/extender",
+        "host-1_5a became leader",
+    ]
 
 
 def test_a_note_is_cut_to_what_the_api_server_takes(control_plane: ControlPlane, events: ApiEvents) -> None:
