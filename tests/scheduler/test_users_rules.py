@@ -28,6 +28,7 @@ from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import InForce
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
+from extender.runtime.clock import Deadline, SystemClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_service
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
@@ -107,6 +108,52 @@ def test_a_failing_pre_enqueue_rule_holds_back_only_its_own_pods() -> None:
     world.settle()
     assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
     assert ("gate", "KeyError") in host.told
+
+
+class TimedHost(Remembered):
+    """A host whose rules have a time limit, and therefore run in other threads."""
+
+    def begin(self) -> Deadline:
+        return TimeLimit(SystemClock(), 60.0).begin()
+
+
+@pytest.mark.parametrize("make_host", [Remembered, TimedHost], ids=["in the queue's thread", "in another thread"])
+@pytest.mark.parametrize("method", ["wake", "activate", "decorated.wake"])
+def test_a_rule_of_the_queue_that_wakes_pods_fails_at_once(make_host: type[Remembered], method: str) -> None:
+    host = make_host()
+
+    @pre_enqueue
+    def wakes(pod: Pod, *, handle: Handle) -> bool:
+        if method == "wake":
+            handle.wake()
+        elif method == "activate":
+            handle.activate("default", {})
+        else:
+            wakes.wake()
+        return True
+
+    world = world_of(node("n1"), pod("p"), pre_enqueue=[made(wakes, "wakes", host)])
+    assert [info.pod.name for info in world.queue.pods()[Tier.GATED]] == ["p"]
+    assert host.told == [("wakes", "RuntimeError")]
+    wakes.wake()  # from outside it works
+    assert host.told == 2 * [("wakes", "RuntimeError")]
+
+
+def test_a_sort_that_activates_pods_sorts_the_pod_last() -> None:
+    @queue_sort
+    def activates(pod: Pod, *, handle: Handle) -> int:
+        if pod.name == "first":
+            handle.activate("default", {})
+        return 0
+
+    host = Remembered()
+    world = world_of(queue_sort=made(activates, "activates", host))
+    for each in (pod("first"), pod("second")):
+        world.put(each)
+    world.watch()
+    entity = world.queue.pop(0)
+    assert entity is not None
+    assert (entity.info.pod.name, set(host.told)) == ("second", {("activates", "RuntimeError")})
 
 
 @predicate(woken_by={"CustomObject": "Update"})

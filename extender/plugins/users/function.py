@@ -28,7 +28,7 @@ from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.calls import is_ctrl_c
-from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits
+from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits, refuse_in_queue_rule
 from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
@@ -127,8 +127,10 @@ class RuleFunction(Generic[P, R]):
         """Retries the pods that this rule refused, after a change outside the cluster. May be called from any thread.
 
         `extender schedule` retries them after their backoff. In `extender serve` the leader makes kube-scheduler retry
-        those that fit now. Does nothing while the rule is not in force.
+        those that fit now. Does nothing while the rule is not in force. Raises RuntimeError in a rule of PreEnqueue or
+        QueueSort, which the queue calls with its lock held.
         """
+        refuse_in_queue_rule("wake")
         for name, process in self._in_force.items():
             process.wake(name)
 

@@ -6,13 +6,15 @@ that runs the rule, and `InForce` is how the rule reaches the queue and the wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, overload
 
 from extender.framework.permit import PendingPermits, WaitingPod
+from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.model.meta import NO_LABELS, CustomObject, Object
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -63,6 +65,27 @@ class InForce:
 
     wake: Wake
     permits: PendingPermits
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def in_queue_rule() -> Iterator[None]:
+    """Runs a rule that the queue calls with its lock held; until then `wake` and `activate` raise in this thread."""
+    _thread.holds_queue = True
+    try:
+        yield
+    finally:
+        _thread.holds_queue = False
+
+
+def refuse_in_queue_rule(method: str) -> None:
+    """Raises RuntimeError in a rule that the queue calls: `method` would wait for the lock that the queue holds."""
+    if getattr(_thread, "holds_queue", False):
+        raise RuntimeError(
+            f"a rule of {PRE_ENQUEUE} or {QUEUE_SORT} must not call {method}, because the queue is locked while it runs"
+        )
 
 
 def nothing_waits(_rule: str, _namespace: str | None = None, _labels: Mapping[str, str] = NO_LABELS, /) -> None:
@@ -176,14 +199,20 @@ class Handle:
             return table.matching(query).total
 
     def wake(self, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
-        """Retries the pods that this rule refused: those with these labels, in one namespace or in all (None)."""
+        """Retries the pods that this rule refused: those with these labels, in one namespace or in all (None).
+
+        Raises RuntimeError in a rule of PreEnqueue or QueueSort.
+        """
+        refuse_in_queue_rule("wake")
         self._in_force.wake(self._rule, namespace, labels)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Moves waiting pods with these labels to the active queue now, without an event (upstream Handle.Activate).
 
-        Does nothing in `extender serve`, because kube-scheduler keeps the queue there.
+        Does nothing in `extender serve`, because kube-scheduler keeps the queue there. Raises RuntimeError in a rule of
+        PreEnqueue or QueueSort.
         """
+        refuse_in_queue_rule("activate")
         self._in_force.permits.activate(namespace, labels)
 
     def log(self, message: str) -> None:

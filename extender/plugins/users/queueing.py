@@ -11,9 +11,10 @@ from typing import ParamSpec, TypeVar, overload
 from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.framework.rules import PreEnqueueRule, QueueSort
 from extender.framework.status import Refusal, unresolvable
+from extender.model.pod import Pod
 from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
-from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.handle import RuleHost, in_queue_rule
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")
@@ -91,7 +92,7 @@ class CustomPreEnqueue(CustomRule):
         """Returns the refusal with the function's reason; None if the pod may be tried."""
         try:
             function = self.function(pod.pod, table)
-            reason = self._reason(answer_of(self.name, partial(function, pod.pod), self.host.begin()))
+            reason = self._reason(answer_of(self.name, partial(_called, function, pod.pod), self.host.begin()))
         except BaseException as error:
             self.report(error)
             reason = f"rule {self.name} failed"
@@ -115,10 +116,16 @@ class CustomQueueSort(CustomRule):
     def key(self, pod: PodInfo) -> tuple[float, ...]:
         """Returns the function's answer as a tuple of numbers."""
         try:
-            return _numbers(answer_of(self.name, partial(self.function(pod.pod), pod.pod), self.host.begin()))
+            function = self.function(pod.pod)
+            return _numbers(answer_of(self.name, partial(_called, function, pod.pod), self.host.begin()))
         except BaseException as error:
             self.report(error)
             return _LAST
+
+
+def _called(function: Callable[[Pod], object], pod: Pod) -> object:
+    with in_queue_rule():
+        return function(pod)
 
 
 def _numbers(answer: object) -> tuple[float, ...]:
