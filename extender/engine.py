@@ -217,9 +217,12 @@ class Engine:
         self.profiles = profiles
         self.limit = limit or DecisionLimit()
 
-    def decide(self, pod: Pod | PodInfo) -> Decision:
-        """Filters and scores all nodes for the pod, tries preemption if none can take it, and returns the decision."""
-        info, rows = self._waiting(pod), self.table.nodes.rows
+    def decide(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Decision:
+        """Filters and scores the nodes for the pod, tries preemption if none can take it, and returns the decision.
+
+        None means all nodes.
+        """
+        info, rows = self._waiting(pod), self._rows(nodes)
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
             fit = find_fit(profile, info, self.table, rows)

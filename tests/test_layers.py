@@ -183,6 +183,7 @@ def test_no_constructor_is_longer_than_it_can_be_read() -> None:
 DOOR = {
     "extender.groups",
     "extender.scheduler.group_members.decides_members",
+    "extender.scheduler.group_scheduling.with_reasons",
     "extender.scheduler.scheduling_cycle.SchedulingCycle",
     "extender.table.labels.Rows",
     "extender.table.trial.Trial",

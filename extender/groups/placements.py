@@ -89,8 +89,9 @@ def total_scores(
 ) -> list[int]:
     """Returns the total of each placement; `proposed` has the members that each would take, which are on no node."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
+    most = max(*counts, 1)  # without a minimum, no placement may take a single member
     return [
-        scoring.pods_count_weight * (count * _MOST_POINTS // max(counts))
+        scoring.pods_count_weight * (count * _MOST_POINTS // most)
         + scoring.resources_weight * _use_of_resources(table, placement, infos, scoring.resources)
         for count, (placement, infos) in zip(counts, proposed, strict=True)
     ]

@@ -14,8 +14,9 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation, explain_group
-from extender.offline.explain.overview import PendingPod, pending_pods
+from extender.offline.explain.overview import PendingGroup, PendingPod, pending_groups, pending_pods
 from extender.offline.frames import Listing
+from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
@@ -184,6 +185,11 @@ class Cluster:
         `progress` is called with the number of pods judged so far and the number of all.
         """
         return Listing(pending_pods(self._state, namespace, progress))
+
+    def explain_pending_groups(self, namespace: str = "") -> Listing[PendingGroup]:
+        """Returns the pod groups of the pending pods whose members would not all be placed, with what blocks them."""
+        verdicts = GroupVerdicts(self._state)
+        return Listing(pending_groups(self._state, verdicts, pending_pods(self._state, namespace, groups=verdicts)))
 
     def simulate(
         self,

@@ -9,8 +9,11 @@ from typing import Any
 
 from extender.errors import MalformedRequest
 from extender.framework.profile import Profiles
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.overview import pending_pods
+from extender.offline.explain.group import explain_group
+from extender.offline.explain.overview import pending_groups, pending_pods
+from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.nodes import all_nodes, one_node
 from extender.offline.recording.reading import Recording
 from extender.offline.state import ClusterState
@@ -86,10 +89,15 @@ class Choices:
 
 
 def pending(look: Look, _: Arguments, choices: Choices) -> Document:
-    """Returns {"pending": [PendingPod, ...], "unjudged": the number of pods not judged, "notes": [note, ...]}."""
-    judged = pending_pods(look.state, "", choices.progress, choices.most_judged)
+    """Returns {"pending": [PendingPod, ...], "groups": [PendingGroup, ...], "unjudged", "notes": [note, ...]}.
+
+    "unjudged" is the number of pods that were not judged.
+    """
+    verdicts = GroupVerdicts(look.state)
+    judged = pending_pods(look.state, "", choices.progress, choices.most_judged, groups=verdicts)
     return {
         "pending": [pod.to_dict() for pod in judged],
+        "groups": [each.to_dict() for each in pending_groups(look.state, verdicts, judged)],
         "unjudged": len(look.state.pending) - len(judged),
         "notes": list(look.notes),
     }
@@ -98,6 +106,14 @@ def pending(look: Look, _: Arguments, choices: Choices) -> Document:
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:
     """Returns the explanation of the pod in `arguments`, see Explanation.to_dict. Raises UnknownPod."""
     return Explanation(look.state, look.state.info(_required(arguments, "pod")).pod).to_dict()
+
+
+def group(look: Look, arguments: Arguments, _: Choices) -> Document:
+    """Returns the explanation of the group in `arguments`, see GroupExplanation.to_dict. Raises UnknownPod."""
+    kind = arguments.get("kind", PodGroup.__name__)
+    if kind not in (PodGroup.__name__, CompositePodGroup.__name__):
+        raise MalformedRequest(f"?kind={kind[:_LONGEST_QUOTE]}: expected PodGroup or CompositePodGroup")
+    return explain_group(look.state, kind, _required(arguments, "group")).to_dict()
 
 
 def nodes(look: Look, _arguments: Arguments, _: Choices) -> Document:

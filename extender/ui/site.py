@@ -35,6 +35,7 @@ _HEADERS = (
 _DOCUMENTS: Mapping[str, Callable[[Look, Arguments, Choices], Document]] = {
     "pending": documents.pending,
     "pod": documents.pod,
+    "group": documents.group,
     "nodes": documents.nodes,
     "node": documents.node,
     "compare": documents.comparison,

@@ -435,7 +435,7 @@ def check_texts(case: Case) -> Faults:
     lines = list(terminal.summary(explanation)) + list(terminal.nodes(explanation))
     lines += what_if.as_text(case.cluster.simulate())
     pending = case.cluster.explain_pending()
-    lines += overview.as_text(pending, _NOW)
+    lines += overview.as_text(pending, case.cluster.explain_pending_groups(), _NOW)
     if any("\n" in line for line in lines):
         yield "a line has two lines"
     for node, total in document["total"].items():

@@ -22,6 +22,7 @@ from tests.builders import make_node
 from tests.offline.recording.recorded import record_timeline
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
+GROUPS = Path(__file__).parents[2] / "examples/pod-groups.yaml"
 PENDING, FITS = "ml/recommend-7f6d-v4nzs", "shop/api-58b9c-w8x5n"
 PAGES = (
     "pending",
@@ -32,6 +33,11 @@ PAGES = (
     f"node?node=gpu-a1&pod={PENDING}",
     "compare?with=ClusterAutoscalerProvider",
 )
+
+
+@pytest.fixture(scope="module")
+def groups() -> Mapping[str, Page]:
+    return pages(look_at_cluster(ClusterState.load(GROUPS), "pod-groups.yaml", []))
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +213,20 @@ def test_pages_change_nothing() -> None:
         get(site, page)
     assert write_snapshot(state.every_object()) == before
     assert [info.pod for info in state.pending] == pending
+
+
+def test_a_group_is_listed_and_has_a_page(groups: Mapping[str, Page]) -> None:
+    listed = Links(get(groups, "pending")).found
+    assert ("group?group=ml%2Ftrain", "PodGroup ml/train") in listed
+    page = get(groups, "group?group=ml/train")
+    assert page.status == 200
+    assert "none of its members is placed, because only 4 of 5 waiting members find a node" in page.body.decode()
+    assert ("pod?pod=ml%2Ftrain-4", "ml/train-4") in Links(page).found
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [("group?group=ml/none", 404), ("group", 400), ("group?group=ml/train&kind=Pod", 400)],
+)
+def test_a_group_that_cannot_be_shown(groups: Mapping[str, Page], address: str, status: int) -> None:
+    assert get(groups, address).status == status

@@ -121,9 +121,7 @@ def explain(
         return
     _refuse_if(lists, "-l and --sort-by are for the list of pending pods, without a POD or -f FILE")
     if pod is not None and (group := group_key(pod, source.namespace or "default")) is not None:
-        _refuse_if(
-            bool(node or nodes or output.is_page), f"--node, --nodes and -o html show one pod, but {pod} is a group"
-        )
+        _refuse_if(bool(node or nodes), f"--node and --nodes show one pod, but {pod} is a group")
         sys.exit(_explain_group(source, *group, changes, output))
     sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))
 
@@ -161,14 +159,18 @@ def _past(server: str, key: str | None, output: Output) -> None:
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:
-    from extender.offline.explain.overview import as_text, pending_pods
+    from extender.offline.explain.overview import as_text, pending_groups, pending_pods
+    from extender.offline.groups.verdict import GroupVerdicts
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
-    pods = pending_pods(state, namespace, Progress("pending pods"), selector=selector)
+    verdicts = GroupVerdicts(state)
+    pods = pending_pods(state, namespace, Progress("pending pods"), selector=selector, groups=verdicts)
+    groups = [] if state.nodes_unread else pending_groups(state, verdicts, pods)
     by_key = {(pod.namespace, pod.name): pod for pod in pods}
     listed = in_order([pod.to_dict() for pod in pods], sort_by)
-    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], datetime.now(UTC))
-    print_answer(lines, DocumentKind.PENDING_PODS, {"pending": listed}, unread, output, "pending.html")
+    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], groups, datetime.now(UTC))
+    document = {"pending": listed, "groups": [group.to_dict() for group in groups]}
+    print_answer(lines, DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
 
 
 def _explain_group(source: Source, kind: str, key: str, changes: bool, output: Output) -> int:
@@ -178,7 +180,7 @@ def _explain_group(source: Source, kind: str, key: str, changes: bool, output: O
     state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=True)
     explanation = explain_group(state, kind, key)
     lines, document = group_summary(explanation, changes=changes), explanation.to_dict(changes=changes)
-    print_answer(lines, DocumentKind.GROUP_EXPLANATION, document, unread, output, "pod.html")
+    print_answer(lines, DocumentKind.GROUP_EXPLANATION, document, unread, output, "group.html")
     return 0 if explanation.fits else DOES_NOT_FIT
 
 

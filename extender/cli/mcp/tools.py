@@ -20,7 +20,8 @@ from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import Document, DocumentKind, headed
 from extender.offline.explain.explanation import Explanation, explain_workload
 from extender.offline.explain.group import explain_group
-from extender.offline.explain.overview import pending_pods
+from extender.offline.explain.overview import pending_groups, pending_pods
+from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.manifests.templates import Workload, read_workloads
 from extender.offline.nodes import node_usage
 from extender.offline.what_if.capacity import capacity
@@ -68,8 +69,11 @@ class Tools:
     ) -> Document:
         """Lists the pending pods with the cause that keeps each pending, the most frequent cause first."""
         state, unread = self._source.load(namespace=namespace, needs_nodes=False)
-        pending = [pod.to_dict() for pod in pending_pods(state, namespace)]
-        return brief(headed(DocumentKind.PENDING_PODS, {"pending": pending, "notes": unread}))
+        verdicts = GroupVerdicts(state)
+        pods = pending_pods(state, namespace, groups=verdicts)
+        groups = [] if state.nodes_unread else pending_groups(state, verdicts, pods)
+        document = {"pending": [pod.to_dict() for pod in pods], "groups": [group.to_dict() for group in groups]}
+        return brief(headed(DocumentKind.PENDING_PODS, {**document, "notes": unread}))
 
     def explain_pod(self, pod: Pod) -> Document:
         """Explains why a pod is pending or where it would be placed, and the smallest changes that would let it run."""

@@ -6,13 +6,13 @@ A key of a model is always there, unless its type says `None` and it has a defau
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from extender.offline.documents.group_schemas import GroupExplanationDocument, PendingGroupPart
 from extender.offline.documents.kinds import API_VERSION
-from extender.offline.explain.codes import CauseCode
+from extender.offline.documents.parts import ChangePart, Code, Document, DocumentPart
 
 CHECKS = (
     "api-server",
@@ -43,31 +43,18 @@ CHECKS = (
 )
 """The checks of `extender doctor`."""
 
-_POD_CHANGES = "requests|tolerations|node-selection|spread|pod-affinity|host-ports|node-name|volume-claim|device-claim"
-_OTHER_CHANGES = "uncordon|label-node|remove-pods|free-devices|add-node|min-count"
-ChangeKind = Annotated[str, Field(pattern=rf"^(({_POD_CHANGES})(\+({_POD_CHANGES}))*|{_OTHER_CHANGES})$")]
 Shares = dict[str, float]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="allow", alias_generator=to_camel, use_attribute_docstrings=True, use_enum_values=True
-    )
-
-
-class _Document(_Part):
-    api_version: Literal["podseat/v1alpha1"]
-
-
-class _Refused(_Part):
+class _Refused(DocumentPart):
     plugin: str
     code: str
     """Unschedulable if evicting pods may help, else UnschedulableAndUnresolvable or Error."""
     reasons: list[str]
 
 
-class _Reason(_Part):
-    code: Annotated[CauseCode, Field(strict=False)]
+class _Reason(DocumentPart):
+    code: Code
     plugin: str
     reason: str
     """The reason in the scheduler's words."""
@@ -79,14 +66,14 @@ class _Reason(_Part):
     examples: list[str]
 
 
-class _WaterfallLine(_Part):
+class _WaterfallLine(DocumentPart):
     weight: int
     winner: int
     runner_up: int
     difference: int
 
 
-class _Waterfall(_Part):
+class _Waterfall(DocumentPart):
     winner: str
     total: int
     ties: int
@@ -95,29 +82,19 @@ class _Waterfall(_Part):
     plugins: dict[str, _WaterfallLine]
 
 
-class _Candidate(_Part):
+class _Candidate(DocumentPart):
     victims: list[str]
     num_pdb_violations: int = Field(alias="numPDBViolations")
 
 
-class _Preemption(_Part):
+class _Preemption(DocumentPart):
     candidates: dict[str, _Candidate]
     nominated_node: str | None
     decided_by: str
     reason: str | None
 
 
-class _Change(_Part):
-    kind: ChangeKind
-    text: str
-    size: float
-    nodes: list[str]
-    spec: dict[str, Any] | None = None
-    removed: list[str] | None = None
-    objects: list[dict[str, Any]] | None = None
-
-
-class ExplanationDocument(_Document):
+class ExplanationDocument(Document):
     """`extender explain POD`: why a pod is pending, or where it would be placed."""
 
     kind: Literal["Explanation"]
@@ -134,58 +111,25 @@ class ExplanationDocument(_Document):
     total: dict[str, int]
     waterfall: _Waterfall | None
     preemption: _Preemption
-    changes: list[_Change]
+    changes: list[ChangePart]
     filters: dict[str, list[str]] | None = None
     """With --node: the reasons of each filter on this node; none if it accepts the node."""
     name: Any = None
     """With --batch: the name of the case."""
 
 
-class ExplanationListDocument(_Document):
+class ExplanationListDocument(Document):
     """`extender explain -f FILE`: several pods."""
 
     kind: Literal["ExplanationList"]
     items: list[ExplanationDocument]
 
 
-class _DomainOffer(_Part):
-    domain: str
-    nodes: int
-    placed: int
-    """The number of waiting members that find a node in the domain together."""
-    message: str
-    """The reason why the next member finds none."""
-
-
-class GroupExplanationDocument(_Document):
-    """`extender explain podgroup/NAME`: why a pod group is pending, or where it would be placed."""
-
-    kind: Literal["GroupExplanation"]
-    group: str
-    group_kind: Literal["PodGroup", "CompositePodGroup"]
-    policy: str
-    fits: bool
-    message: str
-    verdict: str
-    """The verdict in the words of kube-scheduler."""
-    scheduled: int
-    waiting: int
-    placed: dict[str, str]
-    """Pod -> node, if as many members are placed as fit."""
-    pending: dict[str, str]
-    """Pod -> the reason why it is not placed."""
-    refused: dict[str, Any] | None
-    """The first member without a node, as an Explanation."""
-    domains: list[_DomainOffer]
-    changes: list[_Change]
-    notes: list[str]
-
-
-class _PendingPod(_Part):
+class _PendingPod(DocumentPart):
     namespace: str
     name: str
     since: str | None
-    code: Annotated[CauseCode, Field(strict=False)]
+    code: Code
     cause: str
     blocker: str
     """The cause with its numbers."""
@@ -194,15 +138,16 @@ class _PendingPod(_Part):
     preempts: str | None
 
 
-class PendingPodsDocument(_Document):
-    """`extender explain`: the pending pods with their causes."""
+class PendingPodsDocument(Document):
+    """`extender explain`: the pending pods and pod groups with their causes."""
 
     kind: Literal["PendingPods"]
     pending: list[_PendingPod]
+    groups: list[PendingGroupPart]
     notes: list[str]
 
 
-class DecisionsDocument(_Document):
+class DecisionsDocument(Document):
     """`extender explain --from URL`: the decisions of a running process; `decisions` about one pod, else `pods`."""
 
     kind: Literal["Decisions"]
@@ -210,13 +155,13 @@ class DecisionsDocument(_Document):
     pods: list[dict[str, Any]] | None = None
 
 
-class _Placement(_Part):
+class _Placement(DocumentPart):
     pod: str
     node: str
     previous: str | None
 
 
-class _Eviction(_Part):
+class _Eviction(DocumentPart):
     pod: str
     node: str
     cause: str
@@ -224,7 +169,7 @@ class _Eviction(_Part):
     comes_back: bool
 
 
-class _Balance(_Part):
+class _Balance(DocumentPart):
     utilisation: Shares
     imbalance: Shares
     zone_imbalance: Shares
@@ -233,7 +178,7 @@ class _Balance(_Part):
     """The utilisation of each node."""
 
 
-class _Drain(_Part):
+class _Drain(DocumentPart):
     evicted: list[str]
     remaining: list[str]
     lost: list[str]
@@ -241,7 +186,7 @@ class _Drain(_Part):
     summary: str
 
 
-class _Simulated(_Part):
+class _Simulated(DocumentPart):
     placements: list[_Placement]
     remaining: dict[str, str]
     """The pods that got no node, and why."""
@@ -254,13 +199,13 @@ class _Simulated(_Part):
     after: _Balance
 
 
-class SimulationDocument(_Document, _Simulated):
+class SimulationDocument(Document, _Simulated):
     """`extender simulate`: where pods would be placed."""
 
     kind: Literal["Simulation"]
 
 
-class CapacityDocument(_Document):
+class CapacityDocument(Document):
     """`extender capacity`: how many more pods fit."""
 
     kind: Literal["Capacity"]
@@ -272,7 +217,7 @@ class CapacityDocument(_Document):
     notes: list[str]
 
 
-class _Moved(_Part):
+class _Moved(DocumentPart):
     pod: str
     first: str | None
     first_outcome: Literal["placed", "pending", "lost"]
@@ -280,7 +225,7 @@ class _Moved(_Part):
     second_outcome: Literal["placed", "pending", "lost"]
 
 
-class ComparisonDocument(_Document):
+class ComparisonDocument(Document):
     """`extender compare`: the same pods under two configurations."""
 
     kind: Literal["Comparison"]
@@ -291,14 +236,14 @@ class ComparisonDocument(_Document):
     notes: list[str]
 
 
-class _Difference(_Part):
+class _Difference(DocumentPart):
     recorded: Any
     replayed: Any
     cause: str | None
     nodes: list[str]
 
 
-class _ChangedDecision(_Part):
+class _ChangedDecision(DocumentPart):
     step: int
     at: float
     what: str
@@ -306,7 +251,7 @@ class _ChangedDecision(_Part):
     differences: list[_Difference]
 
 
-class _Step(_Part):
+class _Step(DocumentPart):
     step: int
     at: float
     kind: str
@@ -314,7 +259,7 @@ class _Step(_Part):
     text: str
 
 
-class ReplayDocument(_Document):
+class ReplayDocument(Document):
     """`extender replay`: the decisions that differ; with --steps only `file` and `steps`."""
 
     kind: Literal["Replay"]
@@ -326,14 +271,14 @@ class ReplayDocument(_Document):
     steps: list[_Step] | None = None
 
 
-class ReplayListDocument(_Document):
+class ReplayListDocument(Document):
     """`extender replay FILE FILE`: several recordings."""
 
     kind: Literal["ReplayList"]
     items: list[ReplayDocument]
 
 
-class _RuleTrial(_Part):
+class _RuleTrial(DocumentPart):
     name: str
     kind: Literal["predicate", "priority"]
     pods: int
@@ -345,14 +290,14 @@ class _RuleTrial(_Part):
     scores: list[float] | None
 
 
-class RuleTrialsDocument(_Document):
+class RuleTrialsDocument(Document):
     """`extender rule test`: each rule on a cluster."""
 
     kind: Literal["RuleTrials"]
     rules: list[_RuleTrial]
 
 
-class _Finding(_Part):
+class _Finding(DocumentPart):
     level: Literal["ok", "warn", "fail"]
     check: Literal[CHECKS]  # type: ignore[valid-type]  # mypy reads no tuple in a Literal
     message: str
@@ -360,14 +305,14 @@ class _Finding(_Part):
     docs: str
 
 
-class DiagnosisDocument(_Document):
+class DiagnosisDocument(Document):
     """`extender doctor`: the findings about an installation."""
 
     kind: Literal["Diagnosis"]
     findings: list[_Finding]
 
 
-class _QueuedPod(_Part):
+class _QueuedPod(DocumentPart):
     namespace: str
     name: str
     tier: str
@@ -375,7 +320,7 @@ class _QueuedPod(_Part):
     labels: dict[str, str]
 
 
-class QueueDocument(_Document):
+class QueueDocument(Document):
     """`extender status`: the pods that a scheduler has not placed yet."""
 
     kind: Literal["Queue"]
@@ -383,7 +328,7 @@ class QueueDocument(_Document):
     scheduled: int
 
 
-class CaseErrorDocument(_Document):
+class CaseErrorDocument(Document):
     """`extender explain --batch`: a line that is not a valid case."""
 
     kind: Literal["CaseError"]
@@ -391,7 +336,7 @@ class CaseErrorDocument(_Document):
     error: str
 
 
-class _Certificate(_Part):
+class _Certificate(DocumentPart):
     file: str
     name: str
     signed_by: str
@@ -399,14 +344,14 @@ class _Certificate(_Part):
     done: Literal["made", "renewed", "kept", "trusted"]
 
 
-class CertificatesDocument(_Document):
+class CertificatesDocument(Document):
     """`extender certs`: the certificates in the directory, and what was done with each."""
 
     kind: Literal["Certificates"]
     certificates: list[_Certificate]
 
 
-class ReferenceDocument(_Document):
+class ReferenceDocument(Document):
     """`extender reference TOPIC`: the rows about a topic, whose keys are the columns of the table."""
 
     kind: Literal["Reference"]
@@ -414,7 +359,7 @@ class ReferenceDocument(_Document):
     rows: list[dict[str, str]]
 
 
-class _NodeUsage(_Part):
+class _NodeUsage(DocumentPart):
     name: str
     zone: str
     ready: bool
@@ -423,7 +368,7 @@ class _NodeUsage(_Part):
     requested: dict[str, int]
 
 
-class NodeUsageDocument(_Document):
+class NodeUsageDocument(Document):
     """`extender mcp`: the resources of the nodes; cpu in milli, the others in units."""
 
     kind: Literal["NodeUsage"]
@@ -431,7 +376,7 @@ class NodeUsageDocument(_Document):
     notes: list[str]
 
 
-_MODELS: tuple[type[_Document], ...] = (
+_MODELS: tuple[type[Document], ...] = (
     ExplanationDocument,
     GroupExplanationDocument,
     ExplanationListDocument,
@@ -450,7 +395,7 @@ _MODELS: tuple[type[_Document], ...] = (
     ReferenceDocument,
     NodeUsageDocument,
 )
-SCHEMAS: Mapping[str, type[_Document]] = {model.__name__.removesuffix("Document"): model for model in _MODELS}
+SCHEMAS: Mapping[str, type[Document]] = {model.__name__.removesuffix("Document"): model for model in _MODELS}
 """The model of each kind."""
 
 

@@ -14,10 +14,10 @@ from extender.model.volumes.pod_volumes import claims_of
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline import direct_binding
 from extender.offline.claims.creation import admit_new
+from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.codes import CauseCode, code_of
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
@@ -93,12 +93,17 @@ class Explanation:
     """
 
     def __init__(
-        self, state: ClusterState, pod: Pod, notes: Sequence[str] = (), groups: GroupVerdicts | None = None
+        self,
+        state: ClusterState,
+        pod: Pod,
+        notes: Sequence[str] = (),
+        groups: GroupVerdicts | None = None,
+        nodes: Sequence[str] | None = None,
     ) -> None:
-        """Judges the pod. `groups` has the verdicts on pod groups, if they are known already."""
+        """Judges the pod on `nodes`, None means all. `groups` has the verdicts on pod groups that are known already."""
         self._state = state
         self._is_bound = bool(pod.node_name)
-        self.decision = state.engine.decide(pod)
+        self.decision = state.engine.decide(pod, nodes)
         self.pod = self.decision.pod
         own_notes, is_excluded = status_notes(pod, state)
         self.is_excluded = is_excluded
@@ -106,9 +111,9 @@ class Explanation:
         if direct_binding.names_its_node(pod, state) and not state.nodes_unread:
             own_notes.append(direct_binding.note(pod, state))
             self._runs_unscheduled = direct_binding.objection(pod, state) is None
-            self.is_excluded = is_excluded or not self._runs_unscheduled
+            self.is_excluded = self.is_excluded or not self._runs_unscheduled
         self.notes = [*own_notes, *notes]
-        self.is_known = True
+        self.is_known = not state.nodes_unread or bool(own_message(pod)) or self.is_excluded
         self.reasons = _reasons(self.decision, state)
         self.message = self.decision.message
         self.group = _group_of(pod, state, groups)
@@ -116,9 +121,7 @@ class Explanation:
             self.notes.append(_membership_note(self.group))
             self.message = self.group.failures.get(pod.uid, self.message)
         if state.nodes_unread:
-            message = own_message(pod)
-            self.is_known = bool(message) or self.is_excluded
-            self.message = message or "no verdict: no scheduler has written one into the pod's conditions"
+            self.message = own_message(pod) or "no verdict: no scheduler has written one into the pod's conditions"
 
     def __repr__(self) -> str:
         return f"Explanation({self.pod.key}: {self.message})"

@@ -1,25 +1,42 @@
-"""Explains a pod group: how many members find a node together, what the next one lacks, what would admit all."""
+"""Explains a pod group: how many members find a node together, why the next one finds none, and what would help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from random import Random
 from typing import Any
 
 from extender.errors import UnknownPod
-from extender.groups import Composite, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
-from extender.groups.decision import leaf_decisions
+from extender.groups import (
+    Composite,
+    DecideOne,
+    GroupDecision,
+    GroupRules,
+    GroupStatus,
+    MemberDecision,
+    Tree,
+    decide_group,
+)
 from extender.groups.placements import domains
-from extender.groups.tree import scheduled_members, waiting_members
-from extender.offline.explain.changes.groups import group_changes
+from extender.groups.preemption import GroupPreemption, preempt_for_group
+from extender.groups.tree import leaves, scheduled_members, waiting_members
+from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.evictions import GroupEvictions, evictions
 from extender.offline.explain.explanation import Explanation
-from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide
+from extender.offline.explain.group_changes.admitting import decide_children, group_changes
+from extender.offline.explain.group_changes.obstacles import created_group_changes, obstacle_changes
+from extender.offline.explain.group_changes.trees import without_own_topology, without_topology
+from extender.offline.groups.membership import MissingGroup
+from extender.offline.groups.outcomes import admits_all, before_refused, member_outcomes, nodes_in
+from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide, goes_by_placements
+from extender.offline.html import rendering
+from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
+from extender.runtime.text import counted
 from extender.scheduler.group_members import decides_members
+from extender.scheduler.group_scheduling import with_reasons
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table import PodInfo
 from extender.table.labels import Rows
@@ -43,21 +60,42 @@ class DomainOffer:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChildGroup:
+    """The outcome for one child of a CompositePodGroup, tried after the children before it.
+
+    Attributes:
+        kind, key: the child group.
+        fits: True if it would be scheduled.
+        message: why it would not be.
+    """
+
+    kind: str
+    key: str
+    fits: bool
+    scheduled: int
+    waiting: int
+    message: str
+
+
 class GroupExplanation:
     """The answer to "why is this group pending, or where would it be placed".
 
     Attributes:
         verdict: the decision about the group, or what keeps a scheduler from trying it.
         placed: pod -> the node on which it would be placed, if as many members are placed as fit.
-        refused: why the first member that finds no node is refused, judged with those before it in place; None if all
+        refused: why the first member that finds no node is refused, judged with the others in place; None if all
             members find a node, or if none is tried.
+        domain: the topology domain in which `placed` and `refused` were decided, as KEY=VALUE; "" if there is none.
     """
 
-    def __init__(self, state: ClusterState, verdict: GroupVerdict) -> None:
+    def __init__(self, state: ClusterState, groups: GroupVerdicts, verdict: GroupVerdict) -> None:
         self._state = state
+        self._groups = groups
         self.verdict = verdict
         self.placed: dict[str, str] = {}
         self.refused: Explanation | None = None
+        self.domain = ""
         if verdict.tree is not None and verdict.decision is not None:
             self._judge(decide(state, verdict.tree, enforces_gangs=False))
 
@@ -87,12 +125,24 @@ class GroupExplanation:
     @property
     def message(self) -> str:
         """The verdict in one sentence."""
-        if self.verdict.decision is None:
+        decision = self.verdict.decision
+        if decision is None or decision.status is GroupStatus.ERROR:
             return self.verdict.text
+        if not self.waiting:
+            return "no member waits for a node"
+        if (key := self._lacking_label) is not None:
+            return f"no node has the label {key}, by which its topology constraint divides the nodes"
+        if not self.placed and not decision.is_success:
+            return f"none of its {counted(self.waiting, 'waiting member')} finds a node"
         found = f"{len(self.placed)} of {self.waiting} waiting members find a node"
-        if self.verdict.decision.is_success:
+        if self.domain:
+            found += f" in {self.domain}"
+        if self.verdict.fits:
             return found
-        return f"none of its members is placed, because only {found}" if self.placed else self.verdict.text
+        if self.child_groups:
+            fitting = sum(child.fits for child in self.child_groups)
+            found = f"{fitting} of {counted(len(self.child_groups), 'child group')} fit; {found}"
+        return found if decision.is_success else f"none of its members is placed, because only {found}"
 
     @property
     def policy(self) -> str:
@@ -102,14 +152,53 @@ class GroupExplanation:
             return ""
         unit = "child groups" if isinstance(tree, Composite) else "members"
         needs = f"gang of at least {tree.group.min_count} {unit}" if tree.group.is_gang else "basic"
-        within = f", within one {tree.group.topology_key}" if tree.group.topology_key else ""
+        within = f", all within one {tree.group.topology_key}" if tree.group.topology_key else ""
         return f"{needs}{within}, priority {tree.group.priority}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for people on the members."""
+        return remarks_on(self._state, [info.pod for info in self._waiting])
+
+    @cached_property
+    def causes(self) -> list[CauseCode]:
+        """The codes of the causes, the most important first; [FITS] if all waiting members find a node."""
+        if self.verdict.obstacle is not None:
+            return [self.verdict.obstacle.code]
+        if self.fits or not self.waiting:
+            return [CauseCode.FITS]
+        of_member = [reason.code for reason in self.refused.reasons] if self.refused is not None else []
+        causes = [CauseCode.TOPOLOGY, *of_member] if self._topology_decides else of_member
+        return list(dict.fromkeys(causes)) or [CauseCode.NO_VERDICT]
+
+    @property
+    def blocker(self) -> str:
+        """The reason why the next member finds no node, with its numbers; or why no scheduler tries the group."""
+        if self.refused is None or not self.refused.reasons:
+            return self.message
+        first = self.refused.reasons[0]
+        return f"{first.reason} ({first.detail})" if first.detail else first.reason
+
+    @cached_property
+    def scheduler_message(self) -> str:
+        """The message of the group's condition, as kube-scheduler writes it; empty if it would write none."""
+        tree, decision = self.verdict.tree, self.verdict.decision
+        if tree is None or decision is None or decision.is_success:
+            return ""
+        profile = self._state.profiles.of(waiting_members(tree)[0].pod)
+        preempts = decision.status is GroupStatus.UNSCHEDULABLE and profile.preemption is not None
+        return (with_reasons(decision, self._preemption, profile) if preempts else decision).text
+
+    @cached_property
+    def evictions(self) -> GroupEvictions | None:
+        """The pods that preemption would evict for the group; None if it would evict none."""
+        return evictions(self._state, self._preemption, self._waiting)
 
     @cached_property
     def domains(self) -> list[DomainOffer]:
         """The room in each domain of the topology constraint, the best first; empty if there is no constraint."""
         tree = self.verdict.tree
-        if not isinstance(tree, Leaf) or tree.group.topology_key is None or self.verdict.decision is None:
+        if tree is None or tree.group.topology_key is None or self.verdict.decision is None or not self.waiting:
             return []
         placements = domains(tree, self._state.table, None)
         if isinstance(placements, str):
@@ -118,12 +207,25 @@ class GroupExplanation:
         return sorted(offers, key=lambda offer: (-offer.placed, offer.domain))
 
     @cached_property
+    def child_groups(self) -> list[ChildGroup]:
+        """The outcome for each child of a CompositePodGroup, as if no minimum of child groups were needed."""
+        tree = self.verdict.tree
+        if not isinstance(tree, Composite) or self.verdict.decision is None:
+            return []
+        decision = decide_children(self._state, tree)
+        return [_child_group(child, decision.children.get(child.group.key)) for child in tree.children]
+
+    @cached_property
     def changes(self) -> list[SuggestedChange]:
         """The changes that would admit all waiting members, each decided again, the smallest first."""
-        tree = self.verdict.tree
-        if tree is None or self.verdict.decision is None or self.fits:
+        if self.fits or self._state.nodes_unread:
             return []
-        return group_changes(self._state, tree, len(self.placed))
+        verdict = self.verdict
+        if verdict.tree is None:
+            return created_group_changes(self._state, self._groups.membership, MissingGroup(verdict.kind, verdict.key))
+        if verdict.obstacle is not None:
+            return obstacle_changes(self._state, verdict.tree, verdict.obstacle)
+        return group_changes(self._state, verdict.tree)
 
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/pod-groups.md."""
@@ -133,40 +235,92 @@ class GroupExplanation:
             "policy": self.policy,
             "fits": self.fits,
             "message": self.message,
+            "causes": [str(cause) for cause in self.causes],
             "verdict": self.verdict.text,
+            "schedulerMessage": self.scheduler_message,
             "scheduled": self.scheduled,
             "waiting": self.waiting,
             "placed": self.placed,
             "pending": {info.pod.key: self.verdict.failures.get(info.uid, "") for info in self._waiting},
             "refused": self.refused.to_dict(changes=False) if self.refused is not None else None,
+            "domain": self.domain,
             "domains": [asdict(offer) for offer in self.domains],
+            "childGroups": [asdict(child) for child in self.child_groups],
+            "evictions": self.evictions.to_dict() if self.evictions is not None else None,
             "changes": [change.to_dict() for change in self.changes] if changes else [],
+            "notes": self.notes,
         }
+
+    def _repr_html_(self) -> str:
+        return rendering.part("group.html", self.to_dict())
+
+    def to_html(self, *, changes: bool = True) -> str:
+        """Returns the answer as a web page in one self-contained file."""
+        return rendering.file("group.html", self.to_dict(changes=changes))
 
     @property
     def _waiting(self) -> list[PodInfo]:
         return waiting_members(self.verdict.tree) if self.verdict.tree is not None else []
 
+    @property
+    def _lacking_label(self) -> str | None:
+        """The label of the topology constraint, if no node has it."""
+        tree = self.verdict.tree
+        key = tree.group.topology_key if tree is not None else None
+        return key if not self.domains else None
+
+    @property
+    def _topology_decides(self) -> bool:
+        """True if all members would find a node without the topology constraints."""
+        tree = self.verdict.tree
+        if tree is None or not any(each.group.topology_key for each in (tree, *leaves(tree))):
+            return False
+        return admits_all(decide(self._state, without_topology(tree)))
+
+    @cached_property
+    def _preemption(self) -> GroupPreemption:
+        tree, decision = self.verdict.tree, self.verdict.decision
+        if tree is None or decision is None or decision.status is not GroupStatus.UNSCHEDULABLE:
+            return GroupPreemption("")
+        profile = self._state.profiles.of(waiting_members(tree)[0].pod)
+        if profile.preemption is None:
+            return GroupPreemption("")
+        trial, decide_one = Trial(self._state.table), self._decides_members(tree)
+        rules = GroupRules(by_placements=goes_by_placements(tree))
+        return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
+
     def _judge(self, best: GroupDecision) -> None:
         """Fills in which members find a node, and explains why the first other one finds none."""
-        assert self.verdict.tree is not None
-        infos = {info.uid: info for info in self._waiting}
-        self.placed = {infos[uid].pod.key: node for uid, node in best.placed.items()}
-        with first_refused(self._state, best) as info:
-            if info is not None:
-                self.refused = Explanation(self._state, info.pod.with_spec(scheduling_group=None))
+        outcomes = list(member_outcomes(best))
+        self.placed = {each.info.pod.key: each.node_name for each in outcomes if each.node_name is not None}
+        with before_refused(self._state, best) as refused:
+            if refused is not None:
+                pod = refused.info.pod.with_spec(scheduling_group=None)
+                explanation = Explanation(self._state, pod, nodes=nodes_in(self._state, refused.domains))
+                self.refused = None if explanation.decision.feasible else explanation
+        shown = refused or next(iter(outcomes), None)
+        self.domain = ", ".join(f"{key}={value}" for key, value in shown.domains.items()) if shown else ""
 
-    def _offer(self, leaf: Leaf, domain: str, rows: Rows | None) -> DomainOffer:
-        table = self._state.table
-        profile = self._state.profiles.of(leaf.waiting[0].pod)
-        decide_one = decides_members(SchedulingCycle(profile, Random(0)), table)  # noqa: S311  breaks ties
+    def _decides_members(self, tree: Tree) -> DecideOne:
+        profile = self._state.profiles.of(waiting_members(tree)[0].pod)
+        return decides_members(SchedulingCycle(profile, Random(0)), self._state.table)  # noqa: S311  breaks ties
 
-        def within(info: PodInfo, _rows: Rows | None) -> MemberDecision:
-            return decide_one(info, rows)
+    def _offer(self, tree: Tree, domain: str, rows: Rows | None) -> DomainOffer:
+        decide_one = self._decides_members(tree)
+        within = frozenset(rows.tolist()) if rows is not None else None
 
-        decision = decide_group(leaf, Trial(table), within, GroupRules(enforces_gangs=False))
-        message = next((member.message for member in decision.members.values() if member.node_name is None), "")
-        return DomainOffer(domain, len(rows) if rows is not None else 0, len(decision.placed), message)
+        def decide_within(info: PodInfo, own: Rows | None) -> MemberDecision:
+            if own is None or within is None:
+                return decide_one(info, rows)
+            return decide_one(info, own[[row in within for row in own.tolist()]])
+
+        free = without_own_topology(tree)
+        rules = GroupRules(enforces_gangs=False, by_placements=goes_by_placements(free))
+        decision = decide_group(free, Trial(self._state.table), decide_within, rules)
+        outcomes = list(member_outcomes(decision))
+        message = next((outcome.message for outcome in outcomes if outcome.node_name is None), "")
+        placed = sum(outcome.node_name is not None for outcome in outcomes)
+        return DomainOffer(domain, len(rows) if rows is not None else 0, placed, message)
 
 
 def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
@@ -175,20 +329,18 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
     found = groups.membership.root_named(kind, key)
     if found is None:
         raise UnknownPod(f"no {kind} {key} in this cluster")
-    return GroupExplanation(state, groups.of_root(found))
+    return GroupExplanation(state, groups, groups.of_root(found))
 
 
-@contextmanager
-def first_refused(state: ClusterState, best: GroupDecision) -> Iterator[PodInfo | None]:
-    """Yields the first member that finds no node, with those before it on their nodes in the block."""
-    refused: PodInfo | None = None
-    before: list[tuple[PodInfo, str]] = []
-    for leaf in leaf_decisions(best):
-        for info in leaf.tree.waiting if isinstance(leaf.tree, Leaf) else ():
-            node = leaf.members[info.uid].node_name
-            if node is not None:
-                before.append((info, node))
-            elif refused is None:
-                refused = info
-    with state.engine.suppose(place=before):
-        yield refused
+def _child_group(tree: Tree, decision: GroupDecision | None) -> ChildGroup:
+    """Describes the decision about a child group; the members after the first one without a node were not tried."""
+    fits = decision is not None and decision.is_success
+    waiting = len(waiting_members(tree))
+    outcomes = list(member_outcomes(decision)) if decision is not None else []
+    refused = next((outcome for outcome in outcomes if outcome.node_name is None), None)
+    message = ""
+    if not fits and refused is not None:
+        placed = sum(outcome.node_name is not None for outcome in outcomes)
+        own, _, _ = refused.message.partition(" preemption: ")
+        message = f"only {placed} of {waiting} waiting members find a node: {own}"
+    return ChildGroup(type(tree.group).__name__, tree.group.key, fits, len(scheduled_members(tree)), waiting, message)

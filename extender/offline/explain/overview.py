@@ -1,16 +1,17 @@
-"""Lists all pending pods, one line each, grouped by the cause that keeps them pending."""
+"""Lists all pending pods, one line each, grouped by the cause that keeps them pending; and the groups among them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from extender.model.selectors import EVERYTHING, Selector
-from extender.offline.explain.codes import CauseCode
+from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
+from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
@@ -59,19 +60,73 @@ class PendingPod:
         return {**asdict(self), "since": since, "code": str(self.code), "preempts": self.preempts or None}
 
 
+@dataclass(frozen=True, slots=True)
+class PendingGroup:
+    """A pod group with members that would not be placed now, and the cause.
+
+    Attributes:
+        policy: the terms of the group: its policy, its topology and its priority.
+        scheduled, waiting: the number of members with and without a node.
+        placed: the number of waiting members that find a node together, if as many are placed as fit.
+        code: the kind of cause.
+        blocker: the reason why the next member finds no node, or why no scheduler tries the group.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    policy: str
+    scheduled: int
+    waiting: int
+    placed: int
+    code: CauseCode
+    blocker: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "code": str(self.code)}
+
+
+def pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
+    """Returns the root groups of these pods, unless all members of the group would be placed now."""
+    judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
+    verdicts = {
+        (verdict.kind, verdict.key): verdict
+        for pod in judged
+        if pod.group_key is not None and not pod.terminating and not (verdict := groups.of(pod)).fits
+    }
+    return [_group_summary(GroupExplanation(state, groups, verdicts[identity])) for identity in sorted(verdicts)]
+
+
+def _group_summary(explanation: GroupExplanation) -> PendingGroup:
+    namespace, _, name = explanation.verdict.key.partition("/")
+    return PendingGroup(
+        explanation.verdict.kind,
+        namespace,
+        name,
+        explanation.policy,
+        explanation.scheduled,
+        explanation.waiting,
+        len(explanation.placed),
+        explanation.causes[0],
+        explanation.blocker,
+    )
+
+
 def pending_pods(
     state: ClusterState,
     namespace: str = "",
     progress: Callable[[int, int], None] | None = None,
     most: int | None = None,
     selector: Selector | None = None,
+    groups: GroupVerdicts | None = None,
 ) -> list[PendingPod]:
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
     `progress` is called with the number of pods judged so far and the number of all. Only the first `most` pods are
-    judged; None means all. With a `selector`, only pods whose labels match it are returned.
+    judged; None means all. With a `selector`, only pods whose labels match it are returned. `groups` has the verdicts
+    on pod groups that are known already.
     """
-    groups = GroupVerdicts(state)
+    groups = groups or GroupVerdicts(state)
     wanted = selector or EVERYTHING
     pending = [
         info.pod
@@ -122,8 +177,13 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     )
 
 
-def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
-    """Yields lines of text: a heading for each cause, with a table of its pods below."""
+def _row(group: PendingGroup) -> tuple[str, ...]:
+    name = f"  {group.kind} {group.namespace}/{group.name}"
+    return name, group.policy, str(group.scheduled), str(group.waiting), str(group.placed), group.blocker
+
+
+def as_text(pods: Sequence[PendingPod], groups: Sequence[PendingGroup], now: datetime) -> Iterator[str]:
+    """Yields lines of text: a table of the groups, then for each cause a heading and a table of its pods."""
     if not pods:
         yield "no pods are pending"
         return
@@ -131,6 +191,12 @@ def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
     for pod in pods:
         by_cause.setdefault(pod.cause, []).append(pod)
     yield f"{counted(len(pods), 'pending pod')}, {counted(len(by_cause), 'cause')}"
+    if groups:
+        yield ""
+        yield f"{counted(len(groups), 'pending pod group')}:"
+        yield from aligned(
+            [("  GROUP", "POLICY", "SCHEDULED", "WAITING", "THAT FIT", "BLOCKED BY"), *map(_row, groups)]
+        )
     for cause, its_pods in by_cause.items():
         yield ""
         yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall
+from extender.offline.explain.evictions import EvictedUnit
 from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
 from extender.offline.explain.group import GroupExplanation
 from extender.runtime.text import Cells, aligned, counted, listed, printable
@@ -40,31 +41,51 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
 
 def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:
     """Yields lines of text about a pod group: the verdict, the first member without a node, and what would help."""
-    yield printable(f"{explanation.name}: {explanation.message}")
+    names_itself = explanation.message.startswith(explanation.name)
+    yield printable(explanation.message if names_itself else f"{explanation.name}: {explanation.message}")
     if explanation.policy:
         counts = f"{explanation.scheduled} scheduled, {explanation.waiting} waiting"
         yield printable(f"note: {explanation.policy}; {counts}")
-    if explanation.verdict.decision is None:
-        return
-    if not explanation.fits and explanation.verdict.text:
-        yield printable(f"note: the scheduler's message is: {explanation.verdict.text}")
+    yield from (printable(f"note: {note}") for note in explanation.notes)
+    if explanation.scheduler_message:
+        yield printable(f"note: the scheduler's message is: {explanation.scheduler_message}")
+    yield from _child_groups(explanation)
     yield from _domains(explanation)
-    if (refused := explanation.refused) is not None:
-        yield ""
-        yield printable(f"the next member, {refused.pod.key}, finds no node beside those: {_own(refused.message)}")
-        rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in refused.reasons]
-        yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+    yield from _next_member(explanation)
     if explanation.placed:
-        nodes = Counter(explanation.placed.values())
+        nodes = sorted(Counter(explanation.placed.values()).items())
         yield ""
-        yield from aligned([("NODE", "MEMBERS THAT FIT"), *((node, str(count)) for node, count in nodes.items())])
+        yield from aligned([("NODE", "MEMBERS THAT FIT"), *((node, str(count)) for node, count in nodes)])
+    yield from _evictions(explanation)
     if changes and not explanation.fits:
         yield from _changes(explanation.changes, "admit the whole group")
+
+
+def _next_member(explanation: GroupExplanation) -> Iterator[str]:
+    refused = explanation.refused
+    if refused is None:
+        return
+    yield ""
+    where = f" in {explanation.domain}" if explanation.domain else ""
+    others = f"with {counted(len(explanation.placed), 'member')} placed{where}, " if explanation.placed else ""
+    yield printable(f"{others}{refused.pod.key} finds no node: {_own(refused.message)}")
+    rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in refused.reasons]
+    yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
 
 
 def _own(message: str) -> str:
     """Returns the message without what preemption says about the pod alone: members do not preempt alone."""
     return message.partition(" preemption: ")[0]
+
+
+def _child_groups(explanation: GroupExplanation) -> Iterator[str]:
+    if explanation.child_groups:
+        yield ""
+        rows = [
+            (f"{child.kind} {child.key}", str(child.scheduled), str(child.waiting), child.message or "fits")
+            for child in explanation.child_groups
+        ]
+        yield from aligned([("CHILD GROUP", "SCHEDULED", "WAITING", "VERDICT"), *rows])
 
 
 def _domains(explanation: GroupExplanation) -> Iterator[str]:
@@ -75,6 +96,25 @@ def _domains(explanation: GroupExplanation) -> Iterator[str]:
             for offer in explanation.domains
         ]
         yield from aligned([("DOMAIN", "NODES", "MEMBERS THAT FIT", "WHY NO MORE"), *rows])
+
+
+def _evictions(explanation: GroupExplanation) -> Iterator[str]:
+    evictions = explanation.evictions
+    if evictions is None:
+        return
+    yield ""
+    if not evictions.units:
+        yield printable(f"preemption: {evictions.message}; the group waits until the evicted pods have left")
+        return
+    yield printable(f"preemption: would evict {listed([_unit(unit) for unit in evictions.units], _MOST_VICTIMS)}")
+    if evictions.violated_budgets:
+        yield printable(f"this violates PodDisruptionBudget {listed(evictions.violated_budgets, _MOST_VICTIMS)}")
+
+
+def _unit(unit: EvictedUnit) -> str:
+    if unit.group is not None:
+        return f"the whole PodGroup {unit.group} ({counted(len(unit.pods), 'pod')})"
+    return " and ".join(f"{pod} from {node}" for pod, node in unit.pods.items())
 
 
 def nodes(explanation: Explanation) -> Iterator[str]:

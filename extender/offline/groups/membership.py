@@ -14,9 +14,17 @@ from extender.groups.tree import leaves
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
 from extender.table import PodInfo
+
+
+class Obstacle(NamedTuple):
+    """The reason why no scheduler tries a group."""
+
+    code: CauseCode
+    text: str
 
 
 class MissingGroup(NamedTuple):
@@ -26,8 +34,9 @@ class MissingGroup(NamedTuple):
     key: str
 
     @property
-    def obstacle(self) -> str:
-        return f"{self.kind} {self.key} does not exist: its members wait for it, and no event says so"
+    def obstacle(self) -> Obstacle:
+        text = f"{self.kind} {self.key} does not exist: its members wait for it, and no event says so"
+        return Obstacle(CauseCode.NO_GROUP, text)
 
 
 class Membership:
@@ -95,38 +104,50 @@ def _created(obj: Object) -> tuple[str, str]:
     return str(obj.metadata.creation_timestamp or ""), obj.name
 
 
-def obstacle(tree: Tree) -> str | None:
+def obstacle(tree: Tree) -> Obstacle | None:
     """Returns why no scheduler tries the group; None if one does."""
     members = [info.pod for leaf in leaves(tree) for info in leaf.waiting]
     for pod in members:
         if pod.spec.scheduling_gates:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-            return f"member {pod.name} is gated by {gates}, which holds back the whole group"
-    return _shortage(tree) or _contradiction(tree, [pod for pod in members if not pod.terminating])
+            text = f"member {pod.name} is gated by {gates}, which holds back the whole group"
+            return Obstacle(CauseCode.GATED, text)
+    if (shortage := _shortage(tree)) is not None:
+        return Obstacle(CauseCode.SHORT_OF_PODS, shortage)
+    difference = _difference(tree, [pod for pod in members if not pod.terminating])
+    return None if difference is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, difference)
+
+
+def lacks_pods(leaf: Leaf) -> int:
+    """Returns the number of pods that a gang lacks to be tried; 0 if it has enough."""
+    return max(leaf.group.min_count - len(leaf.waiting) - len(leaf.scheduled), 0) if leaf.group.is_gang else 0
+
+
+def ready_children(composite: Composite) -> int:
+    """Returns the number of child groups that have enough pods; a basic one below a composite group needs one pod."""
+    return sum(_shortage(child) is None and _has_pods(child) for child in composite.children)
 
 
 def _shortage(tree: Tree) -> str | None:
     """Returns what the group lacks to be tried: pods of a gang, or child groups that have theirs."""
     needed = tree.group.min_count
     if isinstance(tree, Leaf):
-        pods = len(tree.waiting) + len(tree.scheduled)
-        if not tree.group.is_gang or pods >= needed:
+        if not lacks_pods(tree):
             return None
+        pods = len(tree.waiting) + len(tree.scheduled)
         exist = f"{pods} of {counted(needed, 'pod')} exist"
         return f"{exist}: a gang is tried only when all of these do, and no event says so"
-    ready = sum(_shortage(child) is None and _has_enough(child) for child in tree.children)
-    if ready >= needed:
+    if (ready := ready_children(tree)) >= needed:
         return None
     short = next((text for child in tree.children if (text := _shortage(child))), "")
     return f"{ready} of {counted(needed, 'child group')} have enough pods{f'; {short}' if short else ''}"
 
 
-def _has_enough(tree: Tree) -> bool:
-    """Returns True if the group has pods; a basic group below a composite one needs one pod."""
+def _has_pods(tree: Tree) -> bool:
     return any(leaf.waiting or leaf.scheduled for leaf in leaves(tree))
 
 
-def _contradiction(tree: Tree, pods: list[Pod]) -> str | None:
+def _difference(tree: Tree, pods: list[Pod]) -> str | None:
     """Returns what differs between members that must be alike, in kube-scheduler's words."""
     policies = [pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods]
     for pod, policy in zip(pods, policies, strict=True):

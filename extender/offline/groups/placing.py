@@ -55,11 +55,12 @@ class GroupMembers:
         group = state.objects.get(PodGroup, key)
         self._leaf: Leaf | None = None
         if group is None:
-            self.obstacle: str | None = MissingGroup(PodGroup.__name__, key).obstacle
+            self.obstacle: str | None = MissingGroup(PodGroup.__name__, key).obstacle.text
             return
         scheduled = [info.uid for info in state.infos.values() if info.pod.node_name and info.pod.group_key == key]
         self._leaf = Leaf(group, waiting, scheduled)
-        self.obstacle = obstacle(self._leaf)
+        reason = obstacle(self._leaf)
+        self.obstacle = None if reason is None else reason.text
         if group.parent_key is not None:
             self.obstacle = f"it belongs to CompositePodGroup {group.parent_key}, and trees of groups are not simulated"
 

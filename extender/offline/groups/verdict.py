@@ -11,7 +11,7 @@ from extender.groups.decision import leaf_decisions
 from extender.groups.tree import leaves, waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
-from extender.offline.groups.membership import Membership, MissingGroup, obstacle
+from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, obstacle
 from extender.offline.state import ClusterState
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.scheduling_cycle import SchedulingCycle
@@ -33,7 +33,7 @@ class GroupVerdict:
     kind: str
     key: str
     tree: Tree | None
-    obstacle: str | None
+    obstacle: Obstacle | None
     decision: GroupDecision | None
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class GroupVerdict:
     def text(self) -> str:
         """The reason why the group is not scheduled, in kube-scheduler's words if one tries it."""
         if self.obstacle is not None:
-            return self.obstacle
+            return self.obstacle.text
         return self.decision.text if self.decision is not None else ""
 
 
@@ -65,7 +65,7 @@ class GroupVerdicts:
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
         """Returns the verdict on a root group, or on one that does not exist."""
         if isinstance(root, MissingGroup):
-            failures = {info.uid: root.obstacle for info in self.membership.waiting_for(root)}
+            failures = {info.uid: root.obstacle.text for info in self.membership.waiting_for(root)}
             return GroupVerdict(root.kind, root.key, None, root.obstacle, None, failures)
         identity = type(root).__name__, root.key
         if identity not in self._verdicts:
@@ -77,7 +77,7 @@ def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
     """Decides about the group, unless no scheduler tries it."""
     kind, key = type(tree.group).__name__, tree.group.key
     if (reason := obstacle(tree)) is not None:
-        return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason for info in waiting_members(tree)})
+        return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason.text for info in waiting_members(tree)})
     decision = decide(state, tree)
     failures = {}
     for leaf in leaf_decisions(decision):

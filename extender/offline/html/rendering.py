@@ -36,6 +36,9 @@ class Links:
     def node(self, name: str) -> str:  # noqa: ARG002
         return ""
 
+    def group(self, kind: str, key: str) -> str:  # noqa: ARG002
+        return ""
+
 
 class FileLinks(Links):
     """Gives links within a self-contained file: to the JSON at the end of the file."""
@@ -65,6 +68,9 @@ class SiteLinks(Links):
 
     def node(self, name: str) -> str:
         return self.to("node", node=name, pod=self._query.get("pod", ""))
+
+    def group(self, kind: str, key: str) -> str:
+        return self.to("group", group=key, kind=kind if kind != "PodGroup" else "")
 
     def to(self, page: str, **query: object) -> str:
         """Returns the address of a page with these arguments; empty arguments are left out."""

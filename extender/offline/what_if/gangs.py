@@ -10,7 +10,7 @@ from extender.groups import Leaf
 from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.explain.explanation import Explanation, Reason
-from extender.offline.explain.group import first_refused
+from extender.offline.groups.outcomes import before_refused, nodes_in
 from extender.offline.groups.verdict import decide
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
@@ -39,5 +39,8 @@ def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], numbe
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
     """Returns why the first member of the gang that finds no node finds none."""
-    with first_refused(state, decide(state, leaf, enforces_gangs=False)) as info:
-        return [] if info is None else Explanation(state, info.pod.with_spec(scheduling_group=None)).reasons
+    with before_refused(state, decide(state, leaf, enforces_gangs=False)) as refused:
+        if refused is None:
+            return []
+        pod = refused.info.pod.with_spec(scheduling_group=None)
+        return Explanation(state, pod, nodes=nodes_in(state, refused.domains)).reasons

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from extender import Cluster
 from extender.errors import UnknownPod
+from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.group import GroupExplanation
-from tests.builders import Object, make_composite_pod_group, make_pod, make_pod_group
+from tests.answers.carrying_out import carried_out
+from tests.builders import (
+    Object,
+    make_composite_pod_group,
+    make_device_class,
+    make_pdb,
+    make_pod,
+    make_pod_group,
+    make_resource_claim,
+    make_resource_slice,
+)
 from tests.groups.deciding import members, node
 
 ROOM = [node("a", 4), node("b", 4)]
@@ -81,7 +90,7 @@ def test_the_best_domain_comes_first() -> None:
 def test_a_group_that_no_scheduler_tries(objects: list[Object], message: str) -> None:
     explanation = explained(*ROOM, *objects)
     assert (explanation.fits, explanation.message) == (False, message)
-    assert explanation.changes == []
+    assert (explanation.placed, explanation.refused) == ({}, None)
 
 
 def test_a_group_that_does_not_exist_is_an_error() -> None:
@@ -90,25 +99,6 @@ def test_a_group_that_does_not_exist_is_an_error() -> None:
 
 
 # ---- what would help
-
-
-def with_change(objects: list[Object], change: Any) -> Cluster:
-    """Returns the cluster with a suggested change carried out."""
-    items = [
-        obj for obj in objects if f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}" not in change.removed
-    ]
-    document = change.to_dict()
-    if "spec" in document:
-        items = [
-            {**obj, "spec": document["spec"]} if "schedulingGroup" in obj.get("spec", {}) else obj for obj in items
-        ]
-    changed = [{"apiVersion": _version(obj["kind"]), **obj} for obj in document.get("objects", ())]
-    replaced = {(obj["kind"], obj["metadata"]["name"]) for obj in changed}
-    return cluster(*(obj for obj in items if (obj["kind"], obj["metadata"]["name"]) not in replaced), *changed)
-
-
-def _version(kind: str) -> str:
-    return "scheduling.k8s.io/v1beta1" if kind == "PodGroup" else "v1"
 
 
 TIGHT: list[Object] = [
@@ -125,7 +115,7 @@ def test_every_suggested_change_holds_when_it_is_carried_out() -> None:
     changes = explained(*TIGHT).changes
     assert {change.kind for change in changes} == {"requests", "min-count", "uncordon", "remove-pods", "add-node"}
     for change in changes:
-        after = with_change(TIGHT, change).explain_group("default/g")
+        after = explained(*carried_out(TIGHT, change.to_dict()))
         assert after.verdict.decision is not None, change.text
         assert after.verdict.decision.is_success, change.text
         assert after.fits or change.kind == "min-count", change.text
@@ -169,3 +159,92 @@ def test_a_manifest_is_explained_alone() -> None:
 def test_pending_pods_of_a_group_have_one_cause() -> None:
     pending = cluster(*ROOM, make_pod_group("g", 5), *members("g", 5, cpu="2")).explain_pending()
     assert {pod.cause for pod in pending} == {"PodGroup default/g is pending"}
+
+
+def test_pending_groups_are_listed_with_what_blocks_them() -> None:
+    gang, fitting = make_pod_group("g", 5), make_pod_group("fits", 1)
+    (group,) = cluster(*ROOM, gang, *members("g", 5, cpu="2"), fitting, *members("fits", 1)).explain_pending_groups()
+    assert (group.name, group.waiting, group.placed, group.code) == ("g", 5, 4, CauseCode.INSUFFICIENT_RESOURCE)
+    assert group.blocker == "Insufficient cpu (requests 2; the most free is 0 on a)"
+
+
+# ---- preemption, topology and trees
+
+
+def test_the_evicted_pods_are_named_in_units() -> None:
+    low = make_pod_group("low", 1, priority=-5, disruptionMode={"all": {}})
+    running = [make_pod(f"low-{node}").group("low").req(cpu="2").node(node).priority(-5).obj() for node in ("a", "b")]
+    budget = make_pdb("budget", {"app": "single"}, minAvailable=1)
+    single = make_pod("single").label({"app": "single"}).req(cpu="2").node("b").priority(-1).obj()
+    explanation = explained(*ROOM, low, *running, budget, single, make_pod_group("g", 4), *members("g", 4, cpu="2"))
+    assert explanation.evictions is not None
+    assert [(unit.group, dict(unit.pods)) for unit in explanation.evictions.units] == [
+        (None, {"default/single": "b"}),
+        ("default/low", {"default/low-a": "a", "default/low-b": "b"}),
+    ]
+    assert explanation.evictions.violated_budgets == ["default/budget"]
+    assert set(explanation.evictions.nominated.values()) == {"a", "b"}
+
+
+def test_no_evictions_if_they_do_not_help() -> None:
+    running = make_pod("low").req(cpu="1").node("a").priority(-5).obj()
+    assert explained(*ROOM, running, make_pod_group("g", 9), *members("g", 9, cpu="2")).evictions is None
+
+
+RACKS = [node("a", 4, rack="r1"), node("b", 2, rack="r2"), node("c", 2, rack="r2")]
+IN_A_RACK = {"topology": [{"key": "rack"}]}
+
+
+def test_the_next_member_is_judged_within_the_best_domain() -> None:
+    gang = make_pod_group("g", 3, schedulingConstraints=IN_A_RACK)
+    explanation = explained(*RACKS, gang, *members("g", 3, cpu="2"))
+    found = "2 of 3 waiting members find a node in rack=r1"
+    assert explanation.message == f"none of its members is placed, because only {found}"
+    assert explanation.causes == [CauseCode.TOPOLOGY, CauseCode.INSUFFICIENT_RESOURCE]
+    assert explanation.refused is not None
+    assert explanation.refused.decision.nodes == ["a"]
+
+
+def test_a_change_within_the_domain() -> None:
+    gang = make_pod_group("g", 3, schedulingConstraints=IN_A_RACK)
+    cordoned = {**node("d", 4, rack="r1"), "spec": {"unschedulable": True}}
+    elsewhere = {**node("e", 4, rack="r3"), "spec": {"unschedulable": True}}
+    changes = explained(*RACKS, cordoned, elsewhere, gang, *members("g", 3, cpu="2")).changes
+    assert [change.text for change in changes if change.kind == "uncordon"] == ["uncordon d"]
+
+
+def test_a_topology_constraint_whose_label_no_node_has() -> None:
+    gang = make_pod_group("g", 2, schedulingConstraints=IN_A_RACK)
+    explanation = explained(*ROOM, gang, *members("g", 2))
+    assert explanation.message == "no node has the label rack, by which its topology constraint divides the nodes"
+    assert (explanation.causes, explanation.refused) == ([CauseCode.TOPOLOGY], None)
+
+
+def test_the_child_groups_that_fit_are_counted() -> None:
+    tree = make_composite_pod_group("t", 3)
+    children = [make_pod_group(name, 2, parentCompositePodGroupName="t") for name in ("x", "y", "z")]
+    pods = [pod for name in ("x", "y", "z") for pod in members(name, 2, cpu="2")]
+    explanation = cluster(*ROOM, tree, *children, *pods).explain_group("default/t", "CompositePodGroup")
+    assert [(child.key, child.fits, child.message) for child in explanation.child_groups] == [
+        ("default/x", True, ""),
+        ("default/y", True, ""),
+        (
+            "default/z",
+            False,
+            "only 0 of 2 waiting members find a node: 0/2 nodes are available: 2 Insufficient cpu.",
+        ),
+    ]
+    assert explanation.message.startswith("none of its members is placed, because only 2 of 3 child groups fit")
+    lower = next(change for change in explanation.changes if change.kind == "min-count")
+    assert lower.text == "lower minGroupCount from 3 to 2; 1 child group would keep waiting"
+
+
+def test_a_claim_that_an_earlier_member_gets_is_taken() -> None:
+    gpu = make_device_class("gpu", 'device.driver == "gpu.example.com"')
+    objects = [gpu, make_resource_slice("a", "gpu.example.com", "gpu-0"), make_pod_group("g", 2)]
+    for number, pod in enumerate(members("g", 2)):
+        objects += [make_resource_claim(f"c{number}", "gpu"), pod]
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"c{number}"}]
+    explanation = explained(node("a", 8), *objects)
+    assert explanation.refused is not None
+    assert [reason.code for reason in explanation.refused.reasons] == [CauseCode.DEVICE]

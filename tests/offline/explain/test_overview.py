@@ -22,7 +22,7 @@ PODS = [
 def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
     pods = Cluster.from_objects([NODE, *PODS]).explain_pending()
     assert [each.name for each in pods] == ["big", "bigger", "fine", "gated"]
-    shown = list(as_text(pods, NOW))
+    shown = list(as_text(pods, [], NOW))
     assert shown[0] == "4 pending pods, 3 causes"
     assert "Insufficient cpu: 2 pods" in shown
     assert shown[shown.index("Insufficient cpu: 2 pods") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
@@ -34,7 +34,7 @@ def test_the_pending_pods_of_one_namespace_are_explained() -> None:
 
 
 def test_an_overview_without_pending_pods_says_so() -> None:
-    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), NOW)) == ["no pods are pending"]
+    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), [], NOW)) == ["no pods are pending"]
 
 
 def test_ages_are_written_as_kubectl_does() -> None:

@@ -19,12 +19,13 @@ _MOST_CLAIMS_CHANGED = 2
 
 @dataclass(frozen=True, slots=True)
 class SuggestedChange:
-    """A change after which the pod fits.
+    """A change after which the pod fits, or after which all waiting members of a group do.
 
     Attributes:
         kind: "requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "node-name", or
             several of these joined by "+"; "uncordon", "label-node", "remove-pods", "free-devices", "add-node";
-            "volume-claim", "device-claim", or one of these two joined by "+" with changes to the pod.
+            "volume-claim", "device-claim", or one of these two joined by "+" with changes to the pod; of a group also
+            "min-count", "topology", "scheduling-gates", "create-pods", "create-group" and "member-fields".
         text: what to do, for people.
         size: the cost, for comparison. Each term, label, node or device that is given up counts 1. So does each removed
             pod, plus 1 for removing any. A new node counts 3, lost data 2; requests count by the share given up.
@@ -32,6 +33,7 @@ class SuggestedChange:
         pod: the changed pod; None if the change is not to the pod.
         set_objects: the nodes, claims and other objects to create or update, as they are after the change.
         removed: the pods to remove, by `namespace/name`.
+        members: the changed members of a group.
     """
 
     kind: str
@@ -41,9 +43,14 @@ class SuggestedChange:
     pod: Pod | None = None
     set_objects: tuple[Object, ...] = ()
     removed: tuple[str, ...] = ()
+    members: tuple[Pod, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"kind", "text", "size", "nodes": [...], "spec": of the changed pod, "removed", "objects"}."""
+        """Returns {"kind", "text", "size", "nodes": [...]}, and what the change has of the following.
+
+        "spec" is that of the changed pod, "removed" has the keys of pods, and "objects" those to create or update.
+        "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.
+        """
         document: dict[str, Any] = {
             "kind": self.kind,
             "text": self.text,
@@ -56,6 +63,14 @@ class SuggestedChange:
             document["removed"] = list(self.removed)
         if self.set_objects:
             document["objects"] = [{"kind": type(obj).__name__, **msgspec.to_builtins(obj)} for obj in self.set_objects]
+        if self.members:
+            by_spec: dict[bytes, list[Pod]] = {}
+            for pod in self.members:
+                by_spec.setdefault(msgspec.json.encode(pod.spec), []).append(pod)
+            document["members"] = [
+                {"pods": [pod.key for pod in pods], "spec": msgspec.to_builtins(pods[0].spec)}
+                for pods in by_spec.values()
+            ]
         return document
 
 

@@ -1,0 +1,87 @@
+"""Describes what the documents say about pod groups."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from extender.offline.documents.parts import ChangePart, Code, Document, DocumentPart
+
+
+class _DomainOffer(DocumentPart):
+    domain: str
+    nodes: int
+    placed: int
+    """The number of waiting members that find a node in the domain together."""
+    message: str
+    """The reason why the next member finds none."""
+
+
+class _ChildGroup(DocumentPart):
+    kind: Literal["PodGroup", "CompositePodGroup"]
+    key: str
+    fits: bool
+    scheduled: int
+    waiting: int
+    message: str
+    """The reason why it does not fit; empty if it does."""
+
+
+class _EvictedUnit(DocumentPart):
+    pods: dict[str, str]
+    """Pod -> the node that it is evicted from."""
+    group: str | None
+    """The PodGroup that is evicted as a whole."""
+
+
+class _GroupEvictions(DocumentPart):
+    units: list[_EvictedUnit]
+    violated_budgets: list[str]
+    nominated: dict[str, str]
+    """Member -> the node where it fits once the evicted pods have left."""
+    message: str
+
+
+class GroupExplanationDocument(Document):
+    """`extender explain podgroup/NAME`: why a pod group is pending, or where it would be placed."""
+
+    kind: Literal["GroupExplanation"]
+    group: str
+    group_kind: Literal["PodGroup", "CompositePodGroup"]
+    policy: str
+    fits: bool
+    message: str
+    causes: list[Code]
+    """The causes, the most important first."""
+    verdict: str
+    """The decision in the words of kube-scheduler, without preemption."""
+    scheduler_message: str
+    """The message that kube-scheduler writes into the group's condition; empty if it writes none."""
+    scheduled: int
+    waiting: int
+    placed: dict[str, str]
+    """Pod -> node, if as many members are placed as fit."""
+    pending: dict[str, str]
+    """Pod -> the reason why it is not placed."""
+    refused: dict[str, Any] | None
+    """The first member without a node, as an Explanation."""
+    domain: str
+    """KEY=VALUE of the topology domain that `placed` and `refused` are about; empty without a topology constraint."""
+    domains: list[_DomainOffer]
+    child_groups: list[_ChildGroup]
+    evictions: _GroupEvictions | None
+    """The pods that preemption would evict for the group."""
+    changes: list[ChangePart]
+    notes: list[str]
+
+
+class PendingGroupPart(DocumentPart):
+    kind: Literal["PodGroup", "CompositePodGroup"]
+    namespace: str
+    name: str
+    policy: str
+    scheduled: int
+    waiting: int
+    placed: int
+    """The number of waiting members that find a node together."""
+    code: Code
+    blocker: str

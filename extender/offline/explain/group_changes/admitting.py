@@ -1,0 +1,355 @@
+"""Suggests the smallest changes after which all waiting members of a group find a node; each is decided again.
+
+`obstacles` suggests what makes a scheduler try a group at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from extender.groups import Composite, GroupDecision, Leaf, Tree
+from extender.groups.placements import domains
+from extender.groups.tree import scheduled_members, waiting_members
+from extender.model.pod import Pod, PodSpec
+from extender.model.requests import pod_requests
+from extender.model.scheduling.pod_groups import CompositeSchedulingPolicy
+from extender.offline.explain.changes.new_nodes import like, shapes
+from extender.offline.explain.changes.node_labels import labelled_node
+from extender.offline.explain.changes.removed_pods import HIGHEST_PRIORITY, removed_pods
+from extender.offline.explain.changes.search import pod_changes
+from extender.offline.explain.changes.smaller_requests import Requests, lowered
+from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.changes.taints import uncordoned_node
+from extender.offline.explain.group_changes.trees import (
+    changed_members,
+    groups_of,
+    joined,
+    with_group_minimum,
+    with_leaves,
+    with_members,
+    with_minimum,
+    without_topology,
+)
+from extender.offline.groups.outcomes import MemberOutcome, admits_all, member_outcomes
+from extender.offline.groups.verdict import decide
+from extender.offline.state import ClusterState
+from extender.runtime.text import counted, quantity
+from extender.table import PodInfo
+
+_MOST_STEPS = 32
+_MOST_SHAPES = 8
+_MOST_NEW_NODES = 256
+_MOST_DOMAINS_ASKED = 16
+_MOST_DOMAINS_CHANGED = 3
+_NEW_NODE_SIZE = 3
+_NO_TOPOLOGY_SIZE = 2
+
+Search = Callable[[ClusterState, Pod], SuggestedChange | None]
+
+
+def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:
+    """Returns the changes that admit all waiting members, the smallest first; for a gang also a lower minimum.
+
+    With a lower minimum the group is scheduled, but the members that find no node keep waiting.
+    """
+    searches: list[Search] = [_smallest_pod_change, uncordoned_node, removed_pods, labelled_node]
+    found = [
+        _lower_minimum(state, tree),
+        _lower_group_minimum(state, tree),
+        _more_nodes(state, tree),
+        _smaller_requests(state, tree),
+        _without_topology(state, tree),
+        *(_step_by_step(state, tree, search) for search in searches),
+    ]
+    return sorted((change for change in found if change is not None), key=lambda change: change.size)
+
+
+# ---- changes to the groups
+
+
+def _lower_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | None:
+    """Suggests the largest minCount of each gang with which the whole tree is scheduled."""
+    placed = {outcome.info.uid for outcome in _best(state, tree) if outcome.node_name is not None}
+    steps: list[SuggestedChange] = []
+
+    def lower(leaf: Leaf) -> Leaf:
+        before = leaf.group.min_count
+        count = len(leaf.scheduled) + sum(info.uid in placed for info in leaf.waiting)
+        if not leaf.group.is_gang or not 0 < count < before:
+            return leaf
+        group, given_up = with_minimum(leaf.group, count), before - count
+        name = "minCount" if isinstance(tree, Leaf) else f"minCount of {group.name}"
+        text = f"lower {name} from {before} to {count}; {counted(given_up, 'member')} would keep waiting"
+        steps.append(SuggestedChange("min-count", text, given_up, (), set_objects=(group,)))
+        return replace(leaf, group=group)
+
+    decision = decide(state, with_leaves(tree, lower))
+    if not steps or not decision.is_success or not decision.placed:
+        return None
+    return replace(joined(steps), nodes=_nodes(decision))
+
+
+def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | None:
+    """Suggests the largest minGroupCount with which a group of groups is scheduled."""
+    if not isinstance(tree, Composite) or not tree.group.is_gang:
+        return None
+    before, count = tree.group.min_count, child_groups_that_fit(state, tree)
+    if not 0 < count < before:
+        return None
+    group = with_group_minimum(tree.group, count)
+    decision = decide(state, replace(tree, group=group))
+    if not decision.is_success:
+        return None
+    text = f"lower minGroupCount from {before} to {count}; {counted(before - count, 'child group')} would keep waiting"
+    return SuggestedChange("min-count", text, before - count, _nodes(decision), set_objects=(group,))
+
+
+def child_groups_that_fit(state: ClusterState, tree: Composite) -> int:
+    """Returns how many of the child groups would be scheduled if there were no minimum of child groups."""
+    return sum(decision.is_success for decision in decide_children(state, tree).children.values())
+
+
+def decide_children(state: ClusterState, tree: Composite) -> GroupDecision:
+    """Returns the decision about the group as if it had no minimum of child groups, so that each child is tried."""
+    spec = structs.replace(tree.group.spec, scheduling_policy=CompositeSchedulingPolicy())
+    return decide(state, replace(tree, group=structs.replace(tree.group, spec=spec)))
+
+
+def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None:
+    """Suggests to give up the topology constraints of all groups."""
+    groups = tuple(group for group in groups_of(tree) if group.topology_key is not None)
+    if not groups:
+        return None
+    free = without_topology(tree)
+    decision = decide(state, free)
+    if not admits_all(decision):
+        return None
+    keys = {group.key for group in groups}
+    names = " and ".join(f"{type(group).__name__} {group.name}" for group in groups)
+    return SuggestedChange(
+        "topology",
+        f"recreate {names} without the topology constraint",
+        _NO_TOPOLOGY_SIZE * len(groups),
+        _nodes(decision),
+        set_objects=tuple(group for group in groups_of(free) if group.key in keys),
+    )
+
+
+# ---- changes to the cluster
+
+
+def _more_nodes(state: ClusterState, tree: Tree) -> SuggestedChange | None:
+    """Suggests the fewest copies of one node that admit all members."""
+    best: SuggestedChange | None = None
+    for template in shapes(state)[:_MOST_SHAPES]:
+        least, most = 1, min(len(waiting_members(tree)), _MOST_NEW_NODES)
+        if best is not None:
+            most = min(most, int(best.size / _NEW_NODE_SIZE) - 1)
+        if most < least or _with_copies(state, tree, template.name, most) is None:
+            continue
+        while least < most:
+            middle = (least + most) // 2
+            if _with_copies(state, tree, template.name, middle) is None:
+                least = middle + 1
+            else:
+                most = middle
+        best = _with_copies(state, tree, template.name, most)
+    return best
+
+
+def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> SuggestedChange | None:
+    names = [f"{template}-copy-{number}" for number in range(1, count + 1)]
+    if any(state.has_node(name) for name in names):
+        return None
+    copies = [like(state, state.node(template), name) for name in names]
+    objects = [obj for node, companions in copies for obj in (node, *companions)]
+    with state.engine.suppose(objects=objects):
+        decision = decide(state, tree)
+    if not admits_all(decision):
+        return None
+    kept = tuple(obj for obj in objects if not isinstance(obj, Pod))  # controllers create the pods
+    text = f"add {counted(count, 'node')} like {template}"
+    return SuggestedChange("add-node", text, _NEW_NODE_SIZE * count, _nodes(decision), set_objects=kept)
+
+
+# ---- changes for one member after another
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The changes so far.
+
+    Attributes:
+        specs: the spec of a member -> what it is changed to.
+    """
+
+    steps: list[SuggestedChange] = field(default_factory=list)
+    specs: list[tuple[PodSpec, PodSpec]] = field(default_factory=list)
+
+    def changed(self, pod: Pod) -> Pod:
+        spec = pod.spec
+        for before, after in self.specs:
+            spec = after if spec == before else spec
+        return pod if spec is pod.spec else structs.replace(pod, spec=spec)
+
+    def add(self, step: SuggestedChange, pod: Pod) -> None:
+        if step.pod is not None:
+            self.specs.append((pod.spec, step.pod.spec))
+            step = replace(step, text=f"{step.text} in each member like {pod.name}")
+        self.steps.append(step)
+
+
+def _step_by_step(state: ClusterState, tree: Tree, search: Search) -> SuggestedChange | None:
+    """Changes something for the first member that finds no node, and goes on until all find one.
+
+    If the group has a topology constraint, this is done in a few of its domains, and the smallest change is returned.
+    """
+    changes = [_steps_within(state, tree, search, within) for within in _promising_domains(state, tree)]
+    return min((change for change in changes if change is not None), key=lambda change: change.size, default=None)
+
+
+def _promising_domains(state: ClusterState, tree: Tree) -> list[Mapping[str, str]]:
+    """Returns the topology domains in which most members find a node; one without labels if there is no constraint."""
+    key = tree.group.topology_key
+    if key is None:
+        return [{}]
+    placements = domains(tree, state.table, None)
+    if isinstance(placements, str):
+        return []
+    largest = sorted(placements, key=lambda each: -len(each.rows) if each.rows is not None else 0)[:_MOST_DOMAINS_ASKED]
+    placed = {
+        each.name: sum(outcome.node_name is not None for outcome in _best(state, _pinned(tree, {key: each.name})))
+        for each in largest
+    }
+    return [{key: name} for name in sorted(placed, key=lambda name: -placed[name])[:_MOST_DOMAINS_CHANGED]]
+
+
+def _pinned(tree: Tree, labels: Mapping[str, str]) -> Tree:
+    """Returns the tree with members that ask for nodes with these labels."""
+    return with_members(tree, lambda pod: _asking(pod, labels)) if labels else tree
+
+
+def _asking(pod: Pod, labels: Mapping[str, str]) -> Pod:
+    return pod.with_spec(node_selector={**(pod.spec.node_selector or {}), **labels}) if labels else pod
+
+
+def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]) -> SuggestedChange | None:
+    """Searches for steps that admit all members on nodes with these labels."""
+    plan = _Plan()
+    for _ in range(_MOST_STEPS):
+        changed = with_members(tree, plan.changed)
+        objects = [obj for step in plan.steps for obj in step.set_objects]
+        removed = [state.infos[key] for step in plan.steps for key in step.removed]
+        with state.engine.suppose(objects=objects, remove=removed):
+            decision = decide(state, _pinned(changed, labels))
+            if admits_all(decision):
+                break
+            step = _next_step(state, changed, search, labels)
+        if step is None:
+            return None
+        plan.add(*step)
+    else:
+        return None
+    if not plan.steps:
+        return None
+    return replace(joined(plan.steps), nodes=_nodes(decision), members=changed_members(tree, changed))
+
+
+def _next_step(
+    state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]
+) -> tuple[SuggestedChange, Pod] | None:
+    """Returns what `search` suggests for the first member that finds no node, and this member.
+
+    The members that find a node are in place. They have the highest priority, which keeps `removed_pods` from
+    suggesting to remove them.
+    """
+    outcomes = _best(state, _pinned(tree, labels))
+    refused = next((outcome for outcome in outcomes if outcome.node_name is None), None)
+    if refused is None:
+        return None
+    before = [
+        (PodInfo(outcome.info.pod.with_spec(priority=HIGHEST_PRIORITY)), outcome.node_name)
+        for outcome in outcomes
+        if outcome.node_name is not None
+    ]
+    reserved = [obj for outcome in outcomes for obj in outcome.reserved]
+    pod = next(info.pod for info in waiting_members(tree) if info.uid == refused.info.uid)
+    wanted = {**labels, **refused.domains}
+    with state.engine.suppose(objects=reserved, place=before):
+        found = search(state, _asking(pod, wanted))
+    if found is not None and not _members(state, tree).isdisjoint(found.removed):
+        return None
+    if found is not None and found.pod is not None:
+        changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
+        if changed.spec == pod.spec:  # the only change was to leave the domain
+            return None
+        found = replace(found, pod=changed)
+    return None if found is None else (found, pod)
+
+
+def _members(state: ClusterState, tree: Tree) -> set[str]:
+    """Returns the keys of the members that are on a node: removing one would not help the group."""
+    scheduled = set(scheduled_members(tree))
+    return {key for key, info in state.infos.items() if info.uid in scheduled}
+
+
+def _own_selector(changed: Pod, pod: Pod, labels: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the nodeSelector of the changed pod without the labels that `_asking` has added."""
+    own = pod.spec.node_selector or {}
+    selector = changed.spec.node_selector or {}
+    return {key: value for key, value in selector.items() if key not in labels or key in own} or None
+
+
+def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Suggests a change to the pod; requests are lowered for all members together, see `_smaller_requests`."""
+    changes = (change for change in pod_changes(state, pod) if Requests.kind not in change.kind.split("+"))
+    return min(changes, key=lambda change: change.size, default=None)
+
+
+def _smaller_requests(state: ClusterState, tree: Tree) -> SuggestedChange | None:
+    """Suggests the largest request of one resource with which members like the refused one all find a node."""
+    pod = next((outcome.info.pod for outcome in _best(state, tree) if outcome.node_name is None), None)
+    if pod is None:
+        return None
+    changes = [_with_less(state, tree, pod, name, amount) for name, amount in pod_requests(pod).items() if amount]
+    return min((change for change in changes if change is not None), key=lambda change: change.size, default=None)
+
+
+def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount: int) -> SuggestedChange | None:
+    free = state.engine.free_for(pod, resource, state.node_names())
+    most_beside = len(waiting_members(tree))
+    shares = {int(each) // count for each in free if each > 0 for count in range(1, most_beside + 1)}
+    candidates = sorted(share for share in shares if 0 < share < amount)
+    least, most = 0, len(candidates)  # the candidates below `least` admit all members, those from `most` do not
+    found: tuple[GroupDecision, Tree] | None = None
+    while least < most:
+        middle = (least + most) // 2
+        plan = _Plan(specs=[(pod.spec, lowered(pod, {resource: candidates[middle]}).spec)])
+        changed = with_members(tree, plan.changed)
+        decision = decide(state, changed)
+        if admits_all(decision):
+            found, least = (decision, changed), middle + 1
+        else:
+            most = middle
+    if found is None:
+        return None
+    target = candidates[least - 1]
+    after, before = quantity(resource, target), quantity(resource, amount)
+    text = f"request {after} {resource} instead of {before} in each member like {pod.name}"
+    members = changed_members(tree, found[1])
+    return SuggestedChange(Requests.kind, text, 1 - target / amount, _nodes(found[0]), members=members)
+
+
+# ----
+
+
+def _best(state: ClusterState, tree: Tree) -> list[MemberOutcome]:
+    """Returns the outcome of each waiting member if as many are placed as fit."""
+    return list(member_outcomes(decide(state, tree, enforces_gangs=False)))
+
+
+def _nodes(decision: GroupDecision) -> list[str]:
+    return sorted(set(decision.placed.values()))

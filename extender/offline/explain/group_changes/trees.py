@@ -1,0 +1,96 @@
+"""Changes the groups and members of a tree, and joins suggested changes; the searches for groups share this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from msgspec import structs
+
+from extender.groups import Composite, Leaf, Tree
+from extender.groups.tree import waiting_members
+from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import (
+    CompositeGangPolicy,
+    CompositePodGroup,
+    CompositeSchedulingPolicy,
+    GangPolicy,
+    PodGroup,
+    SchedulingPolicy,
+)
+from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.table import PodInfo
+
+
+def with_members(tree: Tree, change: Callable[[Pod], Pod]) -> Tree:
+    """Returns the tree with each waiting member as `change` returns it."""
+    if isinstance(tree, Composite):
+        return replace(tree, children=[with_members(child, change) for child in tree.children])
+    return replace(tree, waiting=[_changed(info, change) for info in tree.waiting])
+
+
+def _changed(info: PodInfo, change: Callable[[Pod], Pod]) -> PodInfo:
+    pod = change(info.pod)
+    return info if pod is info.pod else PodInfo(pod)
+
+
+def with_leaves(tree: Tree, change: Callable[[Leaf], Leaf]) -> Tree:
+    """Returns the tree with each PodGroup as `change` returns it."""
+    if isinstance(tree, Composite):
+        return replace(tree, children=[with_leaves(child, change) for child in tree.children])
+    return change(tree)
+
+
+def groups_of(tree: Tree) -> Iterator[PodGroup | CompositePodGroup]:
+    """Yields the groups of the tree, each before those below it."""
+    yield tree.group
+    for child in tree.children if isinstance(tree, Composite) else ():
+        yield from groups_of(child)
+
+
+def without_topology(tree: Tree) -> Tree:
+    """Returns the tree without the topology constraints of all its groups."""
+    if isinstance(tree, Composite):
+        tree = replace(tree, children=[without_topology(child) for child in tree.children])
+    return without_own_topology(tree)
+
+
+def without_own_topology(tree: Tree) -> Tree:
+    """Returns the tree without the topology constraint of its root; the groups below keep theirs."""
+    if isinstance(tree, Composite):
+        composite = structs.replace(tree.group.spec, scheduling_constraints=None)
+        return replace(tree, group=structs.replace(tree.group, spec=composite))
+    spec = structs.replace(tree.group.spec, scheduling_constraints=None)
+    return replace(tree, group=structs.replace(tree.group, spec=spec))
+
+
+def changed_members(before: Tree, after: Tree) -> tuple[Pod, ...]:
+    """Returns the waiting members whose spec is not the one they had before."""
+    specs = {info.uid: info.pod.spec for info in waiting_members(before)}
+    return tuple(info.pod for info in waiting_members(after) if info.pod.spec != specs.get(info.uid, info.pod.spec))
+
+
+def with_minimum(group: PodGroup, count: int) -> PodGroup:
+    policy = SchedulingPolicy(gang=GangPolicy(min_count=count))
+    return structs.replace(group, spec=structs.replace(group.spec, scheduling_policy=policy))
+
+
+def with_group_minimum(group: CompositePodGroup, count: int) -> CompositePodGroup:
+    policy = CompositeSchedulingPolicy(gang=CompositeGangPolicy(min_group_count=count))
+    return structs.replace(group, spec=structs.replace(group.spec, scheduling_policy=policy))
+
+
+def joined(changes: Sequence[SuggestedChange]) -> SuggestedChange:
+    """Returns one change that makes all of these in their order; a later one replaces what an earlier one wrote."""
+    kinds = dict.fromkeys(kind for change in changes for kind in change.kind.split("+"))
+    objects = {(type(obj), obj.key): obj for change in changes for obj in change.set_objects}
+    members = {pod.key: pod for change in changes for pod in change.members}
+    return SuggestedChange(
+        kind="+".join(kinds),
+        text=", and ".join(dict.fromkeys(change.text for change in changes)),
+        size=sum(change.size for change in changes),
+        nodes=changes[-1].nodes,
+        set_objects=tuple(objects.values()),
+        removed=tuple(dict.fromkeys(key for change in changes for key in change.removed)),
+        members=tuple(members.values()),
+    )
