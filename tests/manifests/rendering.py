@@ -26,27 +26,27 @@ class RenderError(Exception):
     """Helm turned the values down; the message is what it said."""
 
 
-def render(binaries: Binaries, values: Mapping[str, Any]) -> str:
+def render(binaries: Binaries, values: Mapping[str, Any], namespace: str = NAMESPACE) -> str:
     """Returns what `helm template` prints. Raises RenderError."""
-    return _helm(binaries, values, "template", NAME, "--kube-version", f"v{KUBERNETES_VERSION}")
+    return _helm(binaries, values, namespace, "template", NAME, "--kube-version", f"v{KUBERNETES_VERSION}")
 
 
 def notes(binaries: Binaries, values: Mapping[str, Any]) -> str:
     """Returns what `helm install` tells people at its end."""
-    return _helm(binaries, values, "install", NAME, "--dry-run=client").partition("NOTES:\n")[2]
+    return _helm(binaries, values, NAMESPACE, "install", NAME, "--dry-run=client").partition("NOTES:\n")[2]
 
 
-def _helm(binaries: Binaries, values: Mapping[str, Any], *command: str) -> str:
-    words = [binaries["helm"], *command, CHART, "--namespace", NAMESPACE, "--values", "-"]
+def _helm(binaries: Binaries, values: Mapping[str, Any], namespace: str, *command: str) -> str:
+    words = [binaries["helm"], *command, CHART, "--namespace", namespace, "--values", "-"]
     ended = subprocess.run(words, input=json.dumps(values), capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RenderError(ended.stderr)
     return ended.stdout
 
 
-def objects(binaries: Binaries, values: Mapping[str, Any]) -> list[Object]:
+def objects(binaries: Binaries, values: Mapping[str, Any], namespace: str = NAMESPACE) -> list[Object]:
     """Returns the objects of the chart with these values."""
-    return [document for document in yaml.safe_load_all(render(binaries, values)) if document]
+    return [document for document in yaml.safe_load_all(render(binaries, values, namespace)) if document]
 
 
 def the(found: list[Object], kind: str, name: str = NAME) -> Object:
@@ -57,12 +57,17 @@ def the(found: list[Object], kind: str, name: str = NAME) -> Object:
 
 def manifest(binaries: Binaries, shape: str) -> str:
     """Returns the manifests of a shape, with nothing in them that is only helm's."""
-    found = objects(binaries, {"shape": shape})
+    found = [each for each in objects(binaries, {"shape": shape}) if not _is_hook(each)]
     for each in found:
         for label in _HELMS:
             del each["metadata"]["labels"][label]
     head = f"# Made of charts/podseat by `make manifests`, as `shape: {shape}`; do not edit.\n"
     return head + yaml.safe_dump_all(found, sort_keys=False, width=120)
+
+
+def _is_hook(each: Object) -> bool:
+    """Returns True for what only helm creates, such as the pod of `helm test`."""
+    return "helm.sh/hook" in each["metadata"].get("annotations", {})
 
 
 def apply(control_plane: ControlPlane, shape: str) -> str:

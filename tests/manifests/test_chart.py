@@ -48,7 +48,8 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "schedulerName": ("other", {}),
     "replicas": (3, {}),
     "image.repository": ("registry.example.com/extender", {}),
-    "image.tag": ("0.2.0", {}),
+    "image.tag": ("0.9.0", {}),
+    "image.digest": (f"sha256:{'0' * 64}", {}),
     "image.pullPolicy": ("Always", {}),
     "image.pullSecrets": ([{"name": "registry"}], {}),
     "policy": (POLICY, {}),
@@ -56,6 +57,9 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "preemptForRules": (True, {"shape": "service"}),
     "extraArgs": (["--log-level=debug"], {}),
     "extraEnv": ([{"name": "TZ", "value": "UTC"}], {}),
+    "extraVolumes": ([{"name": "certs", "emptyDir": {}}], {}),
+    "extraVolumeMounts": ([{"name": "tmp", "mountPath": "/certs"}], {}),
+    "extraObjects": ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}], {}),
     "listenAddress": ("[::]", {}),
     "resources": ({"requests": {"cpu": "1"}}, {}),
     "kubeScheduler.image.repository": ("registry.example.com/kube-scheduler", {}),
@@ -77,6 +81,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "metrics.serviceMonitor.endpoint": ({"scheme": "https"}, MONITORED),
     "metrics.prometheusRule.enabled": (True, {}),
     "metrics.prometheusRule.labels": ({"release": "prometheus"}, MONITORED),
+    "metrics.prometheusRule.runbook": ("https://runbooks.example", MONITORED),
     "metrics.prometheusRule.staleSeconds": (60, MONITORED),
     "metrics.prometheusRule.failedBinds": (0.5, MONITORED),
     "metrics.prometheusRule.p99Seconds": (0.5, MONITORED),
@@ -85,6 +90,11 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "networkPolicy.enabled": (True, {"shape": "service"}),
     "networkPolicy.callers": (PEER, {"shape": "service", "networkPolicy": {"enabled": True}}),
     "networkPolicy.scrapers": (PEER, {"networkPolicy": {"enabled": True}}),
+    "networkPolicy.egress.enabled": (True, {"networkPolicy": {"enabled": True}}),
+    "networkPolicy.egress.apiServers": (PEER, {"networkPolicy": {"enabled": True, "egress": {"enabled": True}}}),
+    "networkPolicy.egress.ports": ([443], {"networkPolicy": {"enabled": True, "egress": {"enabled": True}}}),
+    "networkPolicy.egress.more": ([{"ports": [{"port": 4318}]}],
+                                  {"networkPolicy": {"enabled": True, "egress": {"enabled": True}}}),
     "podDisruptionBudget.enabled": (False, {}),
     "podDisruptionBudget.maxUnavailable": ("50%", {}),
     "resourceQuota.enabled": (True, {}),
@@ -287,7 +297,7 @@ def test_alerts_and_dashboards_keep_installations_in_two_namespaces_apart(render
         assert rule["expr"].count("{") == rule["expr"].count(selector) > 0
     panels = json.loads(the(found, "ConfigMap", "extender-dashboard")["data"]["extender.json"])["panels"]
     for query in (each["expr"] for panel in panels for each in panel.get("targets", ())):
-        assert query.count("{") == query.count('{namespace=~"$namespace",job=~"$job"')
+        assert query.count("{") == query.count('{namespace=~"$namespace",job=~"$job",pod=~"$pod"}')
 
 
 @pytest.mark.stock

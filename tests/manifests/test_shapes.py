@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,8 @@ from extender.cli.main import cli
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.end_to_end.scheduling import placed
 from tests.end_to_end.service import Service
-from tests.manifests.rendering import CHART, NAME, NAMESPACE, Object, apply, container_of
+from tests.manifests.packaging import package
+from tests.manifests.rendering import NAME, NAMESPACE, Object, apply, container_of
 from tests.running import EXTENDER, RunningExtender
 from tests.stock.api_client import ApiClient
 from tests.stock.build import Binaries
@@ -192,17 +194,22 @@ def test_scheduler(control_plane: ControlPlane, pods: Pods) -> None:
     pods.stop("new")
 
 
-class Rollout:
-    """Runs `helm ... --wait`, and tells the API server of replicas as the Deployment's controller would."""
+def named(each: Object) -> str:
+    return str(each["metadata"]["name"])
 
-    def __init__(self, binaries: Binaries, control_plane: ControlPlane) -> None:
+
+class Rollout:
+    """Runs `helm ... --wait` with the packaged chart, and does what the Deployment's controller and a kubelet would."""
+
+    def __init__(self, binaries: Binaries, control_plane: ControlPlane, directory: Path) -> None:
         self.helm = [binaries["helm"], "--kubeconfig", control_plane.kubeconfig, "--namespace", NAMESPACE]
         self._client = control_plane.client
+        self._chart = package(binaries["helm"], directory)
 
     def begin(self, command: str, *flags: str) -> subprocess.Popen[str]:
         """Returns the helm that waits, once what it waits for is there."""
         generation = self._generation() if command == "upgrade" else 0
-        words = [*self.helm, command, NAME, CHART, *flags, "--wait", "--timeout=120s"]
+        words = [*self.helm, command, NAME, self._chart, *flags, "--wait", "--timeout=120s"]
         helm = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert wait_until(lambda: self._generation() > generation), helm.communicate()[0]
         return helm
@@ -218,6 +225,22 @@ class Rollout:
         status = {"observedGeneration": self._generation(), **counts, "conditions": conditions}
         self._client.patch("Deployment", NAME, {"status": status}, namespace=NAMESPACE, subresource="status")
 
+    def test(self, ready: InPod) -> None:
+        """Runs `helm test`, and its pod as a process that reaches this replica."""
+        helm = subprocess.Popen(
+            [*self.helm, "test", NAME, "--timeout=60s"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        name = f"{NAME}-test"
+        assert wait_until(lambda: [each for each in self._client.list("Pod", NAMESPACE) if named(each) == name])
+        (container,) = self._client.get("Pod", name, NAMESPACE)["spec"]["containers"]
+        program, url = container["args"]
+        assert url == f"http://{NAME}-metrics.{NAMESPACE}:8889/readyz?verbose"
+        reached = url.replace(f"{NAME}-metrics.{NAMESPACE}:8889", f"127.0.0.1:{ready.port}")
+        subprocess.run([sys.executable, "-c", program, reached], check=True, capture_output=True)
+        ended = {"status": {"phase": "Succeeded"}}
+        self._client.patch("Pod", name, ended, namespace=NAMESPACE, subresource="status")
+        assert helm.wait(60) == 0, helm.communicate()[0]
+
     def _generation(self) -> int:
         found = [each for each in self._client.list("Deployment", NAMESPACE) if each["metadata"]["name"] == NAME]
         return int(found[0]["metadata"]["generation"]) if found else 0
@@ -228,7 +251,7 @@ def test_helm_wait_ends_when_the_standby_is_ready_too(
 ) -> None:
     """A standby that is never ready would have `helm --wait`, Flux and Argo wait for it until they give up."""
     make_certificates(tmp_path)
-    rollout = Rollout(stock_binaries, control_plane)
+    rollout = Rollout(stock_binaries, control_plane, tmp_path)
     helm = rollout.begin("install", "--create-namespace", "--set=shape=service")
     pods = Pods(control_plane, tmp_path)
     try:
@@ -246,6 +269,7 @@ def test_helm_wait_ends_when_the_standby_is_ready_too(
         rollout.tell(ready=2)
         assert helm.wait(60) == 0, helm.communicate()[0]
         assert wait_until(lambda: led_to(control_plane.client) in ("10.0.0.3", "10.0.0.4"))
+        rollout.test(pods.running["new-0"])
     finally:
         helm.kill()
         helm.communicate()

@@ -56,6 +56,9 @@ volumeMounts:
 - {name: scrapers, mountPath: /etc/extender/scrapers, readOnly: true}
 {{- end }}
 {{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
 {{- end -}}
 
 {{- define "extender.scheme" -}}
