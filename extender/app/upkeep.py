@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from extender.app.feed import ClusterFeed, Staleness
 from extender.app.housekeeping import REPAIR_SECONDS, compare, limit_process, relist_interrupted
 from extender.app.live import announcement
+from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages, simulation_handler
@@ -25,7 +26,7 @@ from extender.runtime import process_memory
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import LastingThread, Ticker
 from extender.table.features import FeatureGates
-from extender.web.access import CONFIGZ, SIMULATE
+from extender.web.access import CONFIGZ, OPENAPI, SIMULATE
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 
@@ -158,6 +159,7 @@ class Upkeep:
             DUMP: when_ready(lambda: dump(self.cache), waiting_for),
             **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
             **setup.observation.pages,
+            OPENAPI: openapi_page,
         }
         actions = {COMPARE: when_ready(self.comparer.compare, waiting_for), LOG_LEVEL: change_log_level}
         if not setup.settings.simulate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import version
 from typing import Any, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
@@ -15,6 +14,7 @@ from mcp_types import ToolAnnotations
 from extender.cli.files import os_error_text
 from extender.cli.mcp.tools import Tools
 from extender.errors import ExtenderError
+from extender.runtime.product_version import product_version
 
 _P = ParamSpec("_P")
 _INSTRUCTIONS = (
@@ -28,7 +28,7 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idemp
 def server_of(tools: Tools) -> MCPServer[Any]:
     """Returns a server of the tools. Each call runs alone, since an answer may take all of a CPU."""
     server: MCPServer[Any] = MCPServer(
-        "podseat", instructions=_INSTRUCTIONS, version=version("podseat"), log_level="WARNING"
+        "podseat", instructions=_INSTRUCTIONS, version=product_version(), log_level="WARNING"
     )
     turn = threading.Lock()
     for tool in tools.all():

@@ -41,10 +41,9 @@ class _GroupEvictions(DocumentPart):
     message: str
 
 
-class GroupExplanationDocument(Document):
-    """`extender explain podgroup/NAME`: why a pod group is pending, or where it would be placed."""
+class GroupExplanationPart(DocumentPart):
+    """Why a pod group is pending, or where it would be placed."""
 
-    kind: Literal["GroupExplanation"]
     group: str
     group_kind: Literal["PodGroup", "CompositePodGroup"]
     policy: str
@@ -72,6 +71,12 @@ class GroupExplanationDocument(Document):
     """The pods that preemption would evict for the group."""
     changes: list[ChangePart]
     notes: list[str]
+
+
+class GroupExplanationDocument(Document, GroupExplanationPart):
+    """`extender explain podgroup/NAME`: why a pod group is pending, or where it would be placed."""
+
+    kind: Literal["GroupExplanation"]
 
 
 class PendingGroupPart(DocumentPart):

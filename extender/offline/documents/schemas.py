@@ -94,10 +94,9 @@ class _Preemption(DocumentPart):
     reason: str | None
 
 
-class ExplanationDocument(Document):
-    """`extender explain POD`: why a pod is pending, or where it would be placed."""
+class ExplanationPart(DocumentPart):
+    """Why a pod is pending, or where it would be placed."""
 
-    kind: Literal["Explanation"]
     pod: str
     fits: bool
     message: str
@@ -112,6 +111,12 @@ class ExplanationDocument(Document):
     waterfall: _Waterfall | None
     preemption: _Preemption
     changes: list[ChangePart]
+
+
+class ExplanationDocument(Document, ExplanationPart):
+    """`extender explain POD`: why a pod is pending, or where it would be placed."""
+
+    kind: Literal["Explanation"]
     filters: dict[str, list[str]] | None = None
     """With --node: the reasons of each filter on this node; none if it accepts the node."""
     name: Any = None
@@ -125,7 +130,7 @@ class ExplanationListDocument(Document):
     items: list[ExplanationDocument]
 
 
-class _PendingPod(DocumentPart):
+class PendingPodPart(DocumentPart):
     namespace: str
     name: str
     since: str | None
@@ -142,7 +147,7 @@ class PendingPodsDocument(Document):
     """`extender explain`: the pending pods and pod groups with their causes."""
 
     kind: Literal["PendingPods"]
-    pending: list[_PendingPod]
+    pending: list[PendingPodPart]
     groups: list[PendingGroupPart]
     notes: list[str]
 
@@ -225,14 +230,19 @@ class _Moved(DocumentPart):
     second_outcome: Literal["placed", "pending", "lost"]
 
 
-class ComparisonDocument(Document):
-    """`extender compare`: the same pods under two configurations."""
+class ComparisonPart(DocumentPart):
+    """The same pods under two configurations."""
 
-    kind: Literal["Comparison"]
     moved: list[_Moved]
     plugins: dict[str, float]
     first: _Simulated
     second: _Simulated
+
+
+class ComparisonDocument(Document, ComparisonPart):
+    """`extender compare`: the same pods under two configurations."""
+
+    kind: Literal["Comparison"]
     notes: list[str]
 
 
@@ -251,7 +261,7 @@ class _ChangedDecision(DocumentPart):
     differences: list[_Difference]
 
 
-class _Step(DocumentPart):
+class StepPart(DocumentPart):
     step: int
     at: float
     kind: str
@@ -268,7 +278,7 @@ class ReplayDocument(Document):
     left_out: dict[str, int] | None = None
     changed: list[_ChangedDecision] | None = None
     notes: list[str] | None = None
-    steps: list[_Step] | None = None
+    steps: list[StepPart] | None = None
 
 
 class ReplayListDocument(Document):

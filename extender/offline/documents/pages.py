@@ -1,0 +1,161 @@
+"""The documents of the pages in JSON (/ui/*.json, /simulate, /debug), as models. They have no apiVersion and kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from extender.offline.documents.group_schemas import GroupExplanationPart, PendingGroupPart
+from extender.offline.documents.parts import DocumentPart
+from extender.offline.documents.schemas import ComparisonPart, ExplanationPart, PendingPodPart, StepPart
+
+
+class PendingPage(DocumentPart):
+    """The pending pods with their causes."""
+
+    pending: list[PendingPodPart]
+    groups: list[PendingGroupPart]
+    unjudged: int
+    """The number of pending pods that were not judged for this page."""
+    notes: list[str]
+
+
+class PodPage(ExplanationPart):
+    """Why a pod is pending, or where it would be placed."""
+
+
+class GroupPage(GroupExplanationPart):
+    """Why a pod group is pending, or where it would be placed."""
+
+
+class PageNode(DocumentPart):
+    """A node; its amounts are in the order of `resources`."""
+
+    name: str
+    zone: str
+    ready: bool
+    allocatable: list[int]
+    requested: list[int]
+
+
+class NodesPage(DocumentPart):
+    """All nodes; cpu is in milli, the others in units."""
+
+    resources: list[str]
+    nodes: list[PageNode]
+
+
+class ResourceAmounts(DocumentPart):
+    """The amounts of one resource on a node."""
+
+    allocatable: int
+    requested: int
+
+
+class PageVerdict(DocumentPart):
+    """The verdict of a filter on the node; it accepts the node if there are no reasons."""
+
+    plugin: str
+    reasons: list[str]
+    detail: str
+
+
+class NodePage(DocumentPart):
+    """A node with its pods and, if a pod is given, each filter's verdict on it."""
+
+    name: str
+    labels: dict[str, str]
+    taints: list[str]
+    unschedulable: bool
+    resources: dict[str, ResourceAmounts]
+    pods: list[str]
+    pod: str | None
+    filters: list[PageVerdict]
+
+
+class ComparePage(ComparisonPart):
+    """Where two configurations place the pending pods."""
+
+    names: list[str]
+    maps: list[Any]
+    """Pairs of a title and nodes as in NodesPage."""
+
+
+class StepsPage(DocumentPart):
+    """The steps of a recording."""
+
+    steps: list[StepPart]
+
+
+class HypotheticalPlacement(DocumentPart):
+    """A pod that would be placed."""
+
+    pod: str
+    node: str
+    template: str | None
+    """The name of the node's template; null if the node exists."""
+
+
+class HypotheticalRemaining(DocumentPart):
+    """A pod that would find no node."""
+
+    pod: str
+    reason: str
+
+
+class Hypothetical(DocumentPart):
+    """Whether pods would fit."""
+
+    complete: bool
+    placements: list[HypotheticalPlacement]
+    remaining: list[HypotheticalRemaining]
+    lost: list[str]
+    notes: list[str]
+
+
+class PastDecisionPart(DocumentPart):
+    """A past decision."""
+
+    at: float
+    """Seconds since the epoch."""
+    what: str
+    """A verb, "attempt" or "event"."""
+    outcome: str
+    node: str = ""
+    reasons: dict[str, int] | None = None
+    victims: list[str] | None = None
+
+
+class PastDecisionOfPod(PastDecisionPart):
+    """The last decision about a pod."""
+
+    pod: str
+
+
+class DecisionsPage(DocumentPart):
+    """The decisions about `pod`, or in `pods` the last decision about each pod."""
+
+    pod: str | None = None
+    decisions: list[PastDecisionPart] | None = None
+    pods: list[PastDecisionOfPod] | None = None
+
+
+class LogLevel(DocumentPart):
+    """The log level in force."""
+
+    level: str
+
+
+MODELS: tuple[type[BaseModel], ...] = (
+    PendingPage,
+    PodPage,
+    GroupPage,
+    NodesPage,
+    NodePage,
+    ComparePage,
+    StepsPage,
+    Hypothetical,
+    DecisionsPage,
+    LogLevel,
+)
