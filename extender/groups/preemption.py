@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 
@@ -17,10 +16,11 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, MemberDecision
 from extender.groups.tree import Tree, waiting_members
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.scheduling.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
+from extender.preemption.units import Disruption, UnitKind, disruption_of
 from extender.table import PodInfo, Table
 from extender.table.trial import Trial
 
@@ -45,15 +45,6 @@ class GroupPreemption:
     is_final: bool = False
     victims: Sequence[PodInfo] = ()
     nominated: Mapping[str, str] = field(default_factory=dict)
-
-
-class UnitKind(IntEnum):
-    """The kind of object that a unit belongs to; at equal priorities the higher kind is more important."""
-
-    POD = 1
-    POD_GROUP = 2
-    """The pods of a PodGroup, or one pod of it."""
-    COMPOSITE_POD_GROUP = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +94,9 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
     """Returns True if pods of lower priority are leaving a node to which a member is nominated."""
     rows = {table.nodes.row_of.get(info.pod.status.nominated_node_name, -1) for info in members} - {-1}
     pods = (info for row in rows for info in table.pods.at(table.pods.on(row)))
-    return any(_priority(info, table) < priority and pod_terminating_by_preemption(info.pod) for info in pods)
+    return any(
+        disruption_of(info, table).priority < priority and pod_terminating_by_preemption(info.pod) for info in pods
+    )
 
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
@@ -111,43 +104,20 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
     slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
-    priorities: dict[GroupName, int] = {}
+    disruptions: dict[GroupName, Disruption] = {}
     for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
         row = int(table.pods.row[slot])
         placed = info, table.nodes.names[row]
-        groups = groups_above(info, table)
-        root_priority = groups[-1].priority if groups else info.priority
-        if not table.nodes.present[row] or root_priority >= priority:
+        of = disruption_of(info, table)
+        if not table.nodes.present[row] or of.priority >= priority:
             continue
-        disrupted_whole = [group for group in groups if group.is_disrupted_whole]
-        if disrupted_whole:
-            name = GroupName.of(disrupted_whole[-1])
-            whole[name].append(placed)
-            priorities[name] = root_priority
+        if of.whole is None:
+            singles.append(VictimUnit([placed], of.priority, of.kind))
         else:
-            singles.append(VictimUnit([placed], root_priority, UnitKind.POD_GROUP if groups else UnitKind.POD))
-    return [*singles, *(VictimUnit(pods, priorities[name], _kind(name)) for name, pods in whole.items())]
-
-
-def _kind(name: GroupName) -> UnitKind:
-    return UnitKind.POD_GROUP if name.kind == PodGroup.__name__ else UnitKind.COMPOSITE_POD_GROUP
-
-
-def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePodGroup]:
-    """Returns the groups that the pod is in, from its PodGroup to the root, or up to the first that does not exist."""
-    key = info.pod.group_key if table.features.generic_workload else None
-    group: PodGroup | CompositePodGroup | None = None if key is None else table.objects.get(PodGroup, key)
-    groups: list[PodGroup | CompositePodGroup] = []
-    while group is not None and group not in groups:
-        groups.append(group)
-        parent = group.parent_key if table.features.composites else None
-        group = None if parent is None else table.objects.get(CompositePodGroup, parent)
-    return groups
-
-
-def _priority(info: PodInfo, table: Table) -> int:
-    groups = groups_above(info, table)
-    return groups[-1].priority if groups else info.priority
+            whole[of.whole].append(placed)
+            disruptions[of.whole] = of
+    together = [VictimUnit(pods, disruptions[name].priority, disruptions[name].kind) for name, pods in whole.items()]
+    return [*singles, *together]
 
 
 def _select(

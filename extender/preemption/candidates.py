@@ -6,7 +6,7 @@ A pod's slot is its index in the table's pod columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.workloads import PodDisruptionBudget
+from extender.preemption.units import Unit, has_members, units_on
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -53,27 +54,44 @@ def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
 
 
 class VictimColumns(NamedTuple):
-    """Pods on any number of nodes. Pods of one node are adjacent, the most important first.
+    """Pods to evict for any number of nodes. Pods for one node are adjacent, the most important first.
+
+    Pods that are evicted together are adjacent. Some of them may be on other nodes than the one they are evicted for.
 
     Attributes:
         slots: intp[n]: the slots of the pods, which are indices into the table's pod columns.
-        rows: intp[n]: the rows of the pods' nodes.
+        rows: intp[n]: the rows of the nodes for which the pods are evicted; a pod on another node frees nothing there.
         violating: bool[n]: True if evicting the pod would violate a PodDisruptionBudget.
         rank: int64[n]: smaller for more important pods; equal only for equally important pods on one node.
+        unit: int64[n]: equal only for pods that are evicted together.
     """
 
     slots: Rows
     rows: Rows
     violating: BoolColumn
     rank: IntColumn
+    unit: IntColumn
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
         """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the order wanted."""
-        return VictimColumns(self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen])
+        return VictimColumns(
+            self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen], self.unit[chosen]
+        )
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """Returns these pods followed by the pods of `others`, which must be on other nodes."""
+        """Returns these pods followed by the pods of `others`, which must be for other nodes."""
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
+
+    def unit_begins(self) -> Rows:
+        """Returns the index of each unit's first pod, followed by the number of pods: intp[units + 1]."""
+        differs = (self.rows[1:] != self.rows[:-1]) | (self.unit[1:] != self.unit[:-1])
+        first = [0] if len(self.rows) else []
+        return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
+
+    def on_own_node(self, table: Table) -> BoolColumn:
+        """Returns bool[n]: True for the pods that are on the node for which they are evicted."""
+        own: BoolColumn = table.pods.row[self.slots] == self.rows
+        return own
 
     def begins(self) -> Rows:
         """Returns the index of each node's first victim, followed by the number of victims: intp[nodes + 1]."""
@@ -91,24 +109,42 @@ class VictimColumns(NamedTuple):
         return victims.only(np.lexsort((~victims.violating, victims.rank)))
 
 
-NO_VICTIMS = VictimColumns(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.int64))
+_NO_ROWS, _NO_NUMBERS = np.zeros(0, np.intp), np.zeros(0, np.int64)
+NO_VICTIMS = VictimColumns(_NO_ROWS, _NO_ROWS, np.zeros(0, np.bool_), _NO_NUMBERS, _NO_NUMBERS)
 
 
 def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
-    """Returns all pods on `rows` with a lower priority than `pod`."""
+    """Returns all pods on `rows` with a lower priority than `pod`, and the pods that are evicted with them."""
     pods = table.pods
     is_searched = np.zeros(table.nodes.capacity, np.bool_)
     is_searched[rows] = True
     lesser = (pods.row >= 0) & (pods.priority < pod.priority) & is_searched[pods.row]
-    slots, rank = by_importance(table, np.flatnonzero(lesser))
-    return VictimColumns(slots, pods.row[slots], violating(table, slots), rank)
+    slots = np.flatnonzero(lesser)
+    if has_members(table, slots):
+        return _in_units(table, units_on(table, slots, pod.priority))
+    slots, rank = by_importance(table, slots)
+    rows = pods.row[slots]
+    return VictimColumns(slots, rows, violating(table, slots, rows), rank, np.arange(len(slots)))
 
 
-def violating(table: Table, slots: Rows) -> BoolColumn:
+def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
+    """Returns the pods of the units, which are sorted by importance."""
+    sizes = [len(unit.slots) for unit in units]
+    slots = np.array([slot for unit in units for slot in unit.slots], np.intp)
+    rows = np.repeat(np.array([unit.row for unit in units], np.intp), sizes)
+    importance = [unit.importance(table)[:-1] for unit in units]
+    differs = [this != before for this, before in zip(importance[1:], importance, strict=False)]
+    rank = np.repeat(np.concatenate(([0], np.cumsum(differs)))[: len(units)], sizes).astype(np.int64)
+    unit = np.repeat(np.arange(len(units)), sizes)
+    return VictimColumns(slots, rows, violating(table, slots, rows), rank, unit)
+
+
+def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` must be sorted by `by_importance`. Each node is judged alone: the evictions that a budget allows are used
-    for the more important pods first. A pod that violates one budget does not use up an eviction that another allows.
+    `slots` must be sorted by importance for the nodes in `rows`. Each node is judged alone: the evictions that a budget
+    allows are used for the more important pods first. A pod that violates one budget does not use up an eviction that
+    another allows.
     """
     violating = np.zeros(len(slots), np.bool_)
     covered = _covered_by_budget(table, slots)
@@ -116,8 +152,8 @@ def violating(table: Table, slots: Rows) -> BoolColumn:
         if key in covered:
             positions = np.sort(np.concatenate(covered[key]))
             positions = _not_disrupted(table, budget, slots, positions[~violating[positions]])
-            rows = table.pods.row[slots[positions]]
-            nth_on_node = np.arange(len(positions)) - np.searchsorted(rows, rows)
+            nodes = rows[positions]
+            nth_on_node = np.arange(len(positions)) - np.searchsorted(nodes, nodes)
             violating[positions[nth_on_node >= budget.status.disruptions_allowed]] = True
     return violating
 
@@ -189,7 +225,9 @@ def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
     """Returns the candidates that another extender has left; their nodes and victims must be in the table."""
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
-    victims = VictimColumns(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_), np.arange(len(slots)))
+    rows = [table.nodes.row_of[candidate.node] for candidate in chosen.values() for _ in candidate.victims]
+    numbers = np.arange(len(slots))
+    victims = VictimColumns(slots, np.array(rows, np.intp), np.zeros(len(slots), np.bool_), numbers, numbers)
     violations = [candidate.num_pdb_violations for candidate in chosen.values()]
     return Candidates(table, victims, np.array(violations, np.int64))
 

@@ -19,7 +19,7 @@ from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
 from extender.preemption.candidates import VictimColumns
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, IntColumn, Rows
 
 
 class _PodDependent(NamedTuple):
@@ -95,7 +95,8 @@ class DryRun:
                 self._fixed.checks.append((predicate.name, check))
 
     def _removals(self, victims: VictimColumns) -> HypotheticalRemovals:
-        return HypotheticalRemovals(self._table, victims.slots, self._awaited)
+        own = victims.on_own_node(self._table)
+        return HypotheticalRemovals(self._table, victims.slots[own], self._awaited)
 
     def _may_help(self, rows: Rows) -> BoolColumn:
         """Returns bool[len(rows)]: True if the row passes the checks whose verdict no eviction can change."""
@@ -105,17 +106,24 @@ class DryRun:
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for each of the `removed` pods that can stay on its node after all."""
         reprieved = np.zeros(len(removed.slots), np.bool_)
-        # a stable sort, so that among equals the more important pods stay first
-        order = np.lexsort((~removed.violating, removed.rows))
-        begins = removed.begins()
-        pods_on_node = np.diff(begins)
-        for nth in range(pods_on_node.max(initial=0)):
-            positions = order[begins[:-1][pods_on_node > nth] + nth]
+        if not len(removed.slots):
+            return reprieved
+        own = removed.on_own_node(self._table)
+        begins = removed.unit_begins()
+        sizes = np.diff(begins)
+        rows = removed.rows[begins[:-1]]
+        violating = np.logical_or.reduceat(removed.violating, begins[:-1])
+        # a stable sort, so that among equals the more important units stay first
+        order = np.lexsort((~violating, rows))
+        first, units_on_node = np.unique(rows[order], return_index=True, return_counts=True)[1:]
+        for nth in range(units_on_node.max()):
+            units = order[first[units_on_node > nth] + nth]
+            positions = _ranges(begins[units], sizes[units])
             slots = removed.slots[positions]
-            removals.reprieve(slots)
-            fits = self._fits(removed.rows[positions], removals)
-            removals.remove(slots[~fits])
-            reprieved[positions] = fits
+            removals.reprieve(slots[own[positions]])
+            stays = np.repeat(self._fits(rows[units], removals), sizes[units])
+            removals.remove(slots[own[positions] & ~stays])
+            reprieved[positions] = stays
         return reprieved
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
@@ -170,6 +178,13 @@ class DryRun:
         with self._table.hypothetically(removed=[self._table.pods.info(slot).uid for slot in removed]):
             check = predicate.prepare(self._pod, self._table)
             return check is None or (isinstance(check, Check) and _accepts_all(check.refuse(rows)))
+
+
+def _ranges(begins: Rows, sizes: IntColumn) -> Rows:
+    """Returns the indices from each `begin` on, as many as its size, one range after the other."""
+    before = np.cumsum(sizes) - sizes
+    ranges: Rows = np.repeat(begins - before, sizes) + np.arange(sizes.sum())
+    return ranges
 
 
 def _accepts_all(verdict: Verdict) -> bool:

@@ -23,6 +23,7 @@ from extender.table.labels import BoolColumn, Rows
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITS_FOR_VICTIMS = "not eligible due to a terminating pod on the nominated node."
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_SLOT_BITS = 32
 NO_UIDS: Mapping[str, Sequence[str]] = {}
 
 
@@ -163,12 +164,12 @@ def _known_rows(table: Table, names: Mapping[str, object]) -> Rows:
 
 
 def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for potential victims whose UID is in `offered` for their own node."""
-    pods, names = table.pods, table.nodes.names
-    slots = [
-        slot
+    """Returns bool[n]: True for potential victims whose UID is in `offered` for the node they would be evicted for."""
+    pods, row_of = table.pods, table.nodes.row_of
+    pairs = [
+        (row_of[node] << _SLOT_BITS) + slot
         for node, uids in offered.items()
         for slot in (pods.slot_of.get(uid, -1) for uid in uids)
-        if slot >= 0 and names[pods.row[slot]] == node
+        if slot >= 0 and node in row_of
     ]
-    return np.isin(potential.slots, slots)
+    return np.isin((potential.rows << _SLOT_BITS) + potential.slots, pairs)

@@ -368,3 +368,48 @@ def test_without_the_gate_members_are_placed_alone() -> None:
     world = World(make_pod_group("workers", 3), node("n1"), member("a"))
     world.settle()
     assert world.node_of("a") == "n1"
+
+
+def test_a_group_is_evicted_as_a_whole_for_a_single_pod() -> None:
+    world = World(
+        make_pod_group("whole", 2, priority=1, disruptionMode={"all": {}}),
+        node("n1", cpu="2"),
+        node("n2", cpu="4"),
+        placed("w1", "n1", priority=1).group("whole"),
+        placed("w2", "n2", priority=1).group("whole"),
+        placed("stays", "n2", priority=1),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="2").priority(5).node_selector(only="n1"),
+        features=ON,
+    )
+    world.put(node("n1", cpu="2").label(only="n1"))
+    world.settle()
+    assert leaving(world) == {"w1", "w2"}
+    let_victims_go(world)
+    assert world.node_of("preemptor") == "n1"
+
+
+def test_a_whole_group_is_spared_if_a_single_pod_suffices() -> None:
+    world = World(
+        make_pod_group("whole", 2, priority=1, disruptionMode={"all": {}}),
+        node("n1"),
+        node("n2", cpu="2"),
+        placed("w1", "n1", priority=1).group("whole"),
+        placed("w2", "n2", priority=1).group("whole"),
+        placed("single", "n1", priority=1),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="2").priority(5),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"single"}
+
+
+def test_the_priority_of_the_group_protects_its_pods() -> None:
+    world = World(
+        make_pod_group("important", 1, priority=9),
+        node("n1"),
+        placed("a", priority=1, cpu="4").group("important"),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="2").priority(5),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == set()

@@ -1,0 +1,118 @@
+"""Says which pods preemption evicts together: one pod, or all pods below a group with `disruptionMode: all`.
+
+Source: upstream framework/preemption (NewPodVictim, getHighestAllAncestor, MoreImportantVictim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+class UnitKind(IntEnum):
+    """The kind of object that a unit belongs to; at equal priorities the higher kind is more important."""
+
+    POD = 1
+    POD_GROUP = 2
+    """The pods of a PodGroup, or one pod of it."""
+    COMPOSITE_POD_GROUP = 3
+
+
+def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePodGroup]:
+    """Returns the groups that the pod is in, from its PodGroup to the root, or up to the first that does not exist."""
+    key = info.pod.group_key if table.features.generic_workload else None
+    group: PodGroup | CompositePodGroup | None = None if key is None else table.objects.get(PodGroup, key)
+    groups: list[PodGroup | CompositePodGroup] = []
+    while group is not None and group not in groups:
+        groups.append(group)
+        parent = group.parent_key if table.features.composites else None
+        group = None if parent is None else table.objects.get(CompositePodGroup, parent)
+    return groups
+
+
+class Disruption(NamedTuple):
+    """The cost of evicting a pod, as its groups determine it.
+
+    Attributes:
+        priority: the priority of the root group, or the pod's own.
+        whole: the highest group that is disrupted as a whole; None if the pod is evicted alone.
+    """
+
+    priority: int
+    kind: UnitKind = UnitKind.POD
+    whole: GroupName | None = None
+
+
+def disruption_of(info: PodInfo, table: Table) -> Disruption:
+    """Returns what the pod is evicted with, and how important that is."""
+    groups = groups_above(info, table)
+    if not groups:
+        return Disruption(info.priority)
+    disrupted_whole = [group for group in groups if group.is_disrupted_whole]
+    if not disrupted_whole:
+        return Disruption(groups[-1].priority, UnitKind.POD_GROUP)
+    name = GroupName.of(disrupted_whole[-1])
+    kind = UnitKind.POD_GROUP if name.kind == PodGroup.__name__ else UnitKind.COMPOSITE_POD_GROUP
+    return Disruption(groups[-1].priority, kind, name)
+
+
+class Unit(NamedTuple):
+    """Pods that are evicted together, as they appear among the victims of one node.
+
+    Attributes:
+        row: the row of the node that the preemptor would use.
+        slots: the slots of all pods of the unit; for a whole group also those on other nodes.
+    """
+
+    row: int
+    slots: Sequence[int]
+    priority: int
+    kind: UnitKind
+
+    def importance(self, table: Table) -> tuple[object, ...]:
+        """The sort key by node, the most important unit first; equal units are in the order of their names."""
+        started = float(table.pods.started[list(self.slots)].min())
+        name = table.pods.info(self.slots[0]).sort_key
+        return self.row, -self.priority, -self.kind, -len(self.slots), started, name
+
+
+def has_members(table: Table, slots: Rows) -> bool:
+    """Returns True if any of the pods in these slots is in a group."""
+    if not (table.features.generic_workload and table.objects.all(PodGroup)):
+        return False
+    return any(info.pod.spec.scheduling_group is not None for info in table.pods.at(slots))
+
+
+def units_on(table: Table, slots: Rows, below: int) -> list[Unit]:
+    """Returns the units with a priority below `below` that the pods in these slots are in, sorted by importance."""
+    alone: list[Unit] = []
+    whole: dict[tuple[int, GroupName], Disruption] = {}
+    for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
+        row, of = int(table.pods.row[slot]), disruption_of(info, table)
+        if of.priority >= below:
+            continue
+        if of.whole is None:
+            alone.append(Unit(row, [slot], of.priority, of.kind))
+        else:
+            whole[row, of.whole] = of
+    members = _members(table, {name for _, name in whole})
+    together = [Unit(row, members[name], of.priority, of.kind) for (row, name), of in whole.items()]
+    return sorted([*alone, *together], key=lambda unit: unit.importance(table))
+
+
+def _members(table: Table, names: set[GroupName]) -> dict[GroupName, list[int]]:
+    """Returns the slots of all placed pods below each of these groups, in the order of the pods' names."""
+    members: dict[GroupName, list[int]] = {name: [] for name in names}
+    placed = np.flatnonzero(table.pods.row >= 0) if names else np.zeros(0, np.intp)
+    by_name = sorted(zip(table.pods.at(placed), placed.tolist(), strict=True), key=lambda pair: pair[0].sort_key)
+    for info, slot in by_name:
+        if info.pod.spec.scheduling_group is not None and (name := disruption_of(info, table).whole) in members:
+            members[name].append(slot)
+    return members
