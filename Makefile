@@ -15,7 +15,7 @@ DOCKER ?= docker
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-incidents test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke sign push-chart binary krew release-notes audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-jobs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke sign push-chart binary krew release-notes audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -73,6 +73,12 @@ test-admission: $(READY) ## compare what becomes of 2,000 generated pods and wor
 
 test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
 	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)
+
+test-group-cases: $(READY) ## play Kubernetes' integration cases of pod groups on a real API server; CASES=text chooses; about ten minutes
+	GROUP_CASES="$(CASES)" $(VENV)/bin/pytest tests/group_cases
+
+test-gangs: $(READY) ## kill the loop while it binds 1,000 gangs, and restart the API server; takes about ten minutes
+	GANGS=1000 $(VENV)/bin/pytest -s tests/faults/test_gangs.py
 
 mutate: $(READY) ## change the code in 2,000 places, one at a time, and report where no test notices; takes up to three hours
 	@$(VENV)/bin/python -m tests.mutation $(ARGS)
