@@ -29,6 +29,7 @@ from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.writers.binder import WatchedBinder
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
@@ -136,7 +137,8 @@ class SchedulerProcess:
         # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
         # binds the pod, if there is one.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        paced = PacedBinder(binder, bind_bucket(settings, policy), setup.clock)
+        self._binder = WatchedBinder(binder, setup.clock)
+        paced = PacedBinder(self._binder, bind_bucket(settings, policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,
@@ -253,6 +255,7 @@ class SchedulerProcess:
             ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "the pod is tried again")),
             ("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._feed.settle)),
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
+            ("hanging binds", HOUSEKEEPING_SECONDS, self._binder.log_hanging),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
             ("leaked claims", REFRESH_SECONDS, loop.recovery.release_leaked),
             ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),

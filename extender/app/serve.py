@@ -32,6 +32,7 @@ from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.writers.binder import WatchedBinder
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
@@ -146,6 +147,7 @@ class WebhookProcess:
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._in_force = InForce(self._refused.wake, self._permits)
         put_in_force(self._profiles.all, self._in_force)
+        self._binder = WatchedBinder(LeaderBinder(feed.binder, feed.fence), clock)
         # At most half of the connections may wait at Permit, so that other calls still get one.
         self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
@@ -156,7 +158,6 @@ class WebhookProcess:
         settings, limit = self._setup.settings, self._setup.limit
         cache, profiles = self._cache, self._profiles
         reader = NamesReader()
-        binder = LeaderBinder(self._feed.binder, self._feed.fence)
         # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         plans = self._group_plans()
@@ -168,7 +169,9 @@ class WebhookProcess:
             scheduler_filters=settings.scheduler_filters, plans=plans,
         )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
-        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum)
+        bind = Bind(
+            cache, profiles, self._binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum
+        )  # fmt: skip
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
@@ -209,6 +212,7 @@ class WebhookProcess:
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
             Ticker("waiting", WAITING_SECONDS, lambda: self._permit_wait.end_deleted(self._exists)),
+            Ticker("hanging binds", HOUSEKEEPING_SECONDS, self._binder.log_hanging),
             Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),

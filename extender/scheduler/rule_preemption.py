@@ -192,10 +192,11 @@ class RulePreemption:
         self._preempted(len(victims))
         names = ", ".join(victim.pod.key for victim in victims)
         _log.info(
-            "pods evicted because users' rules refused %s node=%s victims=%s",
-            f"podgroup={plan.group.key}" if plan.group else f"pod={preemptor.pod.key}",
+            "pods evicted for a pod that users' rules refused pod=%s node=%s victims=%s podgroup=%s",
+            preemptor.pod.key,
             plan.node_name,
             names,
+            plan.group.key if plan.group else "none",
         )
 
 

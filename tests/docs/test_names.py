@@ -27,7 +27,7 @@ COMMANDS = {
     ),
     "plugin": re.compile(r"kubectl why|kubectl (podseat)"),
 }
-ELSEWHERE = {"opentelemetry-sdk", "uv"}
+ELSEWHERE = {"opentelemetry-sdk", "py-spy", "uv"}
 RIGHT = {NAME, f"charts/{NAME}"}
 
 

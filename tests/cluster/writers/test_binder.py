@@ -14,8 +14,9 @@ import trustme
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import JSON, KubeClient
-from extender.cluster.writers.binder import ApiBinder
+from extender.cluster.writers.binder import ApiBinder, WatchedBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binding
 from extender.runtime.threads import log_error
@@ -248,3 +249,28 @@ def test_connections_are_kept_and_shared(
         list(pool.map(lambda i: binder.bind(Binding("default", f"p{i}", f"u{i}", "n1")), range(64)))
     assert all(api.collections[PODS][f"default/p{i}"]["spec"]["nodeName"] == "n1" for i in range(64))
     assert len(opened) <= 16
+
+
+class SlowApi:
+    """A ports.Binder that gives no answer for some seconds, in which the owner of `watched` looks every second."""
+
+    def __init__(self, seconds: int) -> None:
+        self.clock = ManualClock()
+        self.seconds = seconds
+        self.watched = WatchedBinder(self, self.clock)
+
+    def bind(self, binding: Binding) -> None:
+        for _ in range(self.seconds):
+            self.clock.advance(1)
+            self.watched.log_hanging()
+        raise OutcomeUnknown("no answer")
+
+
+@pytest.mark.parametrize("seconds", [4, 9])
+def test_a_bind_that_hangs_is_logged_once_while_it_hangs(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+    api = SlowApi(seconds)
+    for turn in (1, 2):
+        with pytest.raises(OutcomeUnknown):
+            api.watched.bind(Binding("shop", "web-7", "uid", "n1"))
+        expected = ["bind has no answer yet pod=shop/web-7 node=n1 seconds=5"] if seconds > 5 else []
+        assert caplog.messages == expected * turn
