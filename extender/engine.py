@@ -263,7 +263,10 @@ class Engine:
             return preempt(profile, info, self.table, fit, rows=None if nodes is None else self._rows(nodes))
 
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
-        """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only."""
+        """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only.
+
+        Pods that are nominated to the nodes are not counted.
+        """
         info, rows = self._waiting(pod), self._rows(nodes)
         fit = Fit(rows)
         for predicate in self.profiles.of(info.pod).predicates:
@@ -276,6 +279,11 @@ class Engine:
                 elif prepared is not None:
                     fit.refuse_all(None, prepared.refuse(rows))
         return {self.table.nodes.names[row]: refusal for row, refusal in fit.refused()}
+
+    def awaited_on(self, node_name: str, pod: Pod | PodInfo) -> list[PodInfo]:
+        """Returns the pods nominated to the node for which this pod must leave room."""
+        info, row = self._waiting(pod), self.table.nodes.row_of[node_name]
+        return awaited_pods(self.profiles.of(info.pod), info, self.table).by_row().get(row, [])
 
     def filters(self, pod: Pod | PodInfo) -> list[str]:
         """Returns the names of the filters in the pod's profile, in the order in which they run."""

@@ -20,13 +20,16 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
 from extender.model.requests import pod_requests
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import result as what_if
+from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario
 from extender.policy.loading import read
 from extender.runtime.text import quantity
@@ -52,7 +55,7 @@ class Case:
         self.config = case.get("config")
         self.profiles: Profiles | None = None if self.config is None else read(self.config).scheduler_profiles()
         self.cluster = self.of(self.items)
-        self.key = "{namespace}/{name}".format(**{"namespace": "default", **self.manifest["metadata"]})
+        self.key = _key(self.manifest)
 
     def of(self, items: Iterable[Object]) -> Cluster:
         return Cluster.from_objects(items, self.profiles)
@@ -88,8 +91,8 @@ def check_agreement(case: Case) -> Faults:
             continue
         if explanation.decision.feasible:
             yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.decision.feasible}"
-        elif decided.message != explanation.message:
-            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.message!r}"
+        elif decided.message != explanation.decision.message:
+            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.decision.message!r}"
         planned = decided.preemption
         preemption = explanation.decision.preemption
         nominated = preemption.nominated_node if preemption else None
@@ -109,7 +112,7 @@ def check_simulation(case: Case) -> Faults:
     explanation = cluster.explain(case.key)
     result = cluster.simulate()
     placements = {each.pod: each.node for each in result.placements}
-    if _creates_claims(case) or not _is_pending(case.manifest):
+    if _creates_claims(case) or not _is_pending(case.manifest) or explanation.group is not None:
         return
     if result.evictions:
         if not explanation.decision.preemption or not explanation.decision.preemption.candidates:
@@ -362,12 +365,19 @@ def check_capacity(case: Case) -> Faults:
     cluster = case.of(item for item in case.items if not _is_pending(item))
     template = {**case.manifest, "metadata": {**case.manifest["metadata"], "name": "more"}}
     template["status"] = {}
-    spec = {key: value for key, value in template["spec"].items() if key not in ("schedulingGates", "nodeName")}
+    ignored = ("schedulingGates", "nodeName", "schedulingGroup")
+    spec = {key: value for key, value in template["spec"].items() if key not in ignored}
     template["spec"] = {**spec, "preemptionPolicy": "Never"}
     try:
-        found = cluster.capacity([template], most=MOST_PODS).total
+        capacity = cluster.capacity([template], most=MOST_PODS)
     except MalformedCluster:  # some cases have pods that an API server would refuse
         return
+    found = capacity.total
+    for counts in (capacity.by_zone, *capacity.by_node.values()):
+        if sum(counts.values()) != found:
+            yield f"capacity is {found}, but its parts are {counts}"
+    if case.cluster.nodes and not capacity.limited and not all(capacity.exhausted.values()):
+        yield f"capacity is {found}, and no reason says why there are no more"
     for replicas in (found, found + 1) if found < MOST_PODS else (found,):
         if replicas:
             result = cluster.simulate(Scenario(create=[(template, replicas)]))
@@ -429,6 +439,116 @@ def _outline(decision: Any) -> Any:
     return len(decision.feasible), sorted(decision.total.tolist()), sorted(refusals.items()), victims
 
 
+def check_nodes(case: Case) -> Faults:
+    """Every filter's verdict about one node agrees with the verdict of all of them."""
+    explanation = case.explanation
+    for node in explanation.decision.nodes if explanation.decision.error is None else ():
+        refusing = [verdict.plugin for verdict in explanation.on_node(node) if verdict.reasons]
+        refusal = explanation.decision.refusals.get(node)
+        if refusal is None and refusing:
+            yield f"{node} is feasible, but {refusing} refuse it"
+        elif refusal is not None and refusal.plugin and refusal.plugin not in refusing:
+            yield f"{node} is refused by {refusal.plugin}, but with --node by {refusing}"
+
+
+def check_overview(case: Case) -> Faults:
+    """The list of pending pods says of each pod what its explanation says."""
+    for summary in case.cluster.explain_pending():
+        explanation = case.cluster.explain(f"{summary.namespace}/{summary.name}")
+        decision = explanation.decision
+        counts = len(decision.feasible), len(decision.nodes)
+        if (summary.available, summary.nodes) != counts:
+            yield f"{explanation.pod.key}: listed with {summary.available} of {summary.nodes} nodes, explained {counts}"
+        if (summary.code == CauseCode.FITS) != explanation.fits:
+            yield f"{explanation.pod.key}: listed as {summary.code}, explained as fits: {explanation.fits}"
+
+
+def check_group(case: Case) -> Faults:
+    """If the group of the pod waits alone, a simulation places as many of its members as its explanation says."""
+    pod = case.cluster.pod(case.key)
+    if pod.group_key is None or not case.cluster._state.objects.get(PodGroup, pod.group_key):
+        return
+    members = [
+        item for item in case.items if item.get("kind") == "Pod" and _group_name(item) == _group_name(case.manifest)
+    ]
+    cluster = case.of(item if item in members else _gated(item) for item in case.items)
+    explanation = cluster.explain_group(pod.group_key)
+    result = cluster.simulate()
+    placed = sorted(each.pod for each in result.placements)
+    keys = [
+        f"{item['metadata'].get('namespace', 'default')}/{item['metadata']['name']}"
+        for item in members
+        if _is_pending(item)
+    ]
+    left = [key for key in keys if key in result.remaining]
+    if explanation.fits and (left or result.evictions):
+        yield f"explained as fitting, but simulated with {left} left over and {len(result.evictions)} evicted"
+    if not explanation.fits and not result.evictions and not left:
+        yield f"explained as {explanation.message!r}, but simulated with {placed} placed"
+    for change in explanation.changes:
+        if not change.nodes:
+            yield f"{change.text}: no node"
+
+
+def _group_name(item: Object) -> Any:
+    return item["metadata"].get("namespace", "default"), item["spec"].get("schedulingGroup")
+
+
+def _key(item: Object) -> str:
+    return "{namespace}/{name}".format(**{"namespace": "default", **item["metadata"]})
+
+
+def check_drain(case: Case) -> Faults:
+    """A drained node keeps only pods that cannot move, and every evicted pod is accounted for."""
+    node = case.cluster.nodes[0]
+    result = case.cluster.drain(node)
+    on_node = {info.pod.key: info.pod for info in case.cluster._state.pods_on(node)}
+    evicted = {each.pod for each in result.evictions}
+    staying = {key for key, pod in result.pods.items() if pod.node_name == node}
+    movable = {key for key, pod in on_node.items() if not is_pinned(pod)}
+    if odd := staying - set(on_node):
+        yield f"placed on the drained node: {odd}"
+    if movable - evicted != set(result.kept):
+        yield f"of {sorted(movable)} {sorted(evicted & movable)} are evicted, and {sorted(result.kept)} kept"
+    for key in evicted - set(result.lost):
+        if key not in result.pods:
+            yield f"{key} is evicted, not lost, and gone"
+    placed = {each.pod for each in result.placements}
+    if wrong := [key for key in placed if not result.pods[key].node_name]:
+        yield f"placed, but without a node: {wrong}"
+    over = result.after.by_node
+    for name, shares in over.items():
+        before = result.before.by_node.get(name, {})
+        if any(share > 1 and share > before.get(resource, 0) for resource, share in shares.items()) and not case.config:
+            yield f"{name} is overcommitted: {shares}"
+
+
+def check_request(case: Case) -> Faults:
+    """POST /simulate places a new pod like the pending one exactly if explain finds a node for such a pod."""
+    metadata = {
+        key: case.manifest["metadata"][key] for key in ("namespace", "labels") if key in case.manifest["metadata"]
+    }
+    spec = {key: value for key, value in case.manifest["spec"].items() if key not in ("schedulingGates", "nodeName")}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": "more"}, "spec": spec}
+    if _creates_claims(case) or "schedulingGroup" in spec:
+        return
+    cluster = case.of(
+        item if item is case.manifest else _gated(item) for item in case.items if item is not case.manifest
+    )
+    try:
+        expected = cluster.explain(manifest)
+    except MalformedCluster as error:
+        try:
+            answer_simulation(cluster._state, json.dumps({"pods": [manifest]}).encode())
+        except MalformedCluster:
+            return
+        yield f"explain refuses it, simulate does not: {error}"
+        return
+    answer = answer_simulation(cluster._state, json.dumps({"pods": [manifest]}).encode())
+    if answer["complete"] != bool(expected.decision.feasible):
+        yield f"simulated as {answer['placements'] or answer['remaining']}, explained as {expected.message!r}"
+
+
 def check_texts(case: Case) -> Faults:
     """Every form of the answers can be made, and the explanation's numbers add up."""
     explanation, document = case.explanation, case.document
@@ -454,6 +574,11 @@ CHECKS: Sequence[Check] = (
     check_capacity,
     check_comparison,
     check_redaction,
+    check_nodes,
+    check_overview,
+    check_group,
+    check_drain,
+    check_request,
     check_texts,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tests.answers.oddities import ODDITIES, by_hand
 from tests.builders import HOSTNAME, NodeBuilder, Object, PodBuilder, make_pod
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES, configuration
@@ -16,7 +17,10 @@ CHUNK = 50
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Object:
-    """A cluster and one of its pending pods, in the form of the conformance cases."""
+    """A cluster and one of its pending pods, in the form of the conformance cases.
+
+    `odd` lists what the stock oracle cannot judge.
+    """
     dice = Dice(draw)
     drafted = draft(dice)
     features = dice.some(list(FEATURES), 0, 3)
@@ -32,7 +36,13 @@ def clusters(draw: st.DrawFn) -> Object:
         _wait(dice, drafted)
     if dice.chance(20):
         configuration.add(dice, drafted)
-    return drafted.case("cluster")
+    odd = dice.some(list(ODDITIES), 1, 2) if dice.chance(50) else []
+    for name in odd:
+        ODDITIES[name](dice, drafted)
+    case = drafted.case("cluster")
+    if dice.chance(20):
+        odd, case = [*odd, "by-hand"], by_hand(case)
+    return {**case, "odd": odd}
 
 
 def drawn(first_seed: int, chunk: int) -> list[Object]:

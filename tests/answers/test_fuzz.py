@@ -32,7 +32,8 @@ def test_a_cluster_is_the_same_each_time_it_is_drawn() -> None:
 
 @pytest.mark.stock
 def test_the_oracle_agrees(brief_oracle: Oracle) -> None:
-    for case in drawn(SEED, CHUNKS)[:ASKED]:
+    judged = [case for case in drawn(SEED, CHUNKS) if not case.pop("odd")]
+    for case in judged[:ASKED]:
         assert disagreements(case, ask(brief_oracle, case)) == [], case["name"]
 
 

@@ -157,8 +157,12 @@ class Explanation:
         """Returns every filter's verdict about the node, not only the first refusal. Raises UnknownNode."""
         self._state.node(name)
         engine, verdicts = self._state.engine, []
+        nominated = [(info, name) for info in engine.awaited_on(name, self.pod)]
         for plugin in engine.filters(self.pod):
             refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
+            if refusal is None and nominated:
+                with engine.suppose(place=nominated):
+                    refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
             if refusal is None:
                 verdicts.append(FilterVerdict(plugin))
             else:

@@ -19,6 +19,7 @@ from extender.runtime.text import age, aligned, counted, printable
 
 FITS = "fits on a node now"
 NOTHING = "nothing, it fits now"
+BESIDE_OTHERS = "no node is left beside the other members of its group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,11 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     if explanation.is_excluded:
         code = CauseCode.EXCLUDED
         cause = blocker = explanation.notes[0].partition(":")[0]
-    elif (group := explanation.group) is not None and not (group.decision and group.decision.is_success):
-        code, cause, blocker = CauseCode.POD_GROUP, f"{group.kind} {group.key} is pending", group.text
+    elif (group := explanation.group) is not None and pod.uid in group.failures:
+        is_group_pending = group.decision is None or not group.decision.is_success
+        code = CauseCode.POD_GROUP
+        cause = f"{group.kind} {group.key} is pending" if is_group_pending else BESIDE_OTHERS
+        blocker = group.text if is_group_pending else explanation.message
     elif decision.feasible:
         code, cause, blocker = CauseCode.FITS, FITS, NOTHING
     elif explanation.reasons and decision.error is None:

@@ -167,6 +167,15 @@ def test_every_filter_speaks_of_one_node() -> None:
         explained(pod, *NODES).on_node("nowhere")
 
 
+def test_a_filter_counts_pods_that_are_nominated_to_the_node() -> None:
+    waiting = make_pod("waiting").req(cpu="4").nominated("n").obj()
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="4").obj(), waiting])
+    verdicts = cluster.explain(stored(make_pod("p").req(cpu="1").obj())).on_node("n")
+    assert [(each.plugin, each.reasons) for each in verdicts if each.reasons] == [
+        ("NodeResourcesFit", ("Insufficient cpu",))
+    ]
+
+
 def test_node_by_node_says_whether_evictions_may_help() -> None:
     shown = list(terminal.nodes(explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)))
     at = next(number for number, line in enumerate(shown) if "REFUSED BY" in line)

@@ -248,3 +248,12 @@ def test_a_claim_that_an_earlier_member_gets_is_taken() -> None:
     explanation = explained(node("a", 8), *objects)
     assert explanation.refused is not None
     assert [reason.code for reason in explanation.refused.reasons] == [CauseCode.DEVICE]
+
+
+def test_a_member_of_a_basic_group_that_finds_no_node_beside_the_others() -> None:
+    objects = [node("a", 4), make_pod_group("g"), *members("g", 2, cpu="3")]
+    first, second = cluster(*objects).explain_pending()
+    assert (first.name, first.code, first.cause) == ("g-0", CauseCode.FITS, "fits on a node now")
+    assert (second.name, second.code) == ("g-1", CauseCode.POD_GROUP)
+    assert second.cause == "no node is left beside the other members of its group"
+    assert second.blocker == "0/1 nodes are available: 1 Insufficient cpu."
