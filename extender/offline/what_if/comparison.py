@@ -186,6 +186,7 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
             shares = (result.after.to_dict()[measure][resource] for result in both)
             lines.append((f"{resource} {title}", *(f"{share:.1%}" for share in shares)))
     yield from aligned(lines)
+    yield from (printable(note) for note in _notes(comparison, names))
     yield ""
     if not comparison.moved:
         yield "every pod ends on the same node under both"
@@ -195,3 +196,11 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     if comparison.plugins:
         points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())
         yield printable(f"mean score of the second node minus that of the first, by plugin: {points}")
+
+
+def _notes(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
+    """Yields the notes of both simulations; a note of only one of them says under which configuration it holds."""
+    first, second = comparison.first.notes, comparison.second.notes
+    yield from (f"note: {note}" for note in first if note in second)
+    yield from (f"note: under {names[0]}, {note}" for note in first if note not in second)
+    yield from (f"note: under {names[1]}, {note}" for note in second if note not in first)

@@ -47,6 +47,18 @@ def test_a_comparison_says_which_pods_stay_pending_under_one_policy_only() -> No
     assert found.moved[0].first == PENDING
 
 
+def test_the_text_has_the_notes_of_both_simulations() -> None:
+    """A note that holds under one configuration only says under which."""
+    other = read({**KIND, "profiles": [{"schedulerName": "another"}]}).scheduler_profiles()
+    pods = [make_pod("p").scheduler("another").obj(), make_pod("q").scheduler("third").obj()]
+    text = "\n".join(as_text(Cluster.from_objects([*OBJECTS, *pods]).compare(other), ("one", "other")))
+    assert "\nnote: under one, 1 pod with schedulerName another: judged here by the rules of default-scheduler\n" in text
+    assert "\nnote: under other, 1 pod with schedulerName third: judged here by the rules of another\n" in text
+    same = Cluster.from_objects([*OBJECTS, *pods]).compare(None)
+    notes = [line for line in as_text(same, ("one", "other")) if line.startswith("note: ")]
+    assert notes == [f"note: {note}" for note in same.first.notes]
+
+
 def test_the_page_maps_the_nodes_before_and_after_by_each() -> None:
     cluster = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()])
     found = cluster.compare(packing())
