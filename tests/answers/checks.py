@@ -19,6 +19,7 @@ from extender.errors import ExtenderError, MalformedCluster
 from extender.framework.profile import Profiles
 from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
+from extender.model.quantity import ResourceList
 from extender.model.requests import pod_requests
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
@@ -271,7 +272,7 @@ def _less_given_up(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
 def _asking(pod: Pod, targets: dict[str, int]) -> Pod:
     """Returns the pod asking for exactly these amounts, all of them in its first container."""
     requests = {**pod_requests(pod.with_spec(overhead=None)), **targets}
-    texts = {name: quantity(name, amount) for name, amount in requests.items()}
+    texts: ResourceList = {name: quantity(name, amount) for name, amount in requests.items()}
     first, *others = [replace(each, resources=None) for each in pod.containers]
     asking = replace(first, resources=ResourceRequirements(requests=texts))
     init_containers = [replace(each, resources=None) for each in pod.init_containers]

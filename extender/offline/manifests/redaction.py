@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any
@@ -79,25 +79,32 @@ class Redaction:
         self._key = blake2b(token_bytes(_KEY_BYTES) if key is None else key, digest_size=_KEY_BYTES).digest()
         self._texts = texts
         self._composed: dict[str, str] = {}  # a name that consists of other names -> their hashes, joined likewise
+        self._claim_bases: dict[str, tuple[str, str]] = {}  # claims' names without ordinal -> template, StatefulSet
 
-    def learn(self, objects: Iterable[Object]) -> None:
+    def learn(self, objects: Collection[Object]) -> None:
         """Finds the names that controllers, and rules, compose of other names, so that the hashes compose too.
 
-        Call it before anything is redacted, with all objects. Such names are those of a Deployment's ReplicaSets, of a
-        StatefulSet's pods and their claims, and of the claims of generic ephemeral volumes.
+        Call it before an object is redacted, if possible with all objects at once. Such names are those of a
+        Deployment's ReplicaSets, of a StatefulSet's pods and their claims, and of the claims of generic ephemeral
+        volumes.
         """
-        sets = {
-            f"{template.name}-{obj.name}": (template.name, obj.name)
-            for obj in objects
-            if isinstance(obj, StatefulSet)
-            for template in obj.spec.volume_claim_templates or ()
-        }
         for obj in objects:
-            base, _, ordinal = obj.name.rpartition("-")
-            if isinstance(obj, PersistentVolumeClaim) and base in sets and ordinal.isdecimal():
-                self._compose(*sets[base], ordinal)
+            if isinstance(obj, StatefulSet):
+                for template in obj.spec.volume_claim_templates or ():
+                    self._claim_bases[f"{template.name}-{obj.name}"] = template.name, obj.name
             elif isinstance(obj, Pod):
                 self._learn_pod(obj)
+        for obj in objects:
+            if isinstance(obj, PersistentVolumeClaim):
+                self._learn_claim(obj)
+
+    def _learn_claim(self, claim: PersistentVolumeClaim) -> None:
+        base, _, ordinal = claim.name.rpartition("-")
+        owner = claim.controller
+        if base in self._claim_bases and ordinal.isdecimal():
+            self._compose(*self._claim_bases[base], ordinal)
+        elif owner is not None and owner.kind == Pod.__name__ and claim.name.startswith(f"{owner.name}-"):
+            self._compose(owner.name, claim.name.removeprefix(f"{owner.name}-"))
 
     def _learn_pod(self, pod: Pod) -> None:
         owner = pod.controller

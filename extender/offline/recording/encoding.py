@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -72,6 +72,7 @@ class LineEncoder:
         """Yields the lines that follow a file's header: the whole cluster as it is now."""
         self._numbers = NodeNumbers()
         self._order_written = False
+        self._learn(present for _, present in self._present.values())
         if self._present:
             yield CheckpointLine(at=at, moment=self._moment, objects=len(self._present))
         for (kind, key), (_, present) in list(self._present.items()):
@@ -94,6 +95,7 @@ class LineEncoder:
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
         """Yields the whole cluster; used after `dropped` changes were not recorded."""
         self._present.clear()
+        self._learn(update.current for update in updates)
         objects = sum(update.kind in RECORDED_KINDS for update in updates)
         yield CheckpointLine(at=at, moment=moment, objects=objects, dropped=dropped)
         for kind, key, present in updates:
@@ -101,19 +103,21 @@ class LineEncoder:
 
     def _object_line(self, at: float, moment: int, kind: str, key: str, present: Current) -> ObjectLine:
         line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
-        obj = present
+        obj = _object(present)
         if isinstance(present, PodPlacement):
-            obj = present.info.pod
             line.node = present.node_name
             line.assumed = present.state is not PodState.ADDED
-        elif isinstance(present, PodInfo):
-            obj = present.pod
         if self._redaction is not None:
+            self._learn([present])
             line.key = self._redaction.key(kind, key)
             line.node = self._redaction.text(line.node)
-        if isinstance(obj, Object):
+        if obj is not None:
             line.object = _raw(obj, self._redaction)
         return line
+
+    def _learn(self, values: Iterable[Current]) -> None:
+        if self._redaction is not None:
+            self._redaction.learn([obj for obj in map(_object, values) if obj is not None])
 
     def call(
         self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str
@@ -194,6 +198,13 @@ class LineEncoder:
         if unknown := self._numbers.unknown(names):
             self._numbers.add(unknown)
             yield NodesLine(at=at, names=unknown)
+
+
+def _object(present: Current) -> Object | None:
+    """Returns the object of a current value; None if it was deleted."""
+    if isinstance(present, PodPlacement):
+        return present.info.pod
+    return present.pod if isinstance(present, PodInfo) else present
 
 
 def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:

@@ -21,6 +21,8 @@ from extender.cache.cache import Cache
 from extender.errors import ConfigurationError, ExtenderError, MalformedCluster
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.offline.explain.overview import NOTHING
+from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording import recorder as recorder_module
 from extender.offline.recording.lines import RecordedSettings
@@ -31,7 +33,7 @@ from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pv, make_pvc
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 
 HEADER = {"line": "header", "at": 1, "version": 1, "extender": "0", "settings": {"mode": "serve"}}
@@ -339,6 +341,33 @@ def test_a_redacted_recording_holds_no_names_and_the_same_cluster(tmp_path: Path
         nodes = [obj for obj in recording.objects(len(recording.lines)) if isinstance(obj, Node)]
         assert [found.node_name] == [each.name for each in nodes]
         assert recording.cluster(len(recording.lines)).nodes == [found.node_name]
+
+
+@pytest.mark.parametrize("claim_first", [False, True])
+def test_a_claim_that_a_pod_names_by_two_parts_is_found_in_a_redacted_recording(
+    tmp_path: Path, claim_first: bool
+) -> None:
+    recorder = Recorder(
+        RotatingFiles(tmp_path / "r", 1 << 30),
+        RecordedSettings(mode="record"),
+        "0",
+        ManualClock(),
+        redaction=Redaction(),
+    )
+    cache = Cache(ManualClock(), Telemetry(), changes=RecordedChanges(recorder))
+    template = {"volumeClaimTemplate": {"spec": make_pvc("any", storage_class="static")["spec"]}}
+    pod = make_pod("web").volume("scratch", {"ephemeral": template}).obj()
+    claim = make_pvc("web-scratch", storage_class="static", volume="v")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": pod["metadata"]["uid"], "controller": True}
+    claim["metadata"]["ownerReferences"] = [owner]
+    volume = make_pv("v", storage_class="static", claim="default/web-scratch")
+    objects = to_objects([make_node("n").obj(), volume, *([claim, pod] if claim_first else [pod, claim])])
+    for obj in objects:
+        cache.changed(type(obj).__name__, obj)
+    recorder.stop()
+    recording = Recording.load(tmp_path / "r")
+    cluster = recording.cluster(len(recording.lines))
+    assert cluster.explain_pending()[0].blocker == NOTHING
 
 
 def test_a_line_too_long_to_be_read_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
