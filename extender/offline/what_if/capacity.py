@@ -16,6 +16,7 @@ from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline import direct_binding
 from extender.offline.claims.creation import add_claims_like, missing_templates, replica, with_claims
+from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.frames import frame
 from extender.offline.html import rendering
@@ -99,8 +100,9 @@ def capacity(
 
     A template may be NAMESPACE/KIND/NAME of a workload in the cluster; its newest pod is copied.
 
-    Several templates take turns: in each round as many pods of each template are added as its weight says (1 by
-    default), until no pod of any template fits. Pods that are pending already are ignored, and no pod is preempted.
+    A DaemonSet comes first, with one pod on each of its nodes. Several other templates take turns: in each round as
+    many pods of each template are added as its weight says (1 by default), until no pod of any template fits. Pods that
+    are pending already are ignored, and no pod is preempted.
 
     Raises:
         MalformedCluster: the API server would refuse a template.
@@ -117,20 +119,17 @@ def capacity(
     }
     gangs = gangs_of(copied, pods)
     pods = {name: pod if name in gangs else pod.with_spec(scheduling_group=None) for name, pod in pods.items()}
-    first = next(iter(pods.values()))
-    by_node: Mapping[str, Mapping[str, int]]
-    if _is_daemon_set(templates):
-        # The state is not filled, so that the reasons below are those of the nodes that take no pod.
-        counts = _cut(dict.fromkeys(copied.engine.feasible(first), 1), most)
-        by_node, with_room = dict.fromkeys(pods, counts), []
-    elif len(pods) == 1 and not gangs and _is_independent(first, copied):
-        counts = _at_once(copied, first, most)
-        by_node = dict.fromkeys(pods, counts)
-        with_room = list(pods) if sum(counts.values()) == most else []
-    else:
-        turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-        by_node, with_room = _in_turns(copied, pods, gangs, turns, most, progress)
-    exhausted = {name: _reasons(copied, pod, gangs.get(name)) for name, pod in pods.items() if name not in with_room}
+    simulation = Simulation(copied, progress=progress)
+    by_node: dict[str, Mapping[str, int]] = {name: {} for name in pods}
+    exhausted: dict[str, Sequence[Reason]] = {}
+    for name in _daemon_sets(templates):
+        exhausted[name] = _reasons(copied, pods[name], None)  # before its pods are there, which refuse further ones
+        by_node[name] = _on_each_node(simulation, pods[name], most)
+    others = {name: pod for name, pod in pods.items() if name not in exhausted}
+    turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
+    filled, with_room = _filled(simulation, others, gangs, turns, most)
+    by_node.update(filled)
+    exhausted |= {name: _reasons(copied, pod, gangs.get(name)) for name, pod in others.items() if name not in with_room}
     for name, each in admitted.items():
         each.notes += remarks_on(copied, [each.pod])
         if each.pod.group_key is not None:
@@ -151,9 +150,26 @@ def capacity(
     )
 
 
-def _is_daemon_set(templates: Sequence[Workload | str]) -> bool:
-    """Returns True if a DaemonSet is the only template; it has one pod on each node."""
-    return len(templates) == 1 and isinstance(templates[0], Workload) and templates[0].replicas is None
+def _daemon_sets(templates: Sequence[Workload | str]) -> list[str]:
+    """Returns the names of the templates that are DaemonSets; only these have no number of replicas."""
+    return [each.source for each in templates if isinstance(each, Workload) and each.replicas is None]
+
+
+def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]:
+    """Adds a DaemonSet's pod to each of its nodes that can take one; returns node -> 1."""
+    names = nodes_of_daemons(simulation.state, pod)[: most - len(simulation.log.placements)]
+    daemons = [daemon_on(name, pod) for name in names]
+    infos = [PodInfo(replica(each, each.name, f"capacity/{each.key}")) for each in daemons]
+    simulation.add(infos)
+    simulation.run()
+    counts: dict[str, int] = {}
+    for info in infos:
+        placement = simulation.log.placements.get(info.pod.key)
+        if placement is None:
+            simulation.remove(info)
+        else:
+            counts[placement.node] = 1
+    return counts
 
 
 def _admitted(
@@ -234,16 +250,29 @@ def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
     return cut_counts
 
 
-def _in_turns(
-    state: ClusterState,
+def _filled(
+    simulation: Simulation,
     pods: Mapping[str, Pod],
     gangs: Mapping[str, PodGroup],
     weights: Mapping[str, int],
     most: int,
-    progress: Progress | None,
+) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
+    """Adds as many pods as fit; returns template -> node -> pods, and the templates not exhausted at `most` pods."""
+    state, remaining = simulation.state, most - len(simulation.log.placements)
+    if len(pods) == 1 and not gangs and _is_independent(first := next(iter(pods.values())), state):
+        counts = _at_once(state, first, remaining)
+        return dict.fromkeys(pods, counts), list(pods) if sum(counts.values()) == remaining else []
+    return _in_turns(simulation, pods, gangs, weights, most)
+
+
+def _in_turns(
+    simulation: Simulation,
+    pods: Mapping[str, Pod],
+    gangs: Mapping[str, PodGroup],
+    weights: Mapping[str, int],
+    most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
     """Adds pods in turns; returns template -> node -> pods, and the templates not exhausted when `most` was reached."""
-    simulation = Simulation(state, progress=progress)
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)
     while with_room:

@@ -261,13 +261,36 @@ def test_more_replicas_of_a_stateful_set_get_claims_like_the_others() -> None:
     assert capacity.by_node == {"default/sts/db": {"large": 3, "small": 1}}
 
 
-def test_a_daemon_set_has_one_pod_on_each_node_that_can_take_it() -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": make_pod("x").req(cpu="1").obj()["spec"]}
+def daemon_set(cpu: str = "1") -> Object:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": make_pod("x").req(cpu=cpu).obj()["spec"]}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": spec}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": spec}
+
+
+def test_a_daemon_set_has_one_pod_on_each_node_that_can_take_it() -> None:
     nodes = [make_node("large").capacity(cpu="8").obj(), make_node("small").capacity(cpu="500m").obj()]
-    answer = Cluster.from_objects(nodes).capacity([daemon_set])
+    answer = Cluster.from_objects(nodes).capacity([daemon_set()])
     assert answer.by_node == {"DaemonSet default/agent": {"large": 1}}
     assert [(each.reason, each.nodes) for each in answer.exhausted["DaemonSet default/agent"]] == [
         ("Insufficient cpu", 1)
     ]
+
+
+@pytest.mark.parametrize("daemons_first", [True, False])
+def test_a_daemon_set_among_other_templates_still_has_one_pod_on_each_node(daemons_first: bool) -> None:
+    nodes = [make_node("large").capacity(cpu="8").obj(), make_node("small").capacity(cpu="2").obj()]
+    others = [template("2").obj(), make_pod("u").req(cpu="1").obj()]
+    templates = [daemon_set(), *others] if daemons_first else [*others, daemon_set()]
+    answer = Cluster.from_objects(nodes).capacity(templates)
+    assert answer.pods == {"DaemonSet default/agent": 2, "Pod default/t": 2, "Pod default/u": 4}
+    assert answer.by_node["DaemonSet default/agent"] == {"large": 1, "small": 1}
+    assert list(answer.pods) == [*answer.by_node]
+
+
+def test_a_daemon_set_and_one_template_are_counted_at_once() -> None:
+    nodes = [make_node("large").capacity(cpu="8").obj(), make_node("small").capacity(cpu="2").obj()]
+    answer = Cluster.from_objects(nodes).capacity([template("1").obj(), daemon_set("500m")])
+    assert answer.by_node == {
+        "Pod default/t": {"large": 7, "small": 1},
+        "DaemonSet default/agent": {"large": 1, "small": 1},
+    }

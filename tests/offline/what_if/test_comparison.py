@@ -52,7 +52,9 @@ def test_the_text_has_the_notes_of_both_simulations() -> None:
     other = read({**KIND, "profiles": [{"schedulerName": "another"}]}).scheduler_profiles()
     pods = [make_pod("p").scheduler("another").obj(), make_pod("q").scheduler("third").obj()]
     text = "\n".join(as_text(Cluster.from_objects([*OBJECTS, *pods]).compare(other), ("one", "other")))
-    assert "\nnote: under one, 1 pod with schedulerName another: judged here by the rules of default-scheduler\n" in text
+    assert (
+        "\nnote: under one, 1 pod with schedulerName another: judged here by the rules of default-scheduler\n" in text
+    )
     assert "\nnote: under other, 1 pod with schedulerName third: judged here by the rules of another\n" in text
     same = Cluster.from_objects([*OBJECTS, *pods]).compare(None)
     notes = [line for line in as_text(same, ("one", "other")) if line.startswith("note: ")]
