@@ -23,9 +23,9 @@ from extender.model.quantity import ResourceList
 from extender.model.requests import pod_requests
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
+from extender.offline.documents.codes import CauseCode
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.changes.suggestion import SuggestedChange
-from extender.offline.explain.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState, is_pinned
@@ -208,6 +208,8 @@ def check_smaller(case: Case) -> Faults:
     """No change of the same kind that is smaller would do; and where one would, one is suggested."""
     explanation = case.explanation
     if _fits(case, explanation.pod) or not explanation.decision.nodes:
+        return
+    if any(item["kind"] == "LimitRange" for item in case.items):  # the API server may refuse a smaller pod
         return
     changes = {change.kind: change for change in reversed(explanation.changes)}
     for smaller in SMALLER:
