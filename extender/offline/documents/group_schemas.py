@@ -16,6 +16,21 @@ class _DomainOffer(DocumentPart):
     """The reason why the next member finds none."""
 
 
+class GroupCountPart(DocumentPart):
+    group: str
+    placed: int
+    waiting: int
+    lost: int
+    place: Literal["whole", "part", "none"]
+    """How many members have a node."""
+
+
+class MovedGroupPart(DocumentPart):
+    group: str
+    first: GroupCountPart
+    second: GroupCountPart
+
+
 class _ChildGroup(DocumentPart):
     kind: Literal["PodGroup", "CompositePodGroup"]
     key: str

@@ -10,7 +10,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from extender.offline.documents.group_schemas import GroupExplanationDocument, PendingGroupPart
+from extender.offline.documents.group_schemas import (
+    GroupCountPart,
+    GroupExplanationDocument,
+    MovedGroupPart,
+    PendingGroupPart,
+)
 from extender.offline.documents.kinds import API_VERSION
 from extender.offline.documents.parts import ChangePart, Code, Document, DocumentPart
 
@@ -198,6 +203,8 @@ class _Simulated(DocumentPart):
     evictions: list[_Eviction]
     lost: list[str]
     kept: dict[str, str]
+    groups: list[GroupCountPart]
+    """The members of each pod group that have a node, wait or are lost."""
     drain: _Drain | None
     notes: list[str]
     before: _Balance
@@ -234,6 +241,7 @@ class ComparisonPart(DocumentPart):
     """The same pods under two configurations."""
 
     moved: list[_Moved]
+    moved_groups: list[MovedGroupPart]
     plugins: dict[str, float]
     first: _Simulated
     second: _Simulated

@@ -13,11 +13,12 @@ from extender.groups import Composite, Leaf, Tree
 from extender.groups.tree import leaves
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
 from extender.table import PodInfo
+from extender.table.objects import Objects
 
 
 class Obstacle(NamedTuple):
@@ -55,22 +56,24 @@ class Membership:
 
     def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
         """Returns the root group of a member, or the first group above it that does not exist."""
-        key = pod.group_key
-        assert key is not None
-        group = self._state.objects.get(PodGroup, key)
-        if group is None:
-            return MissingGroup(PodGroup.__name__, key)
-        return self._above(group)
+        assert pod.group_key is not None
+        return _root_of(self._state.objects, pod.group_key)
 
     def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
         """Returns the root above the group of this kind and key; None if no object and no pod names such a group."""
         if kind == PodGroup.__name__:
             members = self._members.get(key)
             group = self._state.objects.get(PodGroup, key)
-            return self._above(group) if group is not None else MissingGroup(kind, key) if members else None
+            return (
+                _root_above(self._state.objects, group)
+                if group is not None
+                else MissingGroup(kind, key)
+                if members
+                else None
+            )
         composite = self._state.objects.get(CompositePodGroup, key)
         if composite is not None:
-            return self._above(composite)
+            return _root_above(self._state.objects, composite)
         return MissingGroup(kind, key) if key in self._children else None
 
     def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
@@ -87,14 +90,6 @@ class Membership:
         waiting = (info for infos in self._members.values() for info in infos if not info.pod.node_name)
         return [info for info in waiting if self.root_of(info.pod) == missing]
 
-    def _above(self, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
-        while (key := group.parent_key) is not None:
-            parent = self._state.objects.get(CompositePodGroup, key)
-            if parent is None:
-                return MissingGroup(CompositePodGroup.__name__, key)
-            group = parent
-        return group
-
     def _groups(self) -> Iterator[PodGroup | CompositePodGroup]:
         yield from self._state.objects.all(PodGroup).values()
         yield from self._state.objects.all(CompositePodGroup).values()
@@ -102,6 +97,26 @@ class Membership:
 
 def _created(obj: Object) -> tuple[str, str]:
     return str(obj.metadata.creation_timestamp or ""), obj.name
+
+
+def root_name(objects: Objects, key: str) -> GroupName:
+    """Returns the root above the PodGroup with this key, or the first group on the way that does not exist."""
+    root = _root_of(objects, key)
+    return GroupName(root.kind, root.key) if isinstance(root, MissingGroup) else GroupName.of(root)
+
+
+def _root_of(objects: Objects, key: str) -> PodGroup | CompositePodGroup | MissingGroup:
+    group = objects.get(PodGroup, key)
+    return MissingGroup(PodGroup.__name__, key) if group is None else _root_above(objects, group)
+
+
+def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
+    while (key := group.parent_key) is not None:
+        parent = objects.get(CompositePodGroup, key)
+        if parent is None:
+            return MissingGroup(CompositePodGroup.__name__, key)
+        group = parent
+    return group
 
 
 def obstacle(tree: Tree) -> Obstacle | None:

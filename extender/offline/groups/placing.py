@@ -1,23 +1,21 @@
-"""Places a pod group in a simulated cluster, with the steps of the loop (scheduler.group_scheduling)."""
+"""Places a root group in a simulated cluster, with the steps of the loop (scheduler.group_scheduling)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from extender.groups import GroupDecision, GroupRules, GroupStatus, Leaf, decide_group, member_failure
+from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group
 from extender.groups.decision import leaf_decisions
 from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.model.scheduling.pod_groups import PodGroup
-from extender.offline.groups.membership import MissingGroup, obstacle
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.offline.groups.membership import Membership, MissingGroup, obstacle
 from extender.offline.groups.verdict import goes_by_placements
 from extender.offline.state import ClusterState
-from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome
-from extender.queue.queued_pod import Rejection
-from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.group_members import decides_members
+from extender.scheduler.group_scheduling import common_rejection, member_failures
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
 from extender.table.trial import Trial
@@ -44,54 +42,53 @@ class GroupPlacement:
 
 
 class GroupMembers:
-    """The waiting members of a group, in the order in which they are tried, and the group as the cluster has it.
+    """The waiting members of a root group in the order in which they are tried, with the groups of the cluster.
 
     Attributes:
         obstacle: why no scheduler tries the group; None if one does.
     """
 
-    def __init__(self, state: ClusterState, key: str, waiting: Sequence[PodInfo]) -> None:
+    def __init__(self, state: ClusterState, root: GroupName, waiting: Sequence[PodInfo]) -> None:
         self._state = state
-        group = state.objects.get(PodGroup, key)
-        self._leaf: Leaf | None = None
+        objects = state.objects
+        is_leaf = root.kind == PodGroup.__name__
+        group = objects.get(PodGroup, root.key) if is_leaf else objects.get(CompositePodGroup, root.key)
+        self._tree: Tree | None = None
         if group is None:
-            self.obstacle: str | None = MissingGroup(PodGroup.__name__, key).obstacle.text
+            self.obstacle: str | None = MissingGroup(root.kind, root.key).obstacle.text
             return
-        scheduled = [info.uid for info in state.infos.values() if info.pod.node_name and info.pod.group_key == key]
-        self._leaf = Leaf(group, waiting, scheduled)
-        reason = obstacle(self._leaf)
+        whole = Membership(state).tree(group)
+        reason = obstacle(whole)
         self.obstacle = None if reason is None else reason.text
-        if group.parent_key is not None:
-            self.obstacle = f"it belongs to CompositePodGroup {group.parent_key}, and trees of groups are not simulated"
+        self._tree = _in_order(whole, waiting)
 
     def decide(self, cycle: SchedulingCycle, random: Random) -> GroupPlacement:
         """Returns what becomes of each member; changes nothing. Call it only if there is no obstacle."""
-        leaf, table = self._leaf, self._state.table
-        assert leaf is not None
-        trial, rules = Trial(table), GroupRules(by_placements=goes_by_placements(leaf))
+        tree, table = self._tree, self._state.table
+        assert tree is not None
+        trial, rules = Trial(table), GroupRules(by_placements=goes_by_placements(tree))
 
         def decide() -> GroupDecision:
-            return decide_group(leaf, trial, decides_members(cycle, table), rules, random.choice)
+            return decide_group(tree, trial, decides_members(cycle, table), rules, random.choice)
 
-        (decision,) = leaf_decisions(decide())
+        decision = decide()
         preemption = GroupPreemption("")
         if decision.status is GroupStatus.UNSCHEDULABLE and cycle.profile.preemption is not None:
-            preemption = preempt_for_group(leaf, trial, decide, cycle.profile)
+            preemption = preempt_for_group(tree, trial, decide, cycle.profile)
         outcome = GroupPlacement(_RESULTS[decision.status], victims=preemption.victims)
-        rejection = _rejection(decision)
-        for info in leaf.waiting:
-            member = decision.members[info.uid]
-            if (text := member_failure(decision, member)) is not None:
-                node: NominatedNode = preemption.nominated.get(info.uid, Nominating.KEEP)
-                outcome.failures[info.uid] = Failure(text, rejection, nominated_node=node)
-            elif isinstance(member.detail, Chosen):
-                outcome.placed[info.uid] = member.detail
+        by_leaf = leaf_decisions(decision)
+        rejection = common_rejection(by_leaf)
+        for leaf in by_leaf:
+            failures = member_failures(leaf, preemption, rejection)
+            outcome.failures |= failures
+            details = {uid: member.detail for uid, member in leaf.members.items() if uid not in failures}
+            outcome.placed |= {uid: detail for uid, detail in details.items() if isinstance(detail, Chosen)}
         return outcome
 
 
-def _rejection(decision: GroupDecision) -> Rejection:
-    """Returns the rules that refused any member, so that what may help one of them has the group tried again."""
-    details = [member.detail for member in decision.members.values()]
-    rejections = [detail.rejection for detail in details if isinstance(detail, Failure)]
-    by_gang = frozenset((GANG_SCHEDULING,))
-    return Rejection(unschedulable=by_gang.union(*(rejection.unschedulable for rejection in rejections)))
+def _in_order(tree: Tree, waiting: Sequence[PodInfo]) -> Tree:
+    """Returns the tree with these waiting members only, in their order."""
+    if isinstance(tree, Composite):
+        return replace(tree, children=[_in_order(child, waiting) for child in tree.children])
+    own = {info.uid for info in tree.waiting}
+    return replace(tree, waiting=[info for info in waiting if info.uid in own])

@@ -13,6 +13,7 @@ from extender.model.pod import Pod
 from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
+from extender.offline.what_if.group_counts import GroupCount, GroupPlace, by_place
 from extender.offline.what_if.result import MEASURES, SimulationResult, simulate_once, summary
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_SCORED = 200
+_GROUP_ROWS = {
+    GroupPlace.WHOLE: "pod groups whole",
+    GroupPlace.PART: "pod groups in part",
+    GroupPlace.NONE: "pod groups without a node",
+}
 
 
 class EndState(StrEnum):
@@ -78,6 +84,24 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedGroup:
+    """A pod group of which another number of members has a node under the second configuration.
+
+    Attributes:
+        group: the PodGroup, as `namespace/name`.
+        first, second: its members under each configuration.
+    """
+
+    group: str
+    first: GroupCount
+    second: GroupCount
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {"group", "first", "second"}, see GroupCount."""
+        return {"group": self.group, "first": self.first.to_dict(), "second": self.second.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The results of two simulations of the same pods with the same seed, under two configurations.
 
@@ -94,13 +118,25 @@ class Comparison:
     moved: Sequence[Moved]
     plugins: Mapping[str, float]
 
+    @property
+    def moved_groups(self) -> list[MovedGroup]:
+        """The pod groups of which another number of members has a node."""
+        first = {each.group: each for each in self.first.groups}
+        second = {each.group: each for each in self.second.groups}
+        both = [
+            MovedGroup(key, first.get(key, GroupCount(key)), second.get(key, GroupCount(key)))
+            for key in sorted(first.keys() | second.keys())
+        ]
+        return [each for each in both if each.first != each.second]
+
     def __repr__(self) -> str:
         return f"Comparison({len(self.moved)} end elsewhere; {summary(self.first)}; then {summary(self.second)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"moved": [see Moved], "plugins", "first", "second": see SimulationResult}."""
+        """Returns {"moved": [see Moved], "movedGroups", "plugins", "first", "second": see SimulationResult}."""
         return {
             "moved": [each.to_dict() for each in self.moved],
+            "movedGroups": [each.to_dict() for each in self.moved_groups],
             "plugins": dict(self.plugins),
             "first": self.first.to_dict(),
             "second": self.second.to_dict(),
@@ -181,6 +217,9 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
         ("pods evicted", *(str(len(result.evictions)) for result in both)),
         ("pods lost", *(str(len(result.lost)) for result in both)),
     ]
+    if both[0].groups or both[1].groups:
+        places = [by_place(result.groups) for result in both]
+        lines += [(_GROUP_ROWS[place], *(str(each[place]) for each in places)) for place in GroupPlace]
     for measure, title in MEASURES.items():
         for resource in ("cpu", "memory"):
             shares = (result.after.to_dict()[measure][resource] for result in both)
@@ -191,6 +230,10 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     if not comparison.moved:
         yield "every pod ends on the same node under both"
         return
+    if groups := comparison.moved_groups:
+        rows = ((each.group, f"{each.first} on a node", f"{each.second} on a node") for each in groups)
+        yield from cut([("POD GROUP", *names), *rows], None if every else MOST_ROWS, " groups")
+        yield ""
     lines = [("POD", *names), *((m.pod, str(m.first), str(m.second)) for m in comparison.moved)]
     yield from cut(lines, None if every else MOST_ROWS, " pods")
     if comparison.plugins:

@@ -19,6 +19,7 @@ from extender.offline.nodes import all_nodes, column
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
+from extender.offline.what_if.group_counts import GroupCount, as_sentence, group_counts, incomplete
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
@@ -169,6 +170,7 @@ class SimulationResult:
         before, after: the balance of the cluster before and after the simulation.
         zones: node -> zone, for the nodes in `placements`.
         pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
+        groups: the members of each PodGroup that have a node, wait or are lost.
         drain: what the drain does, compared with the same scenario without it; None if nothing is drained.
     """
 
@@ -181,6 +183,7 @@ class SimulationResult:
     after: Balance
     zones: Mapping[str, str]
     pods: Mapping[str, Pod]
+    groups: Sequence[GroupCount] = ()
     drain: DrainEffect | None = None
 
     def __repr__(self) -> str:
@@ -206,6 +209,7 @@ class SimulationResult:
             ],
             "lost": self.lost,
             "kept": dict(self.kept),
+            "groups": [each.to_dict() for each in self.groups],
             "drain": self.drain.to_dict() if self.drain else None,
             "notes": list(self.notes),
             "before": self.before.to_dict(),
@@ -286,6 +290,7 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
     """Returns the outcome of a simulation so far; `before` is the balance measured at its beginning."""
     state, log = simulation.state, simulation.log
     nodes = {placement.node for placement in log.placements.values()}
+    pods = {key: info.pod for key, info in state.infos.items()}
     return SimulationResult(
         placements=list(log.placements.values()),
         remaining={info.pod.key: log.reasons.get(info.pod.key, "") for info in in_order(state.pending)},
@@ -295,7 +300,8 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
         before=before,
         after=balance_of(state),
         zones={name: state.node(name).labels.get(ZONE, "") for name in nodes if state.has_node(name)},
-        pods={key: info.pod for key, info in state.infos.items()},
+        pods=pods,
+        groups=group_counts(pods, log.lost_members),
     )
 
 
@@ -319,6 +325,10 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in new)], most, " pods")
         by_zone = Counter(result.zones.get(each.node) or "<no zone>" for each in new)
         yield printable("by zone: " + ", ".join(f"{zone} {count}" for zone, count in sorted(by_zone.items())))
+    if result.groups:
+        yield ""
+        yield as_sentence(result.groups)
+        yield from cut(list(incomplete(result.groups)), most, " groups")
     if result.remaining:
         yield ""
         yield from cut(_left_over(result.remaining), most, " reasons")

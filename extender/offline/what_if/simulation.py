@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from extender.model.pod import Pod, PodStatus
 from extender.offline import direct_binding
 from extender.offline.claims.creation import missing_templates, with_claims
 from extender.offline.claims.usage import release, reserve
+from extender.offline.groups.membership import root_name
 from extender.offline.groups.placing import GroupMembers
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
@@ -24,7 +26,7 @@ from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
+from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Nominating, Telemetry
@@ -86,6 +88,7 @@ class Log:
         placements: the pod's key -> its placement, in the order in which pods were placed.
         evictions: the evictions in their order.
         reasons: the pod's key -> why it is pending.
+        lost_members: PodGroup -> the number of its members that were evicted and are not recreated.
         kept: the pod's key -> the drained node on which it stays, because no budget allows its eviction.
         attempts: the number of scheduling attempts.
     """
@@ -93,6 +96,7 @@ class Log:
     placements: dict[str, Placement] = field(default_factory=dict)
     evictions: list[Eviction] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    lost_members: Counter[str] = field(default_factory=Counter)
     kept: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
 
@@ -119,7 +123,12 @@ class Simulation:
         self._clock = ManualClock()
         admission = PreEnqueueRules(state.profiles.of, state.table)
         self._queue = PriorityQueue(
-            Telemetry(), self._clock, INTERESTS, (admission,), Backoff(max_seconds=0.0), root_of=without_trees
+            Telemetry(),
+            self._clock,
+            INTERESTS,
+            (admission,),
+            Backoff(max_seconds=0.0),
+            root_of=partial(root_name, state.objects),
         )
         self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
@@ -179,6 +188,8 @@ class Simulation:
         pod, owner = info.pod, info.pod.controller
         comes_back = owner is not None and owner.kind != "Node"
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
+        if not comes_back and pod.group_key is not None:
+            self.log.lost_members[pod.group_key] += 1
         budgets.count_healthy(info, -1, self.state)
         self._take_off(info)
         self.log.placements.pop(pod.key, None)
@@ -223,9 +234,9 @@ class Simulation:
         return self._cycles[profile.name]
 
     def _try_group(self, queued: QueuedGroup) -> None:
-        """Places the waiting members of a pod group together, as many as its policy asks for, or none."""
+        """Places the waiting members of a root group together, as many as its policy asks for, or none."""
         waiting = queued.in_order()
-        members = GroupMembers(self.state, queued.root.key, [pod.info for pod in waiting])
+        members = GroupMembers(self.state, queued.root, [pod.info for pod in waiting])
         if (obstacle := members.obstacle) is not None:
             for pod in waiting:
                 self._refuse(pod, Failure(obstacle, _NOT_TRIED, nominated_node=Nominating.KEEP))
@@ -243,7 +254,7 @@ class Simulation:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
         for victim in outcome.victims:  # after the group waits, so that their leaving has it tried again
-            self.evict(victim, f"{PREEMPTION} by PodGroup {queued.root.key}")
+            self.evict(victim, f"{PREEMPTION} by {queued.root.kind} {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)

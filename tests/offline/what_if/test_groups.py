@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from extender import Cluster
-from extender.offline.what_if.result import SimulationResult
+from extender.offline.what_if.comparison import as_text as comparison_text
+from extender.offline.what_if.group_counts import by_place
+from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import Object, make_composite_pod_group, make_pod, make_pod_group
 from tests.groups.deciding import members, node
@@ -71,10 +73,80 @@ def test_members_wait_for_their_group_and_for_each_other() -> None:
     assert "2 of 3 pods exist" in result.remaining["default/g-0"]
 
 
-def test_trees_of_groups_are_refused_with_the_reason() -> None:
-    tree = (make_composite_pod_group("t", 1), make_pod_group("g", 1, parentCompositePodGroupName="t"))
-    result = simulated(node("a"), *tree, *members("g", 1))
-    assert "trees of groups are not simulated" in result.remaining["default/g-0"]
+def tree(needed: int, pods: int) -> list[Object]:
+    """A group of `needed` of two gangs of `pods` pods with two CPUs each."""
+    children = [make_pod_group(name, pods, parentCompositePodGroupName="t") for name in ("x", "y")]
+    return [
+        make_composite_pod_group("t", needed),
+        *children,
+        *members("x", pods, cpu="2"),
+        *members("y", pods, cpu="2"),
+    ]
+
+
+def test_a_tree_of_groups_is_placed_whole() -> None:
+    assert len(placed(simulated(node("a", 8), *tree(2, 2)))) == 4
+    assert placed(simulated(node("a", 7), *tree(2, 2))) == set()
+    assert placed(simulated(node("a", 7), *tree(1, 2))) == {"x-0", "x-1"}
+
+
+def test_a_tree_whose_root_is_missing_waits() -> None:
+    result = simulated(node("a", 8), *tree(2, 2)[1:])
+    assert "CompositePodGroup default/t does not exist" in result.remaining["default/x-0"]
+
+
+# ---- groups that are placed whole, in part or not at all
+
+
+def test_the_members_of_each_group_are_counted() -> None:
+    running = make_pod("b-9").group("b").req(cpu="2").node("b").obj()
+    groups = [make_pod_group("g", 2), make_pod_group("b"), make_pod_group("none", 9)]
+    pods = [*members("g", 2, cpu="2"), *members("b", 1, cpu="2"), *members("none", 9, cpu="2"), running]
+    result = simulated(node("a", 6), node("b", 4), *groups, *pods, drain=("b",))
+    assert [(each.group, each.placed, each.waiting, each.lost, str(each.place)) for each in result.groups] == [
+        ("default/b", 1, 0, 1, "part"),
+        ("default/g", 2, 0, 0, "whole"),
+        ("default/none", 0, 9, 0, "none"),
+    ]
+    assert "pod groups: 1 with all members on a node, 1 with some, 1 with none" in list(as_text(result))
+
+
+def test_groups_that_lose_their_place_under_another_configuration_are_compared() -> None:
+    labelled = [node("a", 4, fast="no"), node("b", 4, fast="yes")]
+    only_fast = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "pluginConfig": [
+                    {
+                        "name": "NodeAffinity",
+                        "args": {
+                            "addedAffinity": {
+                                "requiredDuringSchedulingIgnoredDuringExecution": {
+                                    "nodeSelectorTerms": [
+                                        {"matchExpressions": [{"key": "fast", "operator": "In", "values": ["yes"]}]}
+                                    ]
+                                }
+                            }
+                        },
+                    }
+                ]
+            }
+        ],
+    }
+    groups = [make_pod_group("g", 3), make_pod_group("b")]
+    cluster = Cluster.from_objects([*labelled, *groups, *members("g", 3, cpu="2"), *members("b", 1, cpu="2")])
+    comparison = cluster.compare(only_fast)
+    assert [(each.group, str(each.first), str(each.second)) for each in comparison.moved_groups] == [
+        ("default/g", "3 of 3", "0 of 3")
+    ]
+    for result in (comparison.first, comparison.second):
+        assert sum(by_place(result.groups).values()) == 2
+        assert sum(each.placed + each.waiting + each.lost for each in result.groups) == 4
+    rows = [line.split() for line in comparison_text(comparison, ("first", "second"))]
+    assert ["pod", "groups", "whole", "2", "1"] in rows
+    assert ["default/g", "3", "of", "3", "on", "a", "node", "0", "of", "3", "on", "a", "node"] in rows
 
 
 # ---- how many more gangs
