@@ -23,7 +23,7 @@ from extender.cluster.writers.statuses import ApiActivator
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.errors import ConfigurationError
 from extender.model.devices.claims import ResourceClaim
-from extender.model.kinds import KINDS, Kind
+from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.manifests.files import load
@@ -96,6 +96,8 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
     ) -> ClusterFeed:
         # An account may lack the right to read pod groups, so they are watched only if they are used.
         kinds = [kind for kind in named if features.generic_workload or not kind.optional]
+        if settings.coscheduling:
+            kinds.append(COSCHEDULING_POD_GROUPS)
         client = KubeClient(credentials, metrics.requested)
         feed = LiveFeed(client, kinds, sink, metrics, clock, writes, evidence)
         if not settings.leader_elect:

@@ -59,7 +59,10 @@ def create_cache(
     """Returns an empty cache. A pod stays assumed at least as long as its bind may be in flight."""
     seconds, settle_seconds = settings.assumed_ttl_seconds, settings.settle_seconds
     unanswered_seconds = max(seconds or UNANSWERED_SECONDS, settle_seconds)
-    return Cache(clock, telemetry, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
+    cache = Cache(clock, telemetry, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
+    if settings.coscheduling:
+        cache.groups.read_labels()
+    return cache
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:

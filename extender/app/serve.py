@@ -48,6 +48,7 @@ from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.group_members import MemberJudge
+from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
@@ -79,7 +80,7 @@ def serve(settings: Settings) -> None:
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
     policy = policy_of(settings.policy, settings.provider, access=settings.access)
-    parsed(settings.feature_gates, policy.features)
+    _check_groups(settings, parsed(settings.feature_gates, policy.features))
     check_places(settings)
     factory = feed_factory_of(settings, watch=policy.watch)
     writes = UnsettledWrites(settings.settle_seconds)
@@ -100,6 +101,14 @@ def _check_callers(settings: Settings) -> None:
         )
     if settings.client_ca and not settings.client_names:
         _log.warning("every client with a certificate of clientCa may bind pods, because clientNames is not set")
+
+
+def _check_groups(settings: Settings, features: FeatureGates) -> None:
+    """Raises ConfigurationError if the settings ask for PodGroups of two kinds."""
+    if settings.coscheduling and features.generic_workload:
+        raise ConfigurationError(
+            ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod belongs to one PodGroup"]
+        )
 
 
 def build(settings: Settings) -> ExtenderApp:
@@ -182,12 +191,13 @@ class WebhookProcess:
     def _group_plans(self) -> GroupPlans | None:
         """Returns the plans of pod groups; None if groups are switched off."""
         settings, setup = self._setup.settings, self._setup
-        if not (settings.group_plan_seconds and setup.features.generic_workload):
+        has_groups = setup.features.generic_workload or settings.coscheduling
+        if not (settings.group_plan_seconds and has_groups):
             return None
         judge = MemberJudge(Random())  # noqa: S311  ties between nodes
         return GroupPlans(
             self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
-            scheduler_filters=settings.scheduler_filters,
+            scheduler_filters=settings.scheduler_filters and not settings.coscheduling,
         )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:

@@ -21,7 +21,8 @@ from enum import Enum
 from extender.cache.pod_states import PodState
 from extender.groups import Composite, Leaf, Tree
 from extender.model.meta import Object
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, coscheduling_key
 from extender.table import PodInfo
 
 Viable = Callable[[Collection[str]], Collection[str]]
@@ -66,17 +67,26 @@ class GroupStates:
 
     def __init__(self, locked: Callable[[str], AbstractContextManager[None]], *, composites: bool = False) -> None:
         self._locked = locked
+        self._by_label = False
         self._composites = composites
         self._groups: dict[str, dict[str, tuple[MemberState, PodInfo]]] = {}
         self._group_of: dict[str, str] = {}
         self._objects: dict[GroupName, PodGroup | CompositePodGroup] = {}
         self._children: dict[GroupName, set[GroupName]] = {}
 
+    def read_labels(self) -> None:
+        """Makes coscheduling's label say which group a pod belongs to; call it before the first pod is stored."""
+        self._by_label = True
+
+    def key_of(self, pod: Pod) -> str | None:
+        """Returns the `namespace/name` of the PodGroup that the pod belongs to; None if it belongs to none."""
+        return coscheduling_key(pod) if self._by_label else pod.group_key
+
     # ---- changes, which the cache reports while it holds the lock
 
     def update(self, uid: str, info: PodInfo | None, state: PodState) -> None:
         """Records the pod's present version and state; None if the pod is gone. The caller holds the lock."""
-        key = info.pod.group_key if info is not None else None
+        key = self.key_of(info.pod) if info is not None else None
         before = self._group_of.get(uid)
         if before is not None and before != key:
             self._remove(uid, before)

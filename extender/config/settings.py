@@ -179,6 +179,12 @@ class Settings(BaseModel):
         " its planned node alone; 0: no plans, members are judged one by one",
         only="serve",
     )
+    coscheduling: bool = setting(
+        False,
+        "for clusters before Kubernetes 1.37: keep pods together by the label scheduling.x-k8s.io/pod-group and"
+        " coscheduling's PodGroups, instead of Kubernetes' own",
+        only="serve",
+    )
     group_bind_seconds: Seconds = setting(
         2.5,
         "how long the bind of a gang's member waits for the others, until minCount of them can be bound; keep it below"

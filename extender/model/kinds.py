@@ -95,6 +95,9 @@ _ALL = (
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
+COSCHEDULING_POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups")
+"""The PodGroups of the coscheduling plugin, which a webhook may read instead of Kubernetes' own."""
+
 # Kinds that are neither watched nor read by rules: only offline answers about future pods read them.
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind

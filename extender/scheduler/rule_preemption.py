@@ -87,23 +87,21 @@ class RulePreemption:
         failed = []
         tried: set[str] = set()  # the groups of this run, by key
         for info in sorted(preemptors, key=lambda info: -info.priority):
+            group = self._group_of(info)
+            if not self._may_preempt(info) or (group is not None and group.key in tried):
+                continue
+            if group is not None:
+                tried.add(group.key)
             try:
-                if self._may_preempt(info) and not (info.pod.group_key and info.pod.group_key in tried):
-                    self._preempt(info)
+                plan = self._plan(info) if group is None else self._plan_for_group(info, group)
+                if plan is not None:
+                    self._carry_out(info, plan)
             except DeadlineExceeded as error:  # not tried again from here; the next filter call for the pod does that
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
             except ClusterError as error:
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
                 failed.append(info.uid)
-            if info.pod.group_key is not None:
-                tried.add(info.pod.group_key)
         return failed
-
-    def _preempt(self, info: PodInfo) -> None:
-        """Evicts the pods that are in the way of the pod, or of its whole group."""
-        plan = self._plan_for_group(info) if self._group_of(info) is not None else self._plan(info)
-        if plan is not None:
-            self._carry_out(info, plan)
 
     def _may_preempt(self, info: PodInfo) -> bool:
         """Returns False for a pod that has a node, or whose victims are still leaving."""
@@ -132,28 +130,28 @@ class RulePreemption:
 
     def _group_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the group that preempts as a whole for the pod; None if the pod preempts alone."""
-        key = info.pod.group_key
-        if key is None or not self._profiles.features.generic_workload:
-            return None
-        group = self._cache.effective(PodGroup.__name__, key)
+        key = self._cache.groups.key_of(info.pod)
+        group = self._cache.effective(PodGroup.__name__, key) if key is not None else None
         return group if isinstance(group, PodGroup) and group.is_self_contained else None
 
-    def _plan_for_group(self, info: PodInfo) -> _Plan | None:
-        """Returns the evictions for the pod's group; None if it fits, kube-scheduler can preempt for it, or none helps.
+    def _plan_for_group(self, info: PodInfo, group: PodGroup) -> _Plan | None:
+        """Returns the evictions for the pod's group.
+
+        Returns None if the group fits, if kube-scheduler can preempt for it, or if no eviction helps.
 
         Raises ClusterError if a victim's bind has begun: deleting it could miss its Binding.
         """
-        group = self._group_of(info)
         profile = self._profiles.of(info.pod)
         by_scheduler = without_users_predicates(profile)
-        if group is None or profile.preemption is None or by_scheduler is None:
+        if profile.preemption is None or by_scheduler is None:
             return None
         state = self._cache.groups.get(group.key)
         members = [member for member in state.unscheduled.values() if not member.pod.terminating]
         rules = GroupRules(by_placements=group.topology_key is not None)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             trial = Trial(table)
-            leaf = Leaf(group, members, [uid for uid in state.scheduled if uid in table.pods.slot_of])
+            scheduled = {uid: info for uid, info in state.scheduled.items() if uid in table.pods.slot_of}
+            leaf = Leaf(group, members, scheduled)
             if not decide_group(leaf, trial, self._judge(by_scheduler, table), rules).is_success:
                 return None
             decide = partial(decide_group, leaf, trial, self._judge(profile, table), rules)

@@ -180,9 +180,10 @@ class GroupPlans:
 
         Raises DeadlineExceeded.
         """
-        if info.pod.group_key is None:
+        key = self._cache.groups.key_of(info.pod)
+        if key is None:
             return None
-        group = self._await_group(info, info.pod.group_key)
+        group = self._await_group(info, key)
         if group is None or not group.is_self_contained:
             return None
         with self._planning:
@@ -200,7 +201,7 @@ class GroupPlans:
 
     def bound(self, pod: Pod, node_name: str) -> None:
         """Drops the plan of the pod's group if kube-scheduler has chosen another node for the pod."""
-        if (key := pod.group_key) is not None:
+        if (key := self._cache.groups.key_of(pod)) is not None:
             with self._lock:
                 plan = self._plans.get(key)
             if plan is not None and plan.refusal is None and plan.node_of(pod.uid) not in (None, node_name):
@@ -315,9 +316,9 @@ class GroupPlans:
             try:
                 if before is not None:
                     _place(trial, before)
-                scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-                siblings = [info.uid for info, _ in before.placed()] if before is not None else []
-                leaf = Leaf(call.group, waiting, [*scheduled, *siblings])
+                scheduled = {uid: info for uid, info in state.scheduled.items() if uid in table.pods.slot_of}
+                siblings = {info.uid: info for info, _ in before.placed()} if before is not None else {}
+                leaf = Leaf(call.group, waiting, scheduled | siblings)
                 decision, is_emptied = self._decide_group(call, leaf, trial, before is not None and before.is_emptied)
                 nodes = [table.nodes.row_of[node] for node in set(decision.placed.values())]
                 counted = frozenset(info.uid for row in nodes for info in table.pods.at(table.pods.on(row)))

@@ -127,7 +127,7 @@ class GroupQuorum:
 
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if it is a gang of several members that is to be kept together."""
-        key = info.pod.group_key
+        key = self._cache.groups.key_of(info.pod)
         group = find_group(self._cache, key) if key is not None and self._most_seconds else None
         return group if group is not None and group.min_count > 1 else None
 

@@ -13,6 +13,7 @@ import pytest
 from extender.cache.cache import Cache
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
@@ -22,7 +23,7 @@ from extender.verbs.filter_best import FilterBest
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.prioritize import Prioritize
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_pod_group
-from tests.verbs.cluster import PROFILES, answer, args, cache_of, tell
+from tests.verbs.cluster import PROFILES, answer, args, tell
 
 
 class Counted(Telemetry):
@@ -43,10 +44,18 @@ class Webhook:
     """filter with plans, over a cache that tests change."""
 
     def __init__(
-        self, *objects: Object, scheduler_filters: bool = True, best: bool = False, profiles: Profiles = PROFILES
+        self,
+        *objects: Object,
+        scheduler_filters: bool = True,
+        best: bool = False,
+        profiles: Profiles = PROFILES,
+        coscheduling: bool = False,
     ) -> None:
         self.clock = ManualClock()
-        self.cache: Cache = cache_of(*objects, clock=self.clock)
+        self.cache = Cache(self.clock, Telemetry())
+        if coscheduling:
+            self.cache.groups.read_labels()
+        tell(self.cache, objects)
         self.telemetry = Counted()
         judge = MemberJudge(Random(0))
         self.plans = GroupPlans(
@@ -289,3 +298,18 @@ def test_members_of_trees_are_judged_one_by_one() -> None:
     group = make_pod_group("gang", 2, parentCompositePodGroupName="parent")
     webhook = Webhook(*NODES, group, *gang)
     assert webhook.ask(gang[0], NAMES) == NAMES
+
+
+def test_coschedulings_label_and_its_pod_groups() -> None:
+    group = {**make_pod_group("gang"), "spec": {"minMember": 5}}
+    gang = [make_pod(f"m{i}").uid(f"m{i}").req(cpu="4").label({COSCHEDULING_LABEL: "gang"}).obj() for i in range(5)]
+    webhook = Webhook(*NODES, group, *gang, coscheduling=True, scheduler_filters=False)
+    assert [webhook.ask(pod, NAMES) for pod in gang] == [[]] * 5
+    tell(webhook.cache, [node("n4")])
+    answered = [webhook.ask(pod, [*NAMES, "n4"]) for pod in gang]
+    assert sorted(name for names in answered for name in names) == [*NAMES, "n4"]
+
+
+def test_the_label_alone_makes_no_member() -> None:
+    pod = make_pod("m").uid("m").req(cpu="4").label({COSCHEDULING_LABEL: "gang"}).obj()
+    assert Webhook(*NODES, make_pod_group("gang", 5), pod).ask(pod, NAMES) == NAMES

@@ -7,6 +7,9 @@ args:
 {{- if and .Values.preemptForRules (ne .Values.shape "scheduler") }}
 - --preempt-for-rules
 {{- end }}
+{{- if and .Values.coscheduling (ne .Values.shape "scheduler") }}
+- --coscheduling
+{{- end }}
 {{- with .Values.extraArgs }}
 {{- toYaml . | nindent 0 }}
 {{- end }}

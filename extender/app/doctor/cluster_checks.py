@@ -15,7 +15,7 @@ import msgspec
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.errors import ClusterError, NotFound
-from extender.model.kinds import KINDS, Kind
+from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.scheduling.pod_groups import PodGroup
 
 SUPPORTED_MINORS = range(35, 38)
@@ -112,6 +112,11 @@ def _pod_groups(client: KubeClient) -> Finding:
         document = {}
     served = [str(version["groupVersion"]) for version in document.get("versions", ())]
     served = [version for version in served if _serves_pod_groups(client, version)]
+    if not served and _serves_pod_groups(client, COSCHEDULING_POD_GROUPS.api_version):
+        return ok(
+            "pod-groups",
+            "coscheduling's PodGroups are served; `extender serve --coscheduling` keeps pods together by them",
+        )
     if not served:
         return ok(
             "pod-groups",
@@ -130,7 +135,10 @@ def _pod_groups(client: KubeClient) -> Finding:
 
 
 def _serves_pod_groups(client: KubeClient, group_version: str) -> bool:
-    resources, _ = _get(client, f"/apis/{group_version}")
+    try:
+        resources, _ = _get(client, f"/apis/{group_version}")
+    except NotFound:
+        return False
     plural = KINDS[PodGroup.__name__].plural
     return any(resource.get("name") == plural for resource in resources.get("resources", ()))
 

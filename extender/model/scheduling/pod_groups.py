@@ -2,6 +2,9 @@
 
 The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. API
 servers serve both kinds only on request (`--runtime-config`).
+
+A PodGroup of the coscheduling plugin (scheduling.x-k8s.io, for clusters before Kubernetes 1.37) is read as a PodGroup
+too; pods name it in a label.
 """
 
 from __future__ import annotations
@@ -9,8 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from extender.model.meta import Condition, Int32, Object, Value
-from extender.model.pod import PodResourceClaim, PodResourceClaimStatus
+from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+"""The label with which a pod names its coscheduling PodGroup."""
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
 """The condition that says if the group has been scheduled once."""
 
@@ -65,8 +70,11 @@ class GroupSpec(Value, frozen=True):
 
 
 class PodGroupSpec(GroupSpec, frozen=True):
+    """The spec of a PodGroup. `min_member` is the field of a coscheduling PodGroup."""
+
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     resource_claims: list[PodResourceClaim] | None = None
+    min_member: Int32 | None = None
 
 
 class PodGroupStatus(Value, frozen=True):
@@ -114,13 +122,13 @@ class PodGroup(SchedulingGroup, frozen=True):
 
     @property
     def is_gang(self) -> bool:
-        return self.spec.scheduling_policy.gang is not None
+        return self.spec.scheduling_policy.gang is not None or self.spec.min_member is not None
 
     @property
     def min_count(self) -> int:
         """The number of members without which none is scheduled; 1 under the policy `basic`."""
         gang = self.spec.scheduling_policy.gang
-        return 1 if gang is None else gang.min_count
+        return (self.spec.min_member or 1) if gang is None else gang.min_count
 
 
 class CompositeGangPolicy(Value, frozen=True):
@@ -165,3 +173,9 @@ class GroupName(NamedTuple):
     @classmethod
     def of(cls, group: SchedulingGroup) -> GroupName:
         return cls(type(group).__name__, group.key)
+
+
+def coscheduling_key(pod: Pod) -> str | None:
+    """Returns the `namespace/name` of the coscheduling PodGroup that the pod's label names; None if it has none."""
+    name = pod.labels.get(COSCHEDULING_LABEL)
+    return f"{pod.namespace}/{name}" if name else None

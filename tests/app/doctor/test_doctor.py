@@ -296,6 +296,15 @@ def test_pod_groups(installation: Installation, served: str | None, level: str, 
     assert message in found["message"]
 
 
+def test_pod_groups_of_coscheduling(installation: Installation) -> None:
+    path = "GET /apis/scheduling.x-k8s.io/v1alpha1"
+    installation.cluster[path] = {"resources": [{"name": "podgroups"}]}
+    (found,) = [each for each in installation.examined() if each["check"] == "pod-groups"]
+    assert found["message"] == (
+        "coscheduling's PodGroups are served; `extender serve --coscheduling` keeps pods together by them"
+    )
+
+
 def test_two_schedulers_of_one_name(installation: Installation) -> None:
     installation.flags += ["--mode", "schedule"]
     (found,) = [each for each in installation.examined() if each["check"] == "scheduler-names"]
