@@ -6,15 +6,18 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
 from extender.runtime.text import printable, rounded
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _HERE = Path(__file__).parent
 _LONG = 20_000
@@ -102,7 +105,7 @@ def asset(name: str) -> bytes:
 
 
 def _render(layout: str, template: str, links: Links, document: Mapping[str, Any], context: Mapping[str, Any]) -> str:
-    return _templates.get_template(template).render(layout=layout, links=links, document=document, **context)
+    return _templates().get_template(template).render(layout=layout, links=links, document=document, **context)
 
 
 def _json_parts(document: Mapping[str, Any]) -> list[tuple[str, str, Markup]]:
@@ -132,15 +135,21 @@ def _finalize(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-_templates = Environment(
-    loader=FileSystemLoader(_HERE / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=_finalize,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_templates.filters["pointer"] = pointer_part
-_templates.globals.update(
-    by_free_resource=by_free_resource, by_verdict=by_verdict, waterfall_steps=waterfall_steps, rounded=rounded
-)
+@cache
+def _templates() -> Environment:
+    """Returns the templates' environment. Jinja is imported here, because most answers are not drawn."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["pointer"] = pointer_part
+    environment.globals.update(
+        by_free_resource=by_free_resource, by_verdict=by_verdict, waterfall_steps=waterfall_steps, rounded=rounded
+    )
+    return environment
