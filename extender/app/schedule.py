@@ -112,7 +112,7 @@ class SchedulerProcess:
         self._loop = self._create_loop()
         queue = self._loop.queue
         put_in_force(profiles.all, InForce(queue.wake, self._loop.permits))
-        metrics.observe_queue(Waiting(queue.pending, queue.rejections, self._writers.waiting))
+        metrics.observe_queue(Waiting(queue.pending, queue.entities, queue.rejections, self._writers.waiting))
         self._modeler = Modeler(cache, queue, clock, self._rules.cycles)
         self._one_cpu = OneCpu(LinuxCpus(), clock)
         self._use_one_cpu = settings.cpus == "one"

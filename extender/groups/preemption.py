@@ -46,6 +46,13 @@ class GroupPreemption:
     victims: Sequence[PodInfo] = ()
     nominated: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def code(self) -> str:
+        """The status of PodGroupPostFilter in kube-scheduler."""
+        if self.helps:
+            return "Success"
+        return "UnschedulableAndUnresolvable" if self.is_final else "Unschedulable"
+
 
 @dataclass(frozen=True, slots=True)
 class VictimUnit:

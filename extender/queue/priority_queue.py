@@ -21,6 +21,7 @@ retries a rejected group by time alone; here it waits for an event that may help
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -351,6 +352,16 @@ class PriorityQueue:
         """Returns the number of waiting pods by tier (scheduler_pending_pods)."""
         with self.lock:
             return {tier.value: sum(len(entity.pods) for entity in self._tiers[tier]) for tier in Tier}
+
+    def entities(self) -> dict[tuple[str, ...], int]:
+        """Returns the number of single pods and of groups by (tier, "pod" or "podgroup"), if any (queued_entities)."""
+        with self.lock:
+            kinds = (
+                (tier.value, "podgroup" if isinstance(entity, QueuedGroup) else "pod")
+                for tier in Tier
+                for entity in self._tiers[tier]
+            )
+            return {**{(tier.value, "pod"): 0 for tier in Tier}, **Counter(kinds)}
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
         """Returns (rule, schedulerName) -> the number of rejected pods (scheduler_unschedulable_pods)."""

@@ -37,7 +37,7 @@ from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.group_members import decides_members
-from extender.scheduler.ports import GroupStatuses
+from extender.scheduler.ports import GroupResult, GroupStatuses
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduling_cycle import (
     ANYWHERE,
@@ -59,6 +59,13 @@ _OUTCOMES = {
     GroupStatus.UNSCHEDULABLE: GroupOutcome.REJECTED,
     GroupStatus.ERROR: GroupOutcome.ERROR,
 }
+_RESULTS = {
+    (GroupOutcome.SUCCESS, False): GroupResult.SCHEDULED,
+    (GroupOutcome.REJECTED, False): GroupResult.UNSCHEDULABLE,
+    (GroupOutcome.REJECTED, True): GroupResult.WAITING_ON_PREEMPTION,
+    (GroupOutcome.ERROR, False): GroupResult.ERROR,
+}
+"""The result for metrics, by the outcome and whether preemption helps."""
 _log = logging.getLogger(__name__)
 
 
@@ -128,7 +135,6 @@ class GroupScheduler:
         placing = self.pods.placing
         began_at = placing.clock.monotonic()
         outcome = self._cycle(queued, began_at)
-        placing.telemetry.decided(placing.clock.monotonic() - began_at)
         placing.queue.finish_group(queued, outcome)
 
     def _cycle(self, queued: QueuedGroup, began_at: float) -> GroupOutcome:
@@ -144,10 +150,18 @@ class GroupScheduler:
         waiting = self._without_skipped(members)
         if not waiting:
             return GroupOutcome.SUCCESS
-        decided = self._decide(queued.root, waiting)
+        decided = self._decide(queued.root, waiting, began_at)
         if isinstance(decided, Failure):
+            self._attempted(waiting, GroupResult.ERROR, began_at)
             return self._refuse(tree, waiting, decided, began_at)
-        return self._submit(decided, waiting, began_at)
+        outcome = self._submit(decided, waiting, began_at)
+        self._attempted(waiting, _RESULTS[outcome, decided.preemption.helps], began_at)
+        return outcome
+
+    def _attempted(self, waiting: Sequence[QueuedPod], result: GroupResult, began_at: float) -> None:
+        placing = self.pods.placing
+        seconds = placing.clock.monotonic() - began_at
+        placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
 
     def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | None:
         """Returns the tree as the cache has it now, with these waiting members in their order."""
@@ -172,7 +186,7 @@ class GroupScheduler:
                 waiting.append(pod)
         return waiting
 
-    def _decide(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Decided | Failure:
+    def _decide(self, root: GroupName, waiting: Sequence[QueuedPod], began_at: float) -> Decided | Failure:
         """Returns the decision about the tree, and whom to evict if it was refused; nothing has changed yet."""
         placing = self.pods.placing
         cycle = placing.cycles[waiting[0].info.pod.spec.scheduler_name]
@@ -189,10 +203,12 @@ class GroupScheduler:
                     return decide_group(tree, trial, decide_one, rules, self.random.choice)
 
                 decision = decide()
+                placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
                 groups = leaf_decisions(decision)
                 if decision.status is not GroupStatus.UNSCHEDULABLE or cycle.profile.preemption is None:
                     return Decided(decision, groups)
                 preemption = preempt_for_group(tree, trial, decide, cycle.profile)
+                placing.telemetry.group_preemption_tried(preemption.code)
                 return Decided(decision, [with_reasons(each, preemption, cycle.profile) for each in groups], preemption)
         except DeadlineExceeded as error:
             return Failure(str(error))

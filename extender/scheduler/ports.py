@@ -149,6 +149,15 @@ class Attempt:
     message: str = ""
 
 
+class GroupResult(StrEnum):
+    """The result of a pod group's attempt (scheduler_podgroup_schedule_attempts_total)."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    WAITING_ON_PREEMPTION = "waiting_on_preemption"
+    ERROR = "error"
+
+
 class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     """The metrics of the loop."""
 
@@ -172,6 +181,18 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
 
     def preempted(self, victims: int) -> None:
         """Observes the number of victims that are evicted for a pod."""
+
+    def group_decided(self, seconds: float) -> None:
+        """Observes how long it took to decide about all members of a root group."""
+
+    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
+        """Counts the attempt of a root group that was decided about."""
+
+    def group_preemption_tried(self, status: str) -> None:
+        """Counts a search for victims of a group by its status, which is a Code of kube-scheduler."""
+
+    def group_preempted(self, victims: int) -> None:
+        """Observes the number of victims that are evicted for a group."""
 
     def bound(self, result: str) -> None:
         """Counts a bind by its result; see runtime.ports.Telemetry."""

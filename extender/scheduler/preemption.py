@@ -198,6 +198,8 @@ class PreemptionExecutor:
         """Starts the evictions; the preemptor must be back in the queue."""
         if plan.group is None:
             self.telemetry.preempted(len(plan.victims))
+        else:
+            self.telemetry.group_preempted(len(plan.victims))
         self.workers.submit(lambda: self._carry_out(preemptor, plan))
 
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:

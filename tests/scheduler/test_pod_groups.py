@@ -259,6 +259,8 @@ def test_a_gang_evicts_no_more_than_it_needs_and_then_runs() -> None:
     let_victims_go(world)
     assert "" not in [world.node_of(name) for name in "ab"]
     assert world.group_conditions[-1] == ("workers", "Scheduled", "")
+    assert world.telemetry.group_results == ["waiting_on_preemption", "scheduled"]
+    assert world.telemetry.group_preemptions == ["Success"]
 
 
 def test_a_gang_that_does_not_fit_anyhow_evicts_nothing() -> None:

@@ -25,7 +25,7 @@ from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, NominatedNode, Nominating
-from extender.scheduler.ports import Attempt, SchedulerTelemetry
+from extender.scheduler.ports import Attempt, GroupResult, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -44,6 +44,8 @@ class Telemetry(ports.Telemetry):
         self.binds: list[str] = []
         self.decisions: list[float] = []
         self.victims: list[int] = []
+        self.group_results: list[str] = []
+        self.group_preemptions: list[str] = []
         self.moves: list[tuple[str, str, str, str]] = []
         self.searches = 0
         self.after_flush = 0
@@ -84,6 +86,18 @@ class Telemetry(ports.Telemetry):
 
     def preemption_tried(self) -> None:
         self.searches += 1
+
+    def group_decided(self, seconds: float) -> None:
+        pass
+
+    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
+        self.group_results.append(result.value)
+
+    def group_preemption_tried(self, status: str) -> None:
+        self.group_preemptions.append(status)
+
+    def group_preempted(self, victims: int) -> None:
+        self.victims.append(victims)
 
     def preempted(self, victims: int) -> None:
         self.victims.append(victims)

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
-from extender.scheduler.ports import Attempt
+from extender.scheduler.ports import Attempt, GroupResult
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.metrics import Metrics, gauge
@@ -62,11 +62,13 @@ class Waiting(NamedTuple):
 
     Attributes:
         pending: counts pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
+        entities: counts single pods and pod groups by (queue, pod or podgroup).
         refused: counts pods by (plugin that refused them, profile).
         writes: counts writes by kind: {"statuses": 0, "events": 7}.
     """
 
     pending: Callable[[], Mapping[str, int]]
+    entities: Callable[[], Mapping[tuple[str, ...], int]]
     refused: Callable[[], Mapping[tuple[str, ...], int]]
     writes: Callable[[], Mapping[str, int]]
 
@@ -122,6 +124,20 @@ class SchedulerMetrics(Metrics):
     def preempted(self, victims: int) -> None:
         self._histogram("scheduler_preemption_victims").observe(victims)
 
+    def group_decided(self, seconds: float) -> None:
+        self._histogram("scheduler_podgroup_scheduling_algorithm_duration_seconds").observe(seconds)
+
+    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
+        self._counter("scheduler_podgroup_schedule_attempts_total", result, profile).inc()
+        name = "scheduler_podgroup_scheduling_attempt_duration_seconds"
+        self._histogram(name, result, profile).observe(seconds)
+
+    def group_preemption_tried(self, status: str) -> None:
+        self._counter("scheduler_workload_preemption_attempts_total", status).inc()
+
+    def group_preempted(self, victims: int) -> None:
+        self._histogram("scheduler_workload_preemption_victims").observe(victims)
+
 
 class _AtScrape(Collector):
     def __init__(self, waiting: Waiting) -> None:
@@ -130,6 +146,7 @@ class _AtScrape(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         waiting = self._waiting
         yield gauge(SCHEDULER_SERIES["scheduler_pending_pods"], {(tier,): n for tier, n in waiting.pending().items()})
+        yield gauge(SCHEDULER_SERIES["scheduler_queued_entities"], waiting.entities())
         yield gauge(SCHEDULER_SERIES["scheduler_unschedulable_pods"], waiting.refused())
         yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.writes().items()})
 

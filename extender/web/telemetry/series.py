@@ -241,6 +241,36 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "Searches for pods that could be evicted for a pod, with or without success.",
         ),
         histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
+        gauge(
+            "scheduler_queued_entities",
+            "What waits as one, a pod without a group (pod) or a root group (podgroup), by queue.",
+            "queue",
+            "type",
+        ),
+        counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Attempts to schedule a root group by result: scheduled, unschedulable, waiting_on_preemption, error.",
+            "result",
+            "profile",
+        ),
+        histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Seconds from the moment when a group leaves the queue until its members are bound or given back.",
+            _ATTEMPT_BUCKETS,
+            "result",
+            "profile",
+        ),
+        histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Seconds that the decision about all members of a group took, without preemption.",
+            _ATTEMPT_BUCKETS,
+        ),
+        counter(
+            "scheduler_workload_preemption_attempts_total",
+            "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
+            "result",
+        ),
+        histogram("scheduler_workload_preemption_victims", "Pods evicted for one group.", exponential(1, 2, 11)),
     )
 }
 

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.scheduler.ports import Attempt
+from extender.scheduler.ports import Attempt, GroupResult
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.series import SCHEDULER_SERIES
 from tests.builders import make_node, make_pod
@@ -27,7 +27,9 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
 def told() -> SchedulerMetrics:
     metrics = SchedulerMetrics(ManualClock(), "1")
     pending = {"active": 3, "gated": 1}
-    metrics.observe_queue(Waiting(lambda: pending, lambda: {("NodeResourcesFit", "mine"): 2}, lambda: {"events": 7}))
+    entities = {("active", "podgroup"): 2}
+    refused = {("NodeResourcesFit", "mine"): 2}
+    metrics.observe_queue(Waiting(lambda: pending, lambda: entities, lambda: refused, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "n1"))
@@ -39,6 +41,10 @@ def told() -> SchedulerMetrics:
     metrics.preemption_tried()
     metrics.preemption_tried()
     metrics.preempted(3)
+    metrics.group_decided(0.25)
+    metrics.group_attempted(GroupResult.WAITING_ON_PREEMPTION, "mine", 0.5)
+    metrics.group_preemption_tried("Success")
+    metrics.group_preempted(4)
     metrics.extension_point("Filter", "Success", "mine", 0.003)
     metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
     return metrics
@@ -62,6 +68,12 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_permit_wait_duration_seconds_sum", "Unschedulable"] == 4.0
     assert found["scheduler_preemption_attempts_total",] == 2
     assert found["scheduler_preemption_victims_sum",] == 3
+    assert found["scheduler_queued_entities", "active", "podgroup"] == 2
+    assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_sum",] == 0.25
+    assert found["scheduler_podgroup_schedule_attempts_total", "mine", "waiting_on_preemption"] == 1
+    assert found["scheduler_podgroup_scheduling_attempt_duration_seconds_sum", "mine", "waiting_on_preemption"] == 0.5
+    assert found["scheduler_workload_preemption_attempts_total", "Success"] == 1
+    assert found["scheduler_workload_preemption_victims_sum",] == 4
 
 
 def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +107,7 @@ def test_no_series_grows_with_pods_and_nodes() -> None:
             *(make_pod(f"p{i}").uid(f"p{i}").scheduler(NAME).req(cpu="100m" if i % 2 else "9") for i in range(pods)),
             telemetry=metrics,
         )
-        metrics.observe_queue(Waiting(world.queue.pending, world.queue.rejections, dict))
+        metrics.observe_queue(Waiting(world.queue.pending, world.queue.entities, world.queue.rejections, dict))
         world.settle()
         return {key for key in samples(metrics) if key[0].startswith("scheduler_")}
 
