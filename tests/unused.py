@@ -12,6 +12,7 @@ get_code
 # setup.cfg names them as console scripts.
 main
 kubectl_podseat
+kubectl_complete
 
 # Click reads it.
 color

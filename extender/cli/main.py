@@ -16,6 +16,7 @@ from extender.cli.answers.rule import rule
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
+from extender.cli.completion import answer_kubectl, completion
 from extender.cli.doctor import doctor
 from extender.cli.files import os_error_text
 from extender.cli.mcp import mcp
@@ -113,6 +114,7 @@ _ANSWERING = (
     rule,
     mcp,
     reference,
+    completion,
 )
 for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
@@ -130,6 +132,11 @@ kubectl.add_command(explain, "podseat")
 def kubectl_podseat() -> None:
     """Runs `extender explain`, as the console script `kubectl-podseat`, so that `kubectl podseat POD` works."""
     _run(kubectl, ["podseat", *sys.argv[1:]], "kubectl")
+
+
+def kubectl_complete() -> None:
+    """Completes `kubectl podseat ...`, as the console script that kubectl calls with the words typed so far."""
+    answer_kubectl(kubectl, "podseat", sys.argv[1:])
 
 
 def main() -> None:

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.http.kubeconfig_files import merged
@@ -56,6 +58,7 @@ CONNECT_SECONDS = 4.0
 FORBIDDEN = 403
 _USER = re.compile(r'User ("[^"]*") cannot list')
 _CONCURRENT_LISTS = 8
+_MOST_NAMES = 500
 
 Listed = list[Object] | ClusterError
 
@@ -189,6 +192,40 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
             0, f"{cluster.nodes_unread}, so the verdict is what the scheduler has written into the pod's conditions"
         )
     return cluster
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _NamedList(msgspec.Struct):
+    items: list[_Named]
+
+
+def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: float) -> list[tuple[str, str]]:
+    """Returns (namespace, name) of the first objects of a kind, for completion in a shell.
+
+    Raises:
+        ConfigurationError, ClusterError, msgspec.MsgspecError: there is no answer in time.
+    """
+    client = KubeClient(credentials_of(access))
+    path = KINDS[kind].path_in(namespace) if namespace else KINDS[kind].path
+    try:
+        with client.get(path, {"limit": str(_MOST_NAMES)}, limit_seconds) as response:
+            found = msgspec.json.decode(response.read(), type=_NamedList)
+    finally:
+        client.close()
+    return [(each.metadata.namespace, each.metadata.name) for each in found.items]
+
+
+def context_names(access: ClusterAccess) -> list[str]:
+    """Returns the names of the contexts in the kubeconfig. Raises ConfigurationError if it cannot be read."""
+    return [str(entry["name"]) for entry in merged(access.kubeconfigs)["contexts"]]
 
 
 def namespace_of(access: ClusterAccess) -> str:

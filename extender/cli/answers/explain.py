@@ -23,6 +23,8 @@ from extender.cli.answers.sources import (
     print_answer,
     source_options,
 )
+from extender.cli.completion import nodes as nodes_named
+from extender.cli.completion import pods_and_groups
 from extender.cli.output.formats import Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.status import fetch
@@ -44,7 +46,7 @@ _NOT_FOUND = 404
 
 
 @click.command()
-@click.argument("pod", metavar="[POD]", required=False)
+@click.argument("pod", metavar="[POD]", required=False, shell_complete=pods_and_groups)
 @click.option(
     "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
@@ -52,7 +54,9 @@ _NOT_FOUND = 404
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
 @list_options
 @switch("--nodes", help="show every node with its scores or its reasons (as -o wide does)")
-@click.option("--node", metavar="NAME", help="show the verdict of every filter on this node")
+@click.option(
+    "--node", metavar="NAME", shell_complete=nodes_named, help="show the verdict of every filter on this node"
+)
 @switch("--changes", default=True, help="search for the smallest change that would let the pod run")
 @output_option(page=True)
 @click.option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from extender.cli.completion import contexts, namespaces
 from extender.cli.files import os_error_text
 from extender.cli.output.formats import Output, answering, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
@@ -130,7 +131,12 @@ def access_options(command: _Command) -> _Command:
         click.option(
             "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
         ),
-        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: the current context]"),
+        click.option(
+            "--context",
+            metavar="NAME",
+            shell_complete=contexts,
+            help="context of the kubeconfig  [default: the current context]",
+        ),
         click.option("--as", "as_", metavar="USER", help="user to act as in the live cluster"),
         click.option(
             "--as-group", metavar="GROUP", multiple=True, help="group to act as a member of, with --as; repeatable"
@@ -173,7 +179,11 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
         access_options,
         click.option(
-            "-n", "--namespace", metavar="NAME", help="namespace of objects that name none  [default: default]"
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            shell_complete=namespaces,
+            help="namespace of objects that name none  [default: default]",
         ),
         click.option(
             "--policy",

@@ -21,6 +21,7 @@ from extender.cli.answers.sources import (
     profiles_of,
     source_options,
 )
+from extender.cli.completion import nodes
 from extender.cli.output.formats import Output, output_option
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind
@@ -52,16 +53,29 @@ def _scenario_options(command: Any) -> Any:
             help="number of pods for each -f  [default: its own replicas]",
         ),
         click.option(
-            "--cordon", multiple=True, metavar="NODE|KEY=VALUE", help="place no new pods on this node, or these nodes"
+            "--cordon",
+            multiple=True,
+            shell_complete=nodes,
+            metavar="NODE|KEY=VALUE",
+            help="place no new pods on this node, or these nodes",
         ),
         click.option(
             "--drain",
             multiple=True,
+            shell_complete=nodes,
             metavar="NODE|KEY=VALUE",
             help="cordon, and evict pods as PodDisruptionBudgets allow",
         ),
-        click.option("--add-node", multiple=True, metavar="NODE|FILE[=N]", help="add N nodes like this one"),
-        click.option("--remove-node", multiple=True, metavar="NODE|KEY=VALUE", help="remove this node, or these nodes"),
+        click.option(
+            "--add-node", multiple=True, shell_complete=nodes, metavar="NODE|FILE[=N]", help="add N nodes like this one"
+        ),
+        click.option(
+            "--remove-node",
+            multiple=True,
+            shell_complete=nodes,
+            metavar="NODE|KEY=VALUE",
+            help="remove this node, or these nodes",
+        ),
         click.option(
             "--scale", multiple=True, metavar="[NS/]KIND/NAME=N", help="scale deploy/x, sts/x, rs/x or job/x to N pods"
         ),
