@@ -16,6 +16,15 @@ class _DomainOffer(DocumentPart):
     """The reason why the next member finds none."""
 
 
+class GangCapacityPart(DocumentPart):
+    size: int
+    """The number of pods of each gang."""
+    count: int
+    """The number of whole gangs that fit."""
+    topology_key: str | None
+    by_domain: dict[str, int]
+
+
 class GroupCountPart(DocumentPart):
     group: str
     placed: int

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from extender.offline.documents.group_schemas import (
+    GangCapacityPart,
     GroupCountPart,
     GroupExplanationDocument,
     MovedGroupPart,
@@ -227,6 +228,7 @@ class CapacityDocument(Document):
     exhausted: dict[str, list[_Reason]]
     limited: bool
     notes: list[str]
+    gangs: dict[str, GangCapacityPart]
 
 
 class _Moved(DocumentPart):

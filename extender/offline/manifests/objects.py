@@ -132,9 +132,14 @@ def _labelled(obj: T) -> T:
     return replace(obj, metadata=replace(obj.metadata, labels={**obj.labels, _NAMESPACE_LABEL: obj.name}))
 
 
+def completed_group(group: SchedulingGroup, classes: Iterable[PriorityClass]) -> SchedulingGroup:
+    """Returns the group with the priority of its PriorityClass. Raises MalformedCluster if that does not exist."""
+    return replace(group, spec=with_priority(f"{type(group).__name__} {group.key}", group.spec, classes))
+
+
 def _complete(obj: Object, classes: Iterable[PriorityClass]) -> Object:
     if isinstance(obj, SchedulingGroup):
-        return replace(obj, spec=with_priority(f"{type(obj).__name__} {obj.key}", obj.spec, classes))
+        return completed_group(obj, classes)
     return completed(obj, classes) if isinstance(obj, Pod) else obj
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -12,9 +12,10 @@ import msgspec
 from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
-from extender.offline.manifests.objects import DEFAULT_NAMESPACE
+from extender.offline.manifests.objects import DEFAULT_NAMESPACE, to_object
 from extender.offline.manifests.validation import workloads
 from extender.runtime import strict_yaml
 
@@ -37,6 +38,7 @@ _OWNERS = {
 }
 _API_VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1"}
 _JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+_GROUP_KINDS = (PodGroup.__name__, CompositePodGroup.__name__)
 _JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 # The tolerations that the DaemonSet controller adds to its pods (upstream daemon/util AddOrUpdateDaemonPodTolerations).
 _DAEMON_TOLERATED = (
@@ -54,12 +56,14 @@ class Workload:
         manifest: the manifest of the first pod; the other pods differ only in their names.
         replicas: the object's number of replicas; None means one for each node (DaemonSet).
         owner: the controller whose selector spreads the pods if they have no spread constraints.
+        groups: the PodGroups and CompositePodGroups in the same text, which are created with the pods.
     """
 
     source: str
     manifest: Mapping[str, Any]
     replicas: int | None = 1
     owner: Object | None = None
+    groups: Sequence[SchedulingGroup] = ()
 
     def names(self, count: int) -> list[str]:
         """Returns names for `count` pods of the workload."""
@@ -90,6 +94,7 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
         raise MalformedCluster(f"{source}: {error}") from None
     many = len(documents) > 1
     found: list[Workload] = []
+    groups: list[SchedulingGroup] = []
     kinds: list[str] = []
     for number, document in enumerate(documents, 1):
         place = f"{source}: document {number}" if many else source
@@ -97,11 +102,25 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
             workload = workload_of(item, where, namespace)
             kinds.append(str(item.get("kind", "Pod")))
             found += [workload] if workload else []
+            groups += group_in(item, where, namespace)
     if not found:
         raise MalformedCluster(
             f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
         )
-    return found
+    return [replace(workload, groups=groups) for workload in found] if groups else found
+
+
+def group_in(item: Mapping[str, Any], place: str, namespace: str = "") -> list[SchedulingGroup]:
+    """Returns the PodGroup or CompositePodGroup that an object is; an empty list if it is neither.
+
+    Raises:
+        MalformedCluster: a field has the wrong type.
+    """
+    if item.get("kind") not in _GROUP_KINDS:
+        return []
+    metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **item.get("metadata", {})}
+    group = to_object({**item, "metadata": metadata}, place)
+    return [group] if isinstance(group, SchedulingGroup) else []
 
 
 def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Workload | None:

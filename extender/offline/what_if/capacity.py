@@ -24,7 +24,15 @@ from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
-from extender.offline.what_if.gangs import ALONE, copy_of_gang, counted_in, gangs_of, lacking
+from extender.offline.what_if.gangs import (
+    ALONE,
+    GangCapacity,
+    copy_of_gang,
+    counted_in,
+    gang_capacity,
+    gangs_of,
+    lacking,
+)
 from extender.offline.what_if.scenario import as_created, pods_of
 from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
@@ -45,6 +53,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         by_zone: zone ("" for nodes without one) -> how many pods of all templates fit in the zone.
         exhausted: template -> why one more pod does not fit, the most frequent reason first. Templates of which more
             pods would fit are left out.
+        gangs: template -> how many whole gangs of its pods fit; empty for templates whose pods are in no gang.
         limited: True if the search ended at its limit, so that more pods may fit.
         notes: remarks on defaults that were filled into the templates.
     """
@@ -55,6 +64,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
     exhausted: Mapping[str, Sequence[Reason]]
     limited: bool
     notes: Sequence[str]
+    gangs: Mapping[str, GangCapacity] = {}
 
     def __repr__(self) -> str:
         return f"Capacity({_summary(self)})"
@@ -65,7 +75,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         return sum(self.pods.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes"}."""
+        """Returns {"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes", "gangs"}."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
 
@@ -147,6 +157,7 @@ def capacity(
         exhausted=exhausted,
         limited=bool(with_room),
         notes=[f"{name}: {note}" for name, each in admitted.items() for note in each.notes],
+        gangs={name: gang_capacity(copied, gang, by_node[name]) for name, gang in gangs.items()},
     )
 
 
@@ -185,8 +196,7 @@ def _admitted(
             pod = as_created(existing[name])
             admitted[name] = Admitted(replace(pod, metadata=replace(pod.metadata, uid=f"capacity/{name}")))
             continue
-        if template.owner is not None:
-            state.add(template.owner)
+        state.create_around(template)
         admitted[name] = state.admit(template.pod(*template.names(1)))
     return admitted
 
@@ -322,6 +332,12 @@ def _summary(capacity: Capacity) -> str:
     return f"{'at least ' if capacity.limited else ''}{counted(capacity.total, 'more pod')} would fit"
 
 
+def _gangs_text(name: str, gangs: GangCapacity) -> str:
+    text = f"{name}: {counted(gangs.count, 'whole gang')} of {counted(gangs.size, 'pod')}"
+    by_domain = ", ".join(f"{domain or '<none>'} {count}" for domain, count in gangs.by_domain.items())
+    return f"{text}; by {gangs.topology_key}: {by_domain}" if by_domain else text
+
+
 def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: the pods by template, zone and node, and what runs out; `every` shows whole lists."""
     yield _summary(capacity)
@@ -336,10 +352,12 @@ def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
     if capacity.by_zone:
         zones = ", ".join(f"{zone or '<no zone>'} {count}" for zone, count in capacity.by_zone.items())
         yield printable(f"by zone: {zones}")
+    yield from (printable(_gangs_text(name, gangs)) for name, gangs in capacity.gangs.items())
     for name, reasons in capacity.exhausted.items():
         if reasons:
             yield ""
-            yield printable(f"one more pod of {name} does not fit:")
+            more = "gang" if name in capacity.gangs else "pod"
+            yield printable(f"one more {more} of {name} does not fit:")
             rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in reasons]
             yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
     for name, nodes in capacity.by_node.items() if every or len(capacity.pods) == 1 else ():

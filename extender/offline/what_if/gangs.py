@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from extender.groups import Leaf
@@ -16,6 +18,33 @@ from extender.offline.state import ClusterState
 from extender.table import PodInfo
 
 ALONE = "its PodGroup is not a gang of this cluster, so its pods are counted one by one"
+
+
+class GangCapacity(msgspec.Struct, frozen=True, rename="camel"):
+    """The number of whole gangs of one template that fit.
+
+    Attributes:
+        size: the number of pods of each gang.
+        count: the number of gangs.
+        topology_key: the node label that all pods of a gang must share; None if there is no such constraint.
+        by_domain: value of that label -> the number of gangs; empty without a constraint.
+    """
+
+    size: int
+    count: int
+    topology_key: str | None
+    by_domain: Mapping[str, int]
+
+
+def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int]) -> GangCapacity:
+    """Returns how many gangs the pods on these nodes make up; a gang with a constraint is within one domain."""
+    key, size = gang.topology_key, gang.min_count
+    pods: Counter[str] = Counter()
+    if key is not None:
+        for name, count in by_node.items():
+            pods[state.node(name).labels[key]] += count
+    by_domain = {domain: count // size for domain, count in sorted(pods.items())}
+    return GangCapacity(size, sum(by_node.values()) // size, key, by_domain)
 
 
 def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup]:

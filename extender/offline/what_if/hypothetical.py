@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,9 +13,10 @@ from extender.errors import MalformedCluster, MalformedRequest
 from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
+from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
 from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, pinned_to, slice_for
 from extender.offline.manifests.objects import to_object, with_defaults
-from extender.offline.manifests.templates import required_workload
+from extender.offline.manifests.templates import Workload, group_in, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
@@ -38,12 +39,16 @@ class SimulationRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=Tr
 
     Attributes:
         pods: manifests of pods, or of objects with a pod template. Pods of one priority are placed in this order.
+        pod_groups: manifests of PodGroups and CompositePodGroups to create first.
+        fewest_nodes: True to find also, for each template alone, the fewest of its nodes that place all pods.
         only_templates: True if pods may be placed on the new nodes only.
         remove_nodes: names of nodes to remove. Their pods are placed again too, because controllers recreate them.
     """
 
     pods: list[dict[str, Any]]
     node_templates: list[NodeTemplate] = []
+    pod_groups: list[dict[str, Any]] = []
+    fewest_nodes: bool = False
     only_templates: bool = False
     remove_nodes: list[str] = []
 
@@ -55,7 +60,8 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
     """Places the pods on a copy of the cluster to which the new nodes are added; no pod is preempted.
 
     Returns:
-        {"complete", "placements": [{"pod", "node", "template"}], "remaining": [{"pod", "reason"}], "lost", "notes"}.
+        {"complete", "placements": [{"pod", "node", "template"}], "remaining": [{"pod", "reason"}], "lost", "notes"},
+        and "fewestNodes": [{"template", "count"}] if the request asks for it.
 
     Raises:
         MalformedRequest: the body is not a valid request, or asks for too much.
@@ -73,6 +79,52 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
         raise MalformedRequest(
             f"too large: expected at most {_MOST_NODES} nodes with {_MOST_SLICES} resourceSlices, and {_MOST_PODS} pods"
         )
+    groups = [group for number, item in enumerate(request.pod_groups) for group in _group(item, number)]
+    workloads = [replace(each, groups=groups) for each in workloads]
+    answer = _simulated(state, request, workloads)
+    if request.fewest_nodes:
+        templates = range(len(request.node_templates))
+        answer["fewestNodes"] = [_fewest(state, request, workloads, index) for index in templates]
+    return answer
+
+
+def _group(item: Mapping[str, Any], number: int) -> list[SchedulingGroup]:
+    place = f"podGroups[{number}]"
+    group = group_in({"kind": PodGroup.__name__, **item}, place)
+    if not group:
+        raise MalformedCluster(f"{place}: expected a PodGroup or a CompositePodGroup")
+    return group
+
+
+def _fewest(
+    state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload], index: int
+) -> dict[str, Any]:
+    """Returns {"template", "count"}: the fewest nodes of this template alone that place all pods, at most its count.
+
+    The count is None if that many are not enough.
+    """
+    template = request.node_templates[index]
+
+    def is_enough(count: int) -> bool:
+        alone = [with_fields(template, count=count)] if count else []
+        answer = _simulated(state, with_fields(request, node_templates=alone), workloads)
+        return bool(answer["complete"])
+
+    least, most = 0, template.count
+    name = template.node.get("metadata", {}).get("name")
+    if not is_enough(most):
+        return {"template": name, "count": None}
+    while least < most:
+        middle = (least + most) // 2
+        if is_enough(middle):
+            most = middle
+        else:
+            least = middle + 1
+    return {"template": name, "count": most}
+
+
+def _simulated(state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload]) -> dict[str, Any]:
+    """Returns the answer without `fewestNodes`."""
     without_preemption = state.profiles.with_each(lambda profile: replace(profile, preemption=None))
     simulation = Simulation(state.copy(without_preemption))
     if request.only_templates:

@@ -259,8 +259,7 @@ def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], li
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
     state = simulation.state
-    if workload.owner is not None:
-        state.add(workload.owner)
+    state.create_around(workload)
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
     if not count:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
 from extender import Cluster
+from extender.errors import MalformedCluster
+from extender.offline.manifests.objects import to_objects
+from extender.offline.manifests.templates import read_workloads
+from extender.offline.state import ClusterState
+from extender.offline.what_if.capacity import as_text as capacity_text
 from extender.offline.what_if.comparison import as_text as comparison_text
 from extender.offline.what_if.group_counts import by_place
+from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
-from tests.builders import Object, make_composite_pod_group, make_pod, make_pod_group
+from tests.builders import Object, make_composite_pod_group, make_node, make_pod, make_pod_group
 from tests.groups.deciding import members, node
 
 
@@ -171,3 +183,58 @@ def test_pods_of_a_basic_group_are_counted_one_by_one() -> None:
     total, reasons, notes = more(node("a", 10), make_pod_group("g"), pod=WORKER)
     assert (total, reasons) == (5, ["Insufficient cpu"])
     assert notes[0].endswith("so its pods are counted one by one")
+
+
+def test_gangs_are_counted_in_each_domain() -> None:
+    racks = [node("a", 4, rack="r1"), node("b", 9, rack="r2")]
+    gang = make_pod_group("g", 2, schedulingConstraints={"topology": [{"key": "rack"}]})
+    answer = Cluster.from_objects([*racks, gang]).capacity([WORKER])
+    assert msgspec.to_builtins(answer.gangs["Pod default/worker"]) == {
+        "size": 2,
+        "count": 3,
+        "topologyKey": "rack",
+        "byDomain": {"r1": 1, "r2": 2},
+    }
+    assert "Pod default/worker: 3 whole gangs of 2 pods; by rack: r1 1, r2 2" in list(capacity_text(answer))
+
+
+def test_the_group_may_be_in_the_file_of_the_template() -> None:
+    text = json.dumps({"kind": "List", "items": [make_pod_group("g", 3), WORKER]})
+    (workload,) = read_workloads(text.encode(), "gang.yaml")
+    answer = Cluster.from_objects([node("a", 10)]).capacity([workload])
+    assert (answer.total, answer.gangs["Pod default/worker"].count) == (3, 1)
+
+
+# ---- POST /simulate
+
+
+LARGE = make_node("large").allocatable(cpu="4", memory="32Gi", pods="110").obj()
+
+
+def asked(*objects: Object, **request: object) -> dict[str, Any]:
+    state = ClusterState(to_objects(objects))
+    return answer_simulation(state, json.dumps({"onlyTemplates": True, **request}).encode())
+
+
+def test_the_fewest_new_nodes_that_admit_a_gang() -> None:
+    small = make_node("small").allocatable(cpu="1", memory="32Gi", pods="110").obj()
+    answer = asked(
+        node("full", 1),
+        podGroups=[make_pod_group("g", 5)],
+        pods=members("g", 5, cpu="2"),
+        nodeTemplates=[{"node": LARGE, "count": 8}, {"node": small, "count": 20}],
+        fewestNodes=True,
+    )
+    assert answer["complete"]
+    assert answer["fewestNodes"] == [{"template": "large", "count": 3}, {"template": "small", "count": None}]
+
+
+def test_no_member_of_a_gang_takes_too_few_new_nodes() -> None:
+    template = {"node": LARGE, "count": 2}
+    answer = asked(make_pod_group("g", 5), pods=members("g", 5, cpu="2"), nodeTemplates=[template])
+    assert (answer["complete"], answer["placements"], len(answer["remaining"])) == (False, [], 5)
+
+
+def test_a_group_that_is_none_is_refused() -> None:
+    with pytest.raises(MalformedCluster, match=r"podGroups\[0\]: expected a PodGroup or a CompositePodGroup"):
+        asked(podGroups=[{"kind": "Pod", "metadata": {"name": "x"}}], pods=[])
