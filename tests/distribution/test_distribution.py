@@ -30,7 +30,7 @@ from tests.stock.waiting import wait_until
 
 POLICY = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}"
 URL = "https://forge.example/podseat"
-GENERATED = re.compile(r"PKG-INFO|podseat\.egg-info/.*")
+GENERATED = re.compile(r"PKG-INFO|podseat\.egg-info/.*|extender/runtime/commit\.txt")
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
