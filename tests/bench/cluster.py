@@ -12,7 +12,7 @@ from statistics import median
 
 from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
-from tests.bench.workloads import BACKLOGS, PREEMPTING, PREEMPTION, backlog_node, preempting_pods, standing_pods
+from tests.bench.workloads import BACKLOGS, GANGS, PREEMPTING, PREEMPTION, backlog_node, preempting_pods, standing_pods
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 from tests.stock.oracle import Oracle
 from tests.stock.process import StartError
@@ -94,7 +94,10 @@ def _options() -> Namespace:
     parser = ArgumentParser("python -m tests.bench.cluster", description=__doc__)
     parser.add_argument("--mode", action="append", choices=MODES, help="may be repeated; default all")
     parser.add_argument(
-        "--workload", action="append", choices=[*BACKLOGS, PREEMPTION], help="may be repeated; default all"
+        "--workload",
+        action="append",
+        choices=[*BACKLOGS, GANGS, PREEMPTION],
+        help=f"may be repeated; default all but {GANGS}",
     )
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=2000)

@@ -10,13 +10,16 @@ from time import monotonic
 from typing import Any
 
 from tests.bench.workloads import (
+    GANGS,
     PREEMPTING,
     PREEMPTION,
     backlog_node,
+    gangs,
     pods_to_schedule,
     preempting_pods,
     standing_pods,
 )
+from tests.end_to_end.group_plane import GATES, GroupControlPlane
 from tests.running import ONLY_EXTENDER, VERBS, extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
@@ -30,11 +33,21 @@ Scheduling = AbstractContextManager[dict[str, Process]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A control plane that holds the cluster and the backlog, and what may schedule it."""
+    """A control plane that holds the cluster and the backlog, and what may schedule it.
+
+    Attributes:
+        gates: the feature gates of every scheduler.
+    """
 
     binaries: Binaries
     plane: ControlPlane
     directory: Path
+    gates: Sequence[str] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of `extender serve` and `extender schedule`."""
+        return ["--feature-gates", ",".join(self.gates)] if self.gates else []
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class Throughput:
 @contextmanager
 def _stock(setting: Setting, *extenders: dict[str, Any], **profile: Any) -> Iterator[dict[str, Process]]:
     configuration = {"extenders": list(extenders), "profiles": [{"schedulerName": "default-scheduler", **profile}]}
-    with setting.plane.scheduler(configuration, verbosity=0) as scheduler:
+    with setting.plane.scheduler(configuration, verbosity=0, gates=setting.gates) as scheduler:
         yield {"scheduler": scheduler}
 
 
@@ -88,7 +101,7 @@ def _beside_ours(
 
     @contextmanager
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
-        flags = ["--log-level=error", *more]
+        flags = ["--log-level=error", *setting.flags, *more]
         with serve(setting.plane.kubeconfig, setting.directory, *flags, timeout_seconds=120) as ours:
             url = f"http://127.0.0.1:{ours.port}/scheduler"
             entry = extender_entry(url, names=names, verbs=verbs, httpTimeout="10s")
@@ -100,7 +113,7 @@ def _beside_ours(
 
 @contextmanager
 def _own_loop(setting: Setting) -> Iterator[dict[str, Process]]:
-    with schedule(setting.plane.kubeconfig, setting.directory, wait=False) as scheduler:
+    with schedule(setting.plane.kubeconfig, setting.directory, *setting.flags, wait=False) as scheduler:
         yield {"scheduler": scheduler.process}
 
 
@@ -143,11 +156,12 @@ def measure(
 
     Raises TimeoutError where fewer pods are bound than a rate can be told of.
     """
-    with ControlPlane(binaries, directory) as plane:
+    gates = GATES[:1] if workload == GANGS else ()
+    with (GroupControlPlane if gates else ControlPlane)(binaries, directory) as plane:
         plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
         _create_pods(plane, workload, nodes, pods)
         events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
-        with MODES[mode](Setting(binaries, plane, directory)) as processes:
+        with MODES[mode](Setting(binaries, plane, directory, gates)) as processes:
             processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
             stamps, cpu_seconds, evicted = _count(events, processes, pods, seconds)
     first = len(stamps) // _LEFT_OUT
@@ -161,7 +175,9 @@ def measure(
 
 
 def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:
-    if workload == PREEMPTION:
+    if workload == GANGS:
+        plane.client.create_many(gangs(pods))
+    elif workload == PREEMPTION:
         plane.client.create(PREEMPTING)
         plane.client.create_many(pod.obj() for pod in standing_pods(nodes))
         plane.client.create_many(pod.obj() for pod in preempting_pods(pods))

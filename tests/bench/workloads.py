@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -16,12 +16,15 @@ from tests.builders import (
     expression,
     make_node,
     make_pod,
+    make_pod_group,
     make_priority_class,
     node_term,
 )
 
 PODS_PER_NODE = 4
 PLAIN, PREEMPTION, VARIED = "plain", "preemption", "varied"
+GANGS = "gangs"
+_GANG_SIZE = 8
 _SEED = 7
 _APPS = 50
 
@@ -90,6 +93,15 @@ def standing_pods(nodes: int) -> list[PodBuilder]:
         make_pod(f"standing-{number:05}").req(cpu="16", memory="64Gi").node(node_name(number // 2))
         for number in range(2 * nodes)
     ]
+
+
+def gangs(pods: int) -> Iterator[Object]:
+    """Yields gangs of eight with so many pods in all: first all PodGroups, then the members, gang by gang."""
+    names = [f"gang-{number:04}" for number in range(pods // _GANG_SIZE)]
+    yield from (make_pod_group(name, _GANG_SIZE) for name in names)
+    for name in names:
+        for member in range(_GANG_SIZE):
+            yield make_pod(f"{name}-{member}").group(name).req(cpu="100m", memory="128Mi").obj()
 
 
 def preempting_pods(count: int) -> list[PodBuilder]:
