@@ -250,6 +250,35 @@ def test_the_loop_places_a_gang_in_the_rack_that_takes_most_of_it(plane: GroupCo
         assert set(bound(plane).values()) == {"large"}
 
 
+RACKS_ONLY = {
+    "multiPoint": {
+        **GANGS_ONLY["multiPoint"],
+        "enabled": [
+            *GANGS_ONLY["multiPoint"]["enabled"],
+            {"name": "TopologyPlacementGenerator"},
+            {"name": "PodGroupPodsCount"},
+        ],
+    }
+}
+
+
+def test_the_webhook_answers_within_the_rack_of_each_placement(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """kube-scheduler tries one rack after the other, and only the webhook knows what fits."""
+    racks(plane, small="3")
+    half = (make_node(f"half-{i}").label(rack="large").capacity(cpu="2", memory="64Gi", pods="110") for i in range(2))
+    plane.client.create(*(node.obj() for node in half))
+    with (
+        serve(plane.kubeconfig, tmp_path, *TREE_FLAGS, "--no-scheduler-filters") as extender,
+        plane.scheduler(
+            extender.configuration(plugins=RACKS_ONLY), gates=(*GATE, "TopologyAwareWorkloadScheduling=true")
+        ),
+    ):
+        in_one_rack(plane, "gang", 4, 4)
+        assert wait_until(lambda: len(bound(plane)) == 4)
+        assert Counter(bound(plane).values()) == {"half-0": 2, "half-1": 2}
+        assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
+
+
 def test_the_loop_places_a_gang_in_the_fuller_of_two_racks(plane: GroupControlPlane, tmp_path: Path) -> None:
     """Both take all members, so the score of NodeResourcesFit decides."""
     racks(plane, empty="8", used="8")
