@@ -23,6 +23,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of
@@ -135,6 +136,11 @@ def compose_loop(
         claim = cache.effective(ResourceClaim.__name__, key)
         return claim if isinstance(claim, ResourceClaim) else None
 
+    def group_with_claims(pod: PodInfo) -> PodGroup | None:
+        key = pod.pod.group_key if features.group_claims else None
+        group = None if key is None else cache.effective(PodGroup.__name__, key)
+        return group if isinstance(group, PodGroup) else None
+
     def group_shortage(pod: PodInfo, key: str) -> str | None:
         profile = cycles[pod.pod.spec.scheduler_name].profile
         return cache.groups.shortage(key, enforces_gangs=profile.enforces_gangs)
@@ -143,7 +149,7 @@ def compose_loop(
     interests = interests_of(cycle.profile for cycle in cycles.values())
     groups = (GroupComplete(group_shortage),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
-    rules = (*groups, admission, ClaimsExist(find_claim, claims_devices), evictions)
+    rules = (*groups, admission, ClaimsExist(find_claim, claims_devices, group_with_claims), evictions)
     pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample(sample_every))
     order = order_of(cycles)
     queue = PriorityQueue(

@@ -24,6 +24,7 @@ from extender.framework.status import Refusal
 from extender.model.devices.claims import (
     AllocatedDeviceStatus,
     AllocationResult,
+    ConsumerReference,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
@@ -31,6 +32,7 @@ from extender.model.devices.claims import (
     ResourceClaim,
 )
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -201,12 +203,20 @@ class DevicePlan:
         allocate: claims and their new allocations, to be written together with the reservation for the pod. The claim
             with the name `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
         reserve: claims that are already allocated, to be reserved for the pod unless they are.
+        shared: the UIDs of the claims that are reserved for the pod's group instead of the pod.
+        group: the consumer of these claims.
         mappings: which request serves which extended resource of which container; written to the pod's status.
     """
 
     allocate: tuple[tuple[ResourceClaim, AllocationResult], ...] = ()
     reserve: tuple[ResourceClaim, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
+    shared: frozenset[str] = frozenset()
+    group: ConsumerReference | None = None
+
+    def consumer_of(self, claim: ResourceClaim, pod: Pod) -> ConsumerReference:
+        """Returns what the claim is to be reserved for: the pod, or its group."""
+        return self.group if self.group is not None and claim.uid in self.shared else ConsumerReference.of_pod(pod)
 
 
 def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
@@ -231,7 +241,8 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
             allocate.append((claim, allocation_of(claim, results, node_name, new_share_id)))
     backed = {name: device_class for name, device_class in claims.backed.items() if node_claims.is_delegated(name, 0)}
     mappings = requests_and_mappings(pod.pod, backed)[1] if node_claims.groups else []
-    return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings))
+    consumer = ConsumerReference.of_group(claims.group) if claims.group is not None and claims.shared else None
+    return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings), claims.shared, consumer)
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.devices.allocations import devices_of
@@ -11,7 +11,8 @@ from extender.framework.node_selectors import is_well_formed
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
 from extender.model.devices.slices import DeviceClass
-from extender.model.pod import Pod, PodResourceClaim
+from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.table import PodInfo, Table
 
 NAME = "DynamicResources"
@@ -29,6 +30,8 @@ class PodDeviceClaims:
         special: a claim for the pod's extended resources that device classes provide; None if it requests none.
         backed: these extended resources, with their device classes.
         unbacked: the pod's other extended resources.
+        shared: the UIDs of the claims that the members of the pod's group share.
+        group: the group; None if the pod shares no claims.
     """
 
     pod: Pod
@@ -36,6 +39,8 @@ class PodDeviceClaims:
     special: ResourceClaim | None
     backed: Mapping[str, DeviceClass]
     unbacked: tuple[str, ...]
+    shared: frozenset[str] = frozenset()
+    group: PodGroup | None = None
 
     @property
     def all(self) -> tuple[ResourceClaim, ...]:
@@ -57,7 +62,8 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
-    user = existing_claims(pod.pod, lambda key: table.objects.get(ResourceClaim, key))
+    group = _group(pod.pod, table)
+    user = existing_claims(pod.pod, lambda key: table.objects.get(ResourceClaim, key), group)
     if isinstance(user, Refusal):
         return user
     if not user and not backed:
@@ -68,12 +74,39 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
             return refusal
     unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
     special = _special(pod.pod, table) if backed else None
-    return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else ())
+    names = {f"{pod.pod.namespace}/{name}" for name in _shared_names(pod.pod, group)}
+    shared = frozenset(claim.uid for claim in user if claim.key in names)
+    return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else (), shared, group)
 
 
-def existing_claims(pod: Pod, find: FindClaim) -> list[ResourceClaim] | Refusal:
-    """Returns the claims that the pod needs; a Refusal if one is missing (upstream foreachPodResourceClaim)."""
-    claims = [_claim(pod, named, find) for named in pod.spec.resource_claims or ()]
+def _group(pod: Pod, table: Table) -> PodGroup | None:
+    key = pod.group_key if table.features.group_claims else None
+    return None if key is None else table.objects.get(PodGroup, key)
+
+
+def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
+    """Yields the names of the claims that the pod shares with its group, as far as they are created."""
+    for named in pod.spec.resource_claims or () if group is not None else ():
+        if group is not None and named in (group.spec.resource_claims or ()):
+            name = named.resource_claim_name or _generated(group.status.resource_claim_statuses, named.name)
+            if name:
+                yield name
+
+
+def _generated(statuses: Sequence[PodResourceClaimStatus] | None, name: str) -> str | None:
+    return next((each.resource_claim_name for each in statuses or () if each.name == name), None)
+
+
+def existing_claims(pod: Pod, find: FindClaim, group: PodGroup | None = None) -> list[ResourceClaim] | Refusal:
+    """Returns the claims that the pod needs; a Refusal if one is missing (upstream foreachPodResourceClaim).
+
+    An entry of the pod that its group has too, with the same content, means the group's claim (upstream BindTo).
+    """
+    shared = group.spec.resource_claims or () if group is not None else ()
+    claims = [
+        _claim(group if group is not None and named in shared else pod, named, find)
+        for named in pod.spec.resource_claims or ()
+    ]
     refused = next((claim for claim in claims if isinstance(claim, Refusal)), None)
     return refused or [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
@@ -98,32 +131,32 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
     return claim_for(pod)
 
 
-def _claim(pod: Pod, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
-    """Returns the claim for one entry of the pod's spec, None if it needs none; a Refusal if it is missing."""
+def _claim(owner: Pod | PodGroup, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
+    """Returns the claim for one entry of the owner's spec, None if it needs none; a Refusal if it is missing."""
+    kind = "pod" if isinstance(owner, Pod) else "podgroup"
     name, owned = named.resource_claim_name, False
     if name is None:
         if named.resource_claim_template_name is None:
             unset = "none of the supported fields are set"
-            return unresolvable(NAME, f'pod "{pod.key}", spec.resourceClaim "{named.name}": {unset}')
-        status = next(
-            (entry for entry in pod.status.resource_claim_statuses or () if entry.name == named.name),
-            None,
-        )
+            return unresolvable(NAME, f'{kind} "{owner.key}", spec.resourceClaim "{named.name}": {unset}')
+        statuses = owner.status.resource_claim_statuses or ()
+        status = next((entry for entry in statuses if entry.name == named.name), None)
         if status is None:
-            return unresolvable(NAME, f'pod "{pod.key}": ResourceClaim not created yet')
+            return unresolvable(NAME, f'{kind} "{owner.key}": ResourceClaim not created yet')
         name, owned = status.resource_claim_name, True
-    return None if name is None else _existing(pod, name, owned, find)
+    return None if name is None else _existing(owner, name, owned, find)
 
 
-def _existing(pod: Pod, name: str, owned: bool, find: FindClaim) -> ResourceClaim | Refusal:
-    key = f"{pod.namespace}/{name}"
+def _existing(owner: Pod | PodGroup, name: str, owned: bool, find: FindClaim) -> ResourceClaim | Refusal:
+    key = f"{owner.namespace}/{name}"
     claim = find(key)
     if claim is None:
         return unresolvable(NAME, f'could not find ResourceClaim "{key}"')
     if claim.terminating:
         return unresolvable(NAME, f'resourceclaim "{name}" is being deleted')
-    if owned and (claim.controller is None or claim.controller.uid != pod.uid):
-        return unresolvable(NAME, f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
+    if owned and (claim.controller is None or claim.controller.uid != owner.uid):
+        kind = type(owner).__name__
+        return unresolvable(NAME, f"ResourceClaim {key} was not created for {kind} {owner.key} ({kind} is not owner)")
     return claim
 
 

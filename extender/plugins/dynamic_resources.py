@@ -21,6 +21,7 @@ from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scor
 from extender.framework.schema import duration, duration_seconds
 from extender.framework.status import Refusal, unresolvable
 from extender.model.devices.claims import ResourceClaim
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import Clock, SystemClock
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -115,15 +116,17 @@ class ClaimsExist:
     Args:
         find: finds a claim.
         applies_to: returns True if the pod's profile has this plugin enabled.
+        find_group: returns the group whose claims the pod may share; None if there is none.
     """
 
     _find: FindClaim
     _applies_to: Callable[[PodInfo], bool]
+    _find_group: Callable[[PodInfo], PodGroup | None]
 
     def refuse(self, pod: PodInfo) -> Refusal | None:
         if not pod.pod.spec.resource_claims or not self._applies_to(pod):
             return None
-        claims = existing_claims(pod.pod, self._find)
+        claims = existing_claims(pod.pod, self._find, self._find_group(pod))
         return claims if isinstance(claims, Refusal) else None
 
 

@@ -102,8 +102,8 @@ class EventRouter:
             self._queue.nomination_ended(before)
 
     def _group_changed(self, before: Group | None, after: Group | None) -> None:
-        if before is not None and after is not None and before.spec == after.spec:
-            return  # the scheduler itself writes the status
+        if before is not None and after is not None and _decisive(before) == _decisive(after):
+            return  # the scheduler itself writes the conditions
         versions = [group for group in (before, after) if group is not None]
         # members of a group that was missing are queued below its own name
         roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
@@ -194,6 +194,11 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
         return node_events(before, after)
     action = Action.ADD if before is None else Action.DELETE if after is None else Action.UPDATE
     return [ClusterEvent(_RESOURCE_OF.get(kind, Resource.CUSTOM_OBJECT), action)]
+
+
+def _decisive(group: Group) -> object:
+    """Returns the parts of the group that decisions read."""
+    return group.spec, group.status.resource_claim_statuses if isinstance(group, PodGroup) else None
 
 
 def _is_same(before: Any, after: Any) -> bool:

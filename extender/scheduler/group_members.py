@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from extender.devices.extended_resources import CLAIM_NAME
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, MemberDecision
-from extender.model.devices.claims import ConsumerReference
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.scheduler.binding.device_reservations import pending_claim
@@ -65,14 +64,15 @@ def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:
         yield bound(volume, claim)
     for claim in chosen.volumes.provision:
         yield selected(claim, chosen.node_name)
-    consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
     for device_claim, allocation in chosen.devices.allocate:
         if device_claim.name == CLAIM_NAME:
             yield pending_claim(device_claim, allocation)
             continue
+        consumer = chosen.devices.consumer_of(device_claim, pod)
         status = replace(device_claim.status, allocation=allocation, reserved_for=[consumer])
         yield replace(device_claim, status=status)
     for device_claim in chosen.devices.reserve:
-        if not device_claim.is_reserved_for(pod.uid):
+        consumer = chosen.devices.consumer_of(device_claim, pod)
+        if not device_claim.is_reserved_for(consumer.uid):
             users = [*(device_claim.status.reserved_for or ()), consumer]
             yield replace(device_claim, status=replace(device_claim.status, reserved_for=users))

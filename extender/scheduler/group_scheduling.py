@@ -143,8 +143,6 @@ class GroupScheduler:
         if tree is None or len(waiting_members(tree)) < len(members):  # the members wait until all groups exist again
             self._fail(members, Failure(f"{queued.root.kind} {queued.root.key} was deleted", BY_GANG), began_at)
             return GroupOutcome.REJECTED
-        if (reason := unsupported(tree)) is not None:
-            return self._refuse(tree, members, Failure(reason, BY_GANG), began_at)
         if (fault := self._mismatch(tree)) is not None:
             return self._refuse(tree, members, Failure(fault), began_at)
         waiting = self._without_skipped(members)
@@ -325,15 +323,6 @@ def group_of(decision: GroupDecision) -> PodGroup:
     """Returns the PodGroup of a decision about a leaf."""
     assert isinstance(decision.tree, Leaf)
     return decision.tree.group
-
-
-def unsupported(tree: Tree) -> str | None:
-    """Returns why no member of the tree is placed; None if the tree can be scheduled."""
-    for leaf in leaves(tree):
-        if leaf.group.spec.resource_claims:
-            uses = f"PodGroup {leaf.group.key} uses spec.resourceClaims"
-            return f"{uses}, which is not supported, so no member of it is placed"
-    return None
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, profile: Profile) -> GroupDecision:

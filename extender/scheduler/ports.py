@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
+from extender.model.devices.claims import AllocationResult, ConsumerReference, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
@@ -101,10 +101,13 @@ class ClaimWriter(Protocol):
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         """Creates the claim for the pod's extended resources, under a generated name."""
 
-    def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """Reserves the claim for the pod, and allocates its devices if `allocation` is given.
+    def bind(
+        self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
+    ) -> ResourceClaim:
+        """Reserves the claim for the consumer, and allocates its devices if `allocation` is given.
 
-        Returns the written claim. Raises Refused if it was allocated or deallocated elsewhere in the meantime.
+        The same devices may be allocated already: another member of the pod's group may have been quicker. Returns the
+        written claim. Raises Refused if it was allocated otherwise, or deallocated, in the meantime.
         """
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:

@@ -14,11 +14,17 @@ class FeatureGates:
 
     composite_pod_group: bool = False
     dra_fractional_capacity_range: bool = False
+    dra_workload_resource_claims: bool = False
     generic_workload: bool = False
     node_declared_features: bool = True
     storage_capacity_scoring: bool = True
     topology_aware_workload_scheduling: bool = False
     volume_limit_scaling: bool = True
+
+    @property
+    def group_claims(self) -> bool:
+        """True if the members of a PodGroup share the claims that it names."""
+        return self.generic_workload and self.dra_workload_resource_claims
 
     @property
     def composites(self) -> bool:
@@ -29,6 +35,7 @@ class FeatureGates:
 BY_NAME = {
     "CompositePodGroup": "composite_pod_group",
     "DRAFractionalCapacityRange": "dra_fractional_capacity_range",
+    "DRAWorkloadResourceClaims": "dra_workload_resource_claims",
     "GenericWorkload": "generic_workload",
     "NodeDeclaredFeatures": "node_declared_features",
     "StorageCapacityScoring": "storage_capacity_scoring",

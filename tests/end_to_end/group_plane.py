@@ -10,11 +10,11 @@ from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 
 GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
-_TREES = ("TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
+_TREES = ("TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true", "DRAWorkloadResourceClaims=true")
 FLAGS = ("--feature-gates", "GenericWorkload=true")
 """The flags of `extender serve` and `extender schedule`."""
 TREE_FLAGS = (FLAGS[0], ",".join((FLAGS[1], *_TREES)))
-"""The same, with topology constraints and trees of groups."""
+"""The same, with topology constraints, trees of groups, and claims of groups."""
 
 
 class GroupControlPlane(ControlPlane):

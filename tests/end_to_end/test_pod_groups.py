@@ -11,12 +11,17 @@ import pytest
 
 from tests.builders import (
     Object,
+    make_claim,
     make_composite_pod_group,
+    make_device_class,
     make_node,
     make_pod,
     make_pod_group,
     make_priority_class,
+    make_request,
+    make_resource_slice,
 )
+from tests.end_to_end.controllers import release_claims
 from tests.end_to_end.group_plane import (
     FLAGS,
     GATES,
@@ -288,3 +293,28 @@ def test_the_loop_places_a_gang_in_the_fuller_of_two_racks(plane: GroupControlPl
         assert wait_until(lambda: len(bound(plane)) == 5)
         assert {node for pod, node in bound(plane).items() if pod != "filler"} == {"used"}
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
+
+
+def test_the_loop_reserves_a_claim_for_a_group(plane: GroupControlPlane, tmp_path: Path) -> None:
+    """Three members share the only device, which is on one of two nodes."""
+    racks(plane, first="8", second="8")
+    shared = {"name": "gpu", "resourceClaimName": "gpu"}
+    plane.client.create(
+        make_device_class("gpu", 'device.driver == "gpu.example.com"'),
+        make_resource_slice("second", "gpu.example.com", "gpu-0"),
+        make_claim("gpu", make_request("device", "gpu")),
+        *(make_pod(f"member-{i}").req(cpu="1").resource_claim("gpu").group("gang").obj() for i in range(3)),
+        make_pod_group("gang", 3, resourceClaims=[shared]),
+    )
+    try:
+        with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
+            assert wait_until(lambda: len(bound(plane)) == 3)
+        assert set(bound(plane).values()) == {"second"}
+        [consumer] = plane.client.get("ResourceClaim", "gpu")["status"]["reservedFor"]
+        assert (consumer["apiGroup"], consumer["resource"], consumer["name"]) == (
+            "scheduling.k8s.io",
+            "podgroups",
+            "gang",
+        )
+    finally:
+        release_claims(plane.client)

@@ -25,6 +25,7 @@ def test_the_defaults_are_those_of_stock() -> None:
     assert BY_NAME.keys() - on == {
         "CompositePodGroup",
         "DRAFractionalCapacityRange",
+        "DRAWorkloadResourceClaims",
         "GenericWorkload",
         "TopologyAwareWorkloadScheduling",
     }

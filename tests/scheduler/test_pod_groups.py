@@ -342,22 +342,12 @@ def test_members_of_a_basic_group_preempt_too() -> None:
     assert [world.node_of(name) for name in "ab"] == ["n1", "n1"]
 
 
-def test_no_member_of_a_group_with_claims_is_placed() -> None:
-    claims = [{"name": "c", "resourceClaimName": "c"}]
-    world = World(make_pod_group("workers", resourceClaims=claims), node("n1"), member("a"), features=ON)
-    world.settle()
-    world.put(node("n2"))
-    world.pass_time(20)
-    assert world.node_of("a") == ""
-    message = "PodGroup default/workers uses spec.resourceClaims, which is not supported, so no member of it is placed"
-    assert world.conditions == [("a", "Unschedulable", message, "")]
-
-
 @pytest.mark.parametrize(
     "spec",
     [
         pytest.param({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, id="topology"),
         pytest.param({"parentCompositePodGroupName": "tree"}, id="parent"),
+        pytest.param({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, id="claims"),
     ],
 )
 def test_fields_whose_gate_is_off_are_ignored(spec: dict[str, Any]) -> None:

@@ -116,17 +116,23 @@ class ClaimWrites(Writer):
         name = f"{pod.name}-extended-resources-{self._created}"
         return self._put(replace(claim, metadata=replace(claim.metadata, name=name, uid=f"uid-of-{name}")))
 
-    def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+    def bind(
+        self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
+    ) -> ResourceClaim:
         happens, self.while_binding = self.while_binding, None
         if happens is not None:
             happens()
         self._begin("bind", claim)
         current = self._current(claim)
+        if current.allocation is not None and allocation is not None:
+            if current.allocation.devices == allocation.devices and current.is_reserved_for(consumer.uid):
+                return current
+            if current.allocation.devices == allocation.devices:
+                allocation = None
         if (allocation is None) is (current.allocation is None):
             raise Refused(f"claim {claim.key} got allocated, or deallocated, elsewhere in the meantime", 409)
         if allocation is not None:
             allocation = replace(allocation, allocation_timestamp=datetime.fromtimestamp(1000, UTC))
-        consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         reserved = [*(current.status.reserved_for or ()), consumer]
         status = replace(current.status, allocation=allocation or current.allocation, reserved_for=reserved)
         return self._put(replace(current, status=status))

@@ -16,6 +16,7 @@ from extender.model.devices.claims import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     RESOURCE_CLAIM_FINALIZER,
     AllocationResult,
+    ConsumerReference,
     RequestMapping,
     ResourceClaim,
 )
@@ -48,18 +49,22 @@ class ApiClaims:
         body = {"apiVersion": _API, "kind": "ResourceClaim", "metadata": metadata, "spec": claim.spec}
         return self._client.call_for(_DECODE, "POST", _collection(pod.namespace), _ENCODE(body))
 
-    def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+    def bind(
+        self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
+    ) -> ResourceClaim:
         current = claim
         for tries_left in reversed(range(_TRIES)):
             try:
-                return self._bind(current, pod, allocation)
+                return self._bind(current, consumer, allocation)
             except Conflict:
                 if not tries_left:
                     raise
             current = self._read(claim)
-            if _is_done(current, pod, allocation):  # an earlier attempt without a response was carried out
+            if _is_done(current, consumer, allocation):  # an earlier attempt without a response was carried out
                 return current
-            if allocation is None and current.allocation is not None and _place(current) != _place(claim):
+            if allocation is not None and _has(current, allocation):  # another member of the group has written it
+                allocation = None
+            elif allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
         raise AssertionError("unreachable")
 
@@ -105,13 +110,18 @@ class ApiClaims:
         status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
         patch_status(self._client, pod, status)
 
-    def _bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+    def _bind(
+        self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
+    ) -> ResourceClaim:
         if claim.terminating:
             raise Refused(f"claim {claim.key} got deleted in the meantime", 409)
         if (allocation is None) is (claim.allocation is None):
             change = "allocated" if allocation is not None else "deallocated"
             raise Refused(f"claim {claim.key} got {change} elsewhere in the meantime", 409)
-        status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}]}
+        reference = {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
+        if consumer.api_group:
+            reference["apiGroup"] = consumer.api_group
+        status: dict[str, Any] = {"reservedFor": [reference]}
         if allocation is not None:
             # The finalizer is not part of the status, and is written first so that no allocated claim can be deleted.
             claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})
@@ -135,10 +145,14 @@ class ApiClaims:
         return self._client.call_for(_DECODE, "PATCH", path, _ENCODE(body), content_type=STRATEGIC_MERGE)
 
 
-def _is_done(claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> bool:
-    if not claim.is_reserved_for(pod.uid) or claim.allocation is None:
+def _is_done(claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None) -> bool:
+    if not claim.is_reserved_for(consumer.uid) or claim.allocation is None:
         return False
-    return allocation is None or claim.allocation.devices == allocation.devices
+    return allocation is None or _has(claim, allocation)
+
+
+def _has(claim: ResourceClaim, allocation: AllocationResult) -> bool:
+    return claim.allocation is not None and claim.allocation.devices == allocation.devices
 
 
 def _place(claim: ResourceClaim) -> object:

@@ -115,6 +115,15 @@ class ConsumerReference(Value, frozen=True):
     name: str = ""
     uid: str = ""
 
+    @classmethod
+    def of_pod(cls, pod: Object) -> ConsumerReference:
+        return cls(resource="pods", name=pod.name, uid=pod.uid)
+
+    @classmethod
+    def of_group(cls, group: Object) -> ConsumerReference:
+        """Returns the reference to a PodGroup whose members share the claim."""
+        return cls("scheduling.k8s.io", "podgroups", group.name, group.uid)
+
 
 class ResourceClaimStatus(Value, frozen=True):
     allocation: AllocationResult | None = None
@@ -139,9 +148,9 @@ class ResourceClaim(Object, frozen=True):
         """True if the scheduler created the claim for the extended resources that a pod requests (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
-    def is_reserved_for(self, pod_uid: str) -> bool:
-        """Returns True if the pod may use the claim (upstream IsReservedForPod)."""
-        return any(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
+    def is_reserved_for(self, consumer_uid: str) -> bool:
+        """Returns True if the pod, or the members of the PodGroup, may use the claim (upstream IsReservedForPod)."""
+        return any(consumer.uid == consumer_uid for consumer in self.status.reserved_for or ())
 
     def is_only_for(self, pod_uid: str) -> bool:
         """Returns True if the claim is reserved for no other pod."""

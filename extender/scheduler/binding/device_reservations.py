@@ -17,7 +17,13 @@ from extender.cache.cache import Cache
 from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import is_failed, is_overdue, is_ready
 from extender.errors import BindingFailed, ClusterError, Outdated
-from extender.model.devices.claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
+from extender.model.devices.claims import (
+    AllocationResult,
+    ConsumerReference,
+    PendingClaim,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.ports import ClaimWriter, Events
@@ -164,8 +170,11 @@ class ClaimReservation:
                 self._bind(pod, claim, allocation, pending)
                 self._confirm(self._written[-1], pending)
         for claim in self._plan.reserve:
-            if claim.is_reserved_for(pod.uid):
-                self._undo_steps.append(UndoStep("", claim, partial(self._release, claim, deallocate=True)))
+            current = self._cache.effective(CLAIM, claim.key)
+            if isinstance(current, ResourceClaim) and current.allocation is None:
+                self._bind_allocated_by_sibling(pod, current, claim)
+            elif claim.is_reserved_for(self._plan.consumer_of(claim, pod).uid):
+                self._undo_later(claim, "", deallocate=True)
                 self._written.append(claim)
             else:
                 self._bind(pod, claim, None, "")
@@ -206,7 +215,7 @@ class ClaimReservation:
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
         """Returns False if the claim was already reserved for the pod, and has changed since the decision."""
-        if not claim.is_reserved_for(self._pod.uid):
+        if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
             return True  # the claim will be written, and the write fails if the claim has changed
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
@@ -215,14 +224,25 @@ class ClaimReservation:
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
         # The undo step is noted before the call, because a call without an answer may have been carried out.
-        release = partial(self._release, claim, deallocate=allocation is not None)
-        self._undo_steps.append(UndoStep(pending, claim, release))
-        self._written.append(self._writer.bind(claim, pod, allocation))
+        self._undo_later(claim, pending, deallocate=allocation is not None)
+        self._written.append(self._writer.bind(claim, self._plan.consumer_of(claim, pod), allocation))
+
+    def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
+        """Writes the allocation that was decided for another member of the group, who may not have written it yet."""
+        if self._cache.effective(PENDING, current.key) is None:
+            raise BindingFailed(f"claim {current.name} was not allocated for another member of the pod's group")
+        self._bind(pod, current, decided.allocation, "")
+        self._cache.confirm_object(self._written[-1])
+
+    def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
+        """Notes how the pod's reservation is undone; a group keeps its own, because other members may use the claim."""
+        if self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
+            self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
         created = self._writer.create(claim, pod)
         self._undo_steps.append(UndoStep(pending, created, partial(self._writer.delete, created)))
-        self._written.append(self._writer.bind(created, pod, allocation))
+        self._written.append(self._writer.bind(created, ConsumerReference.of_pod(pod), allocation))
         self._created[pending] = (self._written[-1], self._clock.monotonic())
         self._writer.describe(pod, created, self._plan.mappings)
 
@@ -253,7 +273,7 @@ class ClaimReservation:
         claim = self._cache.effective(CLAIM, written.key)
         if not isinstance(claim, ResourceClaim) or claim.uid != written.uid:
             raise BindingFailed(f"claim {written.name} no longer exists")
-        if not claim.is_reserved_for(self._pod.uid):
+        if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
             raise BindingFailed(f"claim {written.name} is no longer reserved for the pod")
         if not _has_conditions(written):
             return True

@@ -16,6 +16,7 @@ from extender.cluster.writers.volume_writer import ApiVolumes
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
     AllocationResult,
+    ConsumerReference,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
@@ -34,6 +35,7 @@ GPU = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 RESULT = DeviceRequestAllocationResult(request="device", driver=GPU, pool="n1", device="gpu-0")
 ALLOCATION = AllocationResult(devices=DeviceAllocationResult(results=[RESULT]))
+ELSEWHERE = AllocationResult(devices=DeviceAllocationResult(results=[replace(RESULT, pool="n2")]))
 
 
 @pytest.fixture
@@ -90,25 +92,32 @@ def touch(client: ApiClient) -> None:
 def test_allocation_and_reservation(client: ApiClient, claims: ApiClaims, happens: Callable[[ApiClient], None]) -> None:
     first, second, claim = make(client, "first"), make(client, "second"), make_one(client)
     happens(client)
-    written = claims.bind(claim, first, ALLOCATION)
+    written = claims.bind(claim, ConsumerReference.of_pod(first), ALLOCATION)
     assert state(client) == (["gpu-0"], ["first"], [FINALIZER])
     assert written == read(client)
     assert written.allocation is not None
     assert written.allocation.allocation_timestamp is not None
     happens(client)
-    claims.bind(written, second, None)
+    claims.bind(written, ConsumerReference.of_pod(second), None)
+    assert state(client) == (["gpu-0"], ["first", "second"], [FINALIZER])
+
+
+def test_members_of_a_group_may_write_the_same_allocation(client: ApiClient, claims: ApiClaims) -> None:
+    first, second, claim = make(client, "first"), make(client, "second"), make_one(client)
+    claims.bind(claim, ConsumerReference.of_pod(first), ALLOCATION)
+    claims.bind(claim, ConsumerReference.of_pod(second), ALLOCATION)
     assert state(client) == (["gpu-0"], ["first", "second"], [FINALIZER])
 
 
 def test_what_was_written_already_is_as_good_as_written(client: ApiClient, claims: ApiClaims) -> None:
     pod, claim = make(client), make_one(client)
-    claims.bind(claim, pod, ALLOCATION)
-    claims.bind(claim, pod, ALLOCATION)
+    claims.bind(claim, ConsumerReference.of_pod(pod), ALLOCATION)
+    claims.bind(claim, ConsumerReference.of_pod(pod), ALLOCATION)
     assert state(client) == (["gpu-0"], ["p"], [FINALIZER])
 
 
 def allocate(client: ApiClient, claims: ApiClaims) -> None:
-    claims.bind(read(client), make(client, "other"), ALLOCATION)
+    claims.bind(read(client), ConsumerReference.of_pod(make(client, "other")), ELSEWHERE)
 
 
 def remake(client: ApiClient, claims: ApiClaims) -> None:
@@ -130,25 +139,24 @@ def test_a_claim_that_is_no_longer_to_be_had(
     pod, claim = make(client), make_one(client)
     happens(client, claims)
     with pytest.raises(error, match=told):
-        claims.bind(claim, pod, ALLOCATION)
+        claims.bind(claim, ConsumerReference.of_pod(pod), ALLOCATION)
 
 
 def test_a_claim_that_was_allocated_elsewhere_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:
     first, second = make(client, "first"), make(client, "second")
-    allocated = claims.bind(make_one(client), first, ALLOCATION)
+    allocated = claims.bind(make_one(client), ConsumerReference.of_pod(first), ALLOCATION)
     claims.release(allocated, first, deallocate=True)
-    elsewhere = AllocationResult(devices=DeviceAllocationResult(results=[replace(RESULT, pool="n2")]))
-    claims.bind(read(client), first, elsewhere)
+    claims.bind(read(client), ConsumerReference.of_pod(first), ELSEWHERE)
     with pytest.raises(Refused, match="allocated elsewhere"):
-        claims.bind(allocated, second, None)
+        claims.bind(allocated, ConsumerReference.of_pod(second), None)
 
 
 def test_a_claim_that_was_deallocated_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:
     first, second = make(client, "first"), make(client, "second")
-    allocated = claims.bind(make_one(client), first, ALLOCATION)
+    allocated = claims.bind(make_one(client), ConsumerReference.of_pod(first), ALLOCATION)
     claims.release(allocated, first, deallocate=True)
     with pytest.raises(Refused, match="deallocated elsewhere"):
-        claims.bind(allocated, second, None)
+        claims.bind(allocated, ConsumerReference.of_pod(second), None)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +171,9 @@ def test_release(
     client: ApiClient, claims: ApiClaims, others: list[str], deallocate: bool, left: tuple[list[str], ...]
 ) -> None:
     pod = make(client)
-    claim = claims.bind(make_one(client), pod, ALLOCATION)
+    claim = claims.bind(make_one(client), ConsumerReference.of_pod(pod), ALLOCATION)
     for name in others:
-        claims.bind(claim, make(client, name), None)
+        claims.bind(claim, ConsumerReference.of_pod(make(client, name)), None)
     assert claims.release(claim, pod, deallocate=deallocate) == read(client)
     assert state(client) == left
     claims.release(claim, pod, deallocate=True)  # of a pod that it is not reserved for
@@ -190,7 +198,7 @@ def test_there_is_nothing_to_release_of_a_claim_that_is_gone(client: ApiClient, 
 
 def test_deallocation_of_what_has_changed_is_a_conflict(client: ApiClient, claims: ApiClaims) -> None:
     pod = make(client)
-    claim = claims.bind(make_one(client), pod, ALLOCATION)
+    claim = claims.bind(make_one(client), ConsumerReference.of_pod(pod), ALLOCATION)
     touch(client)
     with pytest.raises(Conflict):
         claims.deallocate(claim)
@@ -199,7 +207,7 @@ def test_deallocation_of_what_has_changed_is_a_conflict(client: ApiClient, claim
 
 
 def test_an_allocated_claim_can_be_deleted(client: ApiClient, claims: ApiClaims) -> None:
-    claim = claims.bind(make_one(client), make(client), ALLOCATION)
+    claim = claims.bind(make_one(client), ConsumerReference.of_pod(make(client)), ALLOCATION)
     claims.delete(claim)
     assert client.list("ResourceClaim", "default") == []
 
