@@ -1,17 +1,25 @@
-"""Reads a little of a live cluster: the kinds that `extender record` may list, and the version that is logged."""
+"""Reads a little of a live cluster.
+
+`readable` says which kinds `extender record` may list, `identify` and `announcement` log the version, and `replicas`
+finds the processes that `--in-cluster` names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, error_of
+from extender.cluster.http.port_forward import ForwardedReplica
+from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Command, Settings
 from extender.errors import ClusterError
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
+from extender.model.pod import Pod
 from extender.offline.live import CONNECT_SECONDS, FORBIDDEN, NEEDED, connection_advice
 from extender.runtime.threads import LastingThread
 from extender.table.features import FeatureGates
@@ -25,6 +33,22 @@ class VersionInfo(msgspec.Struct, rename="camel"):
 
 
 _VERSION = msgspec.json.Decoder(VersionInfo)
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] = {}
+
+
+class _DeploymentSpec(msgspec.Struct):
+    selector: _Selector
+
+
+class _Deployment(msgspec.Struct):
+    spec: _DeploymentSpec
+
+
+class _Pods(msgspec.Struct):
+    items: list[Pod] | None  # Go writes an empty list as null
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
@@ -79,3 +103,30 @@ def announcement(
         log_start(command, settings, profiles, features, identify(settings))
 
     return LastingThread("announcement", announce)
+
+
+def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Iterator[ForwardedReplica]:
+    """Yields the running pods of a Deployment.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be used.
+        ClusterError: the Deployment or its pods cannot be read, or none of them runs.
+    """
+    credentials = credentials_of(access)
+    client = KubeClient(credentials)
+    try:
+        path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
+        try:
+            found = client.call_for(msgspec.json.Decoder(_Deployment).decode, "GET", path, b"")
+        except ClusterError as error:
+            raise ClusterError(f"the Deployment {namespace}/{name} cannot be read: {error}") from None
+        labels = ",".join(f"{key}={value}" for key, value in found.spec.selector.match_labels.items())
+        path = f"/api/v1/namespaces/{quote(namespace)}/pods?labelSelector={quote(labels)}"
+        pods = client.call_for(msgspec.json.Decoder(_Pods).decode, "GET", path, b"").items
+    finally:
+        client.close()
+    running = [pod.name for pod in pods or () if pod.status.phase == "Running" and not pod.terminating]
+    if not running:
+        raise ClusterError(f"no pod of the Deployment {namespace}/{name} is running")
+    for pod in running:
+        yield ForwardedReplica(credentials, namespace, pod, port)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
+from extender.cli.answers.sources import access_options
 from extender.cli.output.formats import Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
-from extender.errors import ConfigurationError, ExtenderError
+from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
+from extender.config.cluster_access import ClusterAccess
+from extender.errors import ExtenderError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import age, aligned, counted
 
@@ -33,7 +34,7 @@ SECTIONS = {
     "arriving": "was just received",
 }
 PATH = "/debug/pods"
-_TIMEOUT_SECONDS = 10.0
+_PORT = 8889
 _WATCH_SECONDS = 1.0
 FIELDS = {
     "NAMESPACE": "namespace",
@@ -60,6 +61,8 @@ Pod = Mapping[str, Any]
     show_default=True,
     help="address of the scheduler: its --bind",
 )
+@IN_CLUSTER_OPTION
+@access_options
 @click.option("-n", "--namespace", metavar="NAME", help="show only pods of this namespace")
 @click.option(
     "--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="show only pods in this tier; repeatable"
@@ -70,6 +73,8 @@ Pod = Mapping[str, Any]
 def status(
     names: tuple[str, ...],
     server: str,
+    in_cluster: str | None,
+    access: ClusterAccess,
     namespace: str | None,
     tier: tuple[str, ...],
     selector: Selector | None,
@@ -87,8 +92,7 @@ def status(
     Those of an application, the longest waiting last; then each change:
       extender status -l app=web --sort-by .sinceSeconds --watch
     For a scheduler in the cluster:
-      kubectl -n extender-system port-forward deployment/extender 8889 &
-      extender status
+      extender status --in-cluster extender-system/extender
 
     SINCE is the time since a pod entered the queue or was last returned to it. REFUSED BY lists the plugins that
     refused it then. NOMINATED is the node that its victims are leaving.
@@ -103,7 +107,7 @@ def status(
             and (selector is None or selector.matches(pod.get("labels", {})))
         )
 
-    queue = queue_of(server)
+    replica, queue = _leader_of(_replicas(access, server, in_cluster))
     pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
     if not queue["leading"]:
         click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
@@ -111,7 +115,7 @@ def status(
     with suppress(KeyboardInterrupt):
         while watch:
             time.sleep(_WATCH_SECONDS)
-            queue, before = queue_of(server), {pod["uid"]: _without_age(pod) for pod in pods}
+            queue, before = queue_of(replica), {pod["uid"]: _without_age(pod) for pod in pods}
             pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
             if changed := [pod for pod in pods if before.get(pod["uid"]) != _without_age(pod)]:
                 _print(changed, queue["scheduled"], output)
@@ -130,44 +134,27 @@ def _print(pods: Sequence[Pod], scheduled: int, output: Output) -> None:
         click.echo(f"no such pods are waiting; {counted(scheduled, 'pod')} scheduled so far", err=True)
 
 
-def queue_of(server: str) -> Mapping[str, Any]:
+def _replicas(access: ClusterAccess, server: str, in_cluster: str | None) -> Iterable[RunningReplica]:
+    if in_cluster is not None:
+        return replicas_in(access, in_cluster, _PORT)
+    return [AddressedReplica(server, "--server", "`extender schedule`")]
+
+
+def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapping[str, Any]]:
+    """Returns the first replica that leads, with its queue; if none leads, the last one."""
+    for replica in replicas:
+        queue = queue_of(replica)
+        if queue["leading"]:
+            break
+    return replica, queue
+
+
+def queue_of(replica: RunningReplica) -> Mapping[str, Any]:
     """Requests and returns the queue of a running scheduler: the tier names, each with its pods.
 
-    Raises the errors of `fetch`, and ExtenderError if the server is not `extender schedule`.
+    Raises the errors of `RunningReplica.get`, and ExtenderError if it is not `extender schedule`.
     """
-    return _decoded(server, *fetch(server, PATH, "--server", "`extender schedule`"))
-
-
-def fetch(server: str, path: str, option: str, program: str) -> tuple[int, bytes]:
-    """Requests a path of a running program; returns the status and the body of its answer.
-
-    Raises:
-        ConfigurationError: `server`, which is the value of `option`, is not a URL.
-        ExtenderError: the server does not answer.
-    """
-    url = urlsplit(server if "//" in server else f"http://{server}")
-    try:
-        host, port, secure = url.hostname, url.port, url.scheme == "https"
-    except ValueError:
-        host = None
-    if not host or url.scheme not in ("http", "https"):
-        raise ConfigurationError([f"{option} {server}: expected a URL, such as http://127.0.0.1:8889"])
-    connection: http.client.HTTPConnection = (
-        http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=ssl.create_default_context())
-        if secure
-        else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
-    )
-    try:
-        connection.request("GET", f"{url.path.rstrip('/')}{path}")
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise ExtenderError(
-            f"no answer from {server}: {getattr(error, 'strerror', None) or error}; check that {program} is running "
-            f"and that {option} is the address of its --bind"
-        ) from None
-    finally:
-        connection.close()
+    return _decoded(str(replica), *replica.get(PATH))
 
 
 def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import trustme
 
+from tests.cluster.fake_port_forward import bridge
+
 Object = dict[str, Any]
 Fault = Callable[["Call"], object]
 """Answers in its own way; or changes the call, and returns True so that it goes on."""
@@ -258,6 +260,10 @@ class Call(BaseHTTPRequestHandler):
         api, watch = self.server_state, "watch" in self.query
         if self._rejected() or self._faulty(watch=watch):
             return
+        if self.path_only.endswith("/portforward"):
+            self.close_connection = True
+            bridge(self.connection, self.headers, int(self.query["ports"]))
+            return
         if found := self._named():
             self.json(200, found)
         elif self.path_only not in api.collections:
@@ -308,9 +314,10 @@ class Call(BaseHTTPRequestHandler):
         self.status(code, message)
 
     def _named(self) -> Object | None:
-        """The lease at this path."""
+        """The object of a namespace at this path, such as a lease."""
         collection, _, name = self.path_only.rpartition("/")
-        return self.server_state.collections[LEASES].get(f"default/{name}") if collection == LEASES else None
+        namespace = collection.rpartition("/namespaces/")[2].partition("/")[0]
+        return self.server_state.collections.get(collection, {}).get(f"{namespace}/{name}")
 
     def _begin(self) -> None:
         if self.client_address in self.server_state.frozen:

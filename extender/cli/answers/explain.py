@@ -27,7 +27,7 @@ from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
 from extender.cli.output.formats import Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
-from extender.cli.status import fetch
+from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 from extender.offline.documents.kinds import DocumentKind, headed, one_or_list
 
@@ -43,6 +43,8 @@ FAILURE = 1
 _DECISIONS = "/debug/decisions"
 _OK = 200
 _NOT_FOUND = 404
+_PORT = 8888
+_NO_DECISIONS = b'{"pods":[]}'
 
 
 @click.command()
@@ -62,6 +64,7 @@ _NOT_FOUND = 404
 @click.option(
     "--from", "server", metavar="URL", help="show what a running `serve` or `schedule` decided, instead of deciding"
 )
+@IN_CLUSTER_OPTION
 @switch("--batch", help="read cases from standard input, one a line")
 def explain(
     source: Source,
@@ -75,6 +78,7 @@ def explain(
     changes: bool,
     output: Output,
     server: str | None,
+    in_cluster: str | None,
     batch: bool,
 ) -> None:
     """Explain why a pod is pending, or where it would be placed, and what would let it run.
@@ -97,6 +101,7 @@ def explain(
     What a running process decided about a pod, and when; the last decision about every pod:
       extender explain shop/web-0 --from http://127.0.0.1:8888
       extender explain --from http://127.0.0.1:8889
+      extender explain --in-cluster extender-system/extender:8889
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
@@ -106,12 +111,14 @@ def explain(
     for a failure, or if nodes cannot be read and no scheduler has written a verdict into the pod.
     """
     lists = selector is not None or sort_by is not None
-    if server is not None:
+    if server is not None or in_cluster is not None:
         _refuse_if(
-            bool(filename or nodes or node or batch or lists or source.names_cluster),
-            "--from takes at most a POD, because it does not read a cluster",
+            bool(filename or nodes or node or batch or lists or source.cluster or (server and in_cluster)),
+            "--from and --in-cluster take at most a POD, because they do not read a cluster",
         )
-        _past(server, pod_key(pod, source.namespace or "default") if pod else None, output)
+        _refuse_if(bool(server and source.names_cluster), "--from asks an address: it takes no kubeconfig")
+        key = pod_key(pod, source.namespace or "default") if pod else None
+        _past(_replicas(source, server, in_cluster), key, output)
         return
     if batch:
         _refuse_if(
@@ -135,11 +142,21 @@ def _refuse_if(is_wrong: bool, message: str) -> None:
         raise ConfigurationError([message])
 
 
-def _past(server: str, key: str | None, output: Output) -> None:
+def _replicas(source: Source, server: str | None, in_cluster: str | None) -> Iterable[RunningReplica]:
+    if in_cluster is not None:
+        return replicas_in(source.access, in_cluster, _PORT)
+    return [AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")]
+
+
+def _past(replicas: Iterable[RunningReplica], key: str | None, output: Output) -> None:
+    """Prints the decisions of the first replica that has some: only the leader decides."""
     from extender.runtime.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
-    status, body = fetch(server, path, "--from", "`extender serve` or `schedule`")
+    for server in replicas:
+        status, body = server.get(path)
+        if status == _OK and body.strip() != _NO_DECISIONS:
+            break
     try:
         document = json.loads(body)
     except ValueError:
