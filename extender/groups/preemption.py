@@ -22,6 +22,7 @@ from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
 from extender.preemption.units import Disruption, UnitKind, disruption_of
 from extender.table import PodInfo, Table
+from extender.table.features import FeatureGates
 from extender.table.trial import Trial
 
 ONGOING = "ongoing preemption on nominated nodes"
@@ -82,7 +83,7 @@ def preempt_for_group(
     `decide` decides about the whole tree on the trial's table. Raises what it raises.
     """
     members = waiting_members(root)
-    if any(info.pod.spec.preemption_policy == "Never" for info in members):
+    if _must_not_preempt(root, members, trial.table.features):
         return GroupPreemption(NEVER)
     priority = root.group.priority
     if _is_ongoing(members, trial.table, priority):
@@ -95,6 +96,13 @@ def preempt_for_group(
         return _select(members, units, trial, decide, profile)
     finally:
         trial.revert(mark)
+
+
+def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
+    """Returns True if the group's preemption policy is Never; without the gate, its members have the policy."""
+    if features.pod_group_preemption_policy:
+        return root.group.spec.preemption_policy == "Never"
+    return any(info.pod.spec.preemption_policy == "Never" for info in members)
 
 
 def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool:

@@ -47,6 +47,7 @@ from extender.scheduler.scheduling_cycle import (
     Failure,
 )
 from extender.table import PodInfo, Table
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
 from extender.table.trial import Trial
 
@@ -122,13 +123,13 @@ class GroupScheduler:
     Attributes:
         statuses: writes the conditions of PodGroups.
         random: chooses between topology domains that are equally good.
-        by_placements: every group is tried on each topology domain (the gate TopologyAwareWorkloadScheduling).
+        features: the feature gates.
     """
 
     pods: PodScheduler
     statuses: GroupStatuses
     random: Random
-    by_placements: bool = False
+    features: FeatureGates = DEFAULT_FEATURES
 
     def try_group(self, queued: QueuedGroup) -> None:
         """Takes the group's waiting members through one scheduling cycle."""
@@ -173,7 +174,20 @@ class GroupScheduler:
         placing = self.pods.placing
         groups = [placing.cache.groups.get(leaf.group.key) for leaf in leaves(tree)]
         scheduled = [info for group in groups for info in group.scheduled.values()]
-        return mismatch(tree.group, [*waiting_members(tree), *scheduled], placing.cycles)
+        infos = [*waiting_members(tree), *scheduled]
+        return mismatch(tree.group, infos, placing.cycles) or self._other_policy(tree.group, infos)
+
+    def _other_policy(self, group: SchedulingGroup, infos: Sequence[PodInfo]) -> str | None:
+        """Returns which preemption policies differ: those of siblings or, with the gate, one from the group's."""
+        of_group = self.features.pod_group_preemption_policy
+        policies = [_policy(info.pod.spec.preemption_policy) for info in infos]
+        expected = _policy(group.spec.preemption_policy) if of_group else policies[0]
+        other = next((policy for policy in policies if policy != expected), None)
+        if other is None:
+            return None
+        suffix = " as the pod group's preemption policy" if of_group else ""
+        same = f"all pods in a single pod group should have the same preemption policy{suffix}"
+        return f"{same}, got {other} and {expected}"
 
     def _without_skipped(self, members: Iterable[QueuedPod]) -> list[QueuedPod]:
         waiting = []
@@ -195,7 +209,7 @@ class GroupScheduler:
                     return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
-                rules = GroupRules.of(cycle.profile, by_placements=self.by_placements)
+                rules = GroupRules.of(cycle.profile, by_placements=self.features.topology_aware_workload_scheduling)
 
                 def decide() -> GroupDecision:
                     return decide_group(tree, trial, decide_one, rules, self.random.choice)
@@ -369,11 +383,6 @@ def mismatch(group: SchedulingGroup, infos: Sequence[PodInfo], profiles: Mapping
             return (
                 "all pods in a single pod group should have the same priority as the pod group's priority, got "
                 f"{info.priority} and {group.priority}"
-            )
-        if _policy(spec.preemption_policy) != _policy(first.preemption_policy):
-            return (
-                "all pods in a single pod group should have the same preemption policy, got "
-                f"{_policy(spec.preemption_policy)} and {_policy(first.preemption_policy)}"
             )
     if first.scheduler_name not in profiles:
         return f'profile not found for scheduler name "{first.scheduler_name}"'

@@ -17,6 +17,7 @@ class FeatureGates:
     dra_workload_resource_claims: bool = False
     generic_workload: bool = False
     node_declared_features: bool = True
+    pod_group_preemption_policy: bool = False
     storage_capacity_scoring: bool = True
     topology_aware_workload_scheduling: bool = False
     volume_limit_scaling: bool = True
@@ -38,6 +39,7 @@ BY_NAME = {
     "DRAWorkloadResourceClaims": "dra_workload_resource_claims",
     "GenericWorkload": "generic_workload",
     "NodeDeclaredFeatures": "node_declared_features",
+    "PodGroupPreemptionPolicy": "pod_group_preemption_policy",
     "StorageCapacityScoring": "storage_capacity_scoring",
     "TopologyAwareWorkloadScheduling": "topology_aware_workload_scheduling",
     "VolumeLimitScaling": "volume_limit_scaling",

@@ -27,6 +27,7 @@ def test_the_defaults_are_those_of_stock() -> None:
         "DRAFractionalCapacityRange",
         "DRAWorkloadResourceClaims",
         "GenericWorkload",
+        "PodGroupPreemptionPolicy",
         "TopologyAwareWorkloadScheduling",
     }
 

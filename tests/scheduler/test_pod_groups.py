@@ -405,3 +405,26 @@ def test_the_priority_of_the_group_protects_its_pods() -> None:
     )
     world.settle()
     assert leaving(world) == set()
+
+
+BY_GROUP = FeatureGates(generic_workload=True, pod_group_preemption_policy=True)
+
+
+def test_the_policy_of_the_group_says_if_it_preempts() -> None:
+    never = make_pod_group("workers", 2, priority=5, preemptionPolicy="Never")
+    members = [high(name).preemption_policy("Never") for name in "ab"]
+    world = World(never, node("n1"), placed("v"), *members, features=BY_GROUP)
+    world.settle()
+    assert leaving(world) == set()
+    assert world.group_conditions[0][2].endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_members_must_have_the_preemption_policy_of_their_group() -> None:
+    members = [member(name).preemption_policy("Never") for name in "ab"]
+    world = World(make_pod_group("workers", 2), node("n1"), *members, features=BY_GROUP)
+    world.settle()
+    assert world.group_conditions[0][1:] == (
+        "SchedulerError",
+        "all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, "
+        "got Never and PreemptLowerPriority",
+    )
