@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from extender.offline.explain.changes.suggestion import SuggestedChange
     from extender.offline.explain.choice import ScoreLine, Waterfall
     from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason
-    from extender.offline.explain.group import DomainOffer, GroupExplanation
-    from extender.offline.explain.overview import PendingPod
+    from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
+    from extender.offline.explain.overview import PendingGroup, PendingPod
     from extender.offline.frames import Listing
     from extender.offline.nodes import NodeUsage
     from extender.offline.recording.differences import Difference
@@ -90,6 +90,7 @@ __all__ = [
     "CSINode",
     "Capacity",
     "ChangedDecision",
+    "ChildGroup",
     "Cluster",
     "Comparison",
     "CustomObject",
@@ -113,6 +114,7 @@ __all__ = [
     "NodeUsage",
     "Nominate",
     "ObjectLister",
+    "PendingGroup",
     "PendingPod",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -166,6 +168,7 @@ _HOMES = {
     "CSINode": "extender.model.volumes.storage",
     "Capacity": "extender.offline.what_if.capacity",
     "ChangedDecision": "extender.offline.recording.replay",
+    "ChildGroup": "extender.offline.explain.group",
     "Cluster": "extender.offline.cluster",
     "Comparison": "extender.offline.what_if.comparison",
     "CustomObject": "extender.model.meta",
@@ -189,6 +192,7 @@ _HOMES = {
     "NodeUsage": "extender.offline.nodes",
     "Nominate": "extender.plugins.users",
     "ObjectLister": "extender.plugins.users.handle",
+    "PendingGroup": "extender.offline.explain.overview",
     "PendingPod": "extender.offline.explain.overview",
     "PersistentVolume": "extender.model.volumes.storage",
     "PersistentVolumeClaim": "extender.model.volumes.storage",

@@ -65,9 +65,18 @@ MEMBERS = {
 """Of these classes only some members are for users."""
 RESULTS = {
     *("Balance", "Capacity", "ChangedDecision", "Comparison", "Difference", "DomainOffer", "DrainEffect", "Eviction"),
-    *("Explanation", "FilterVerdict", "GroupExplanation", "Moved", "NodeUsage", "PendingPod", "Placement"),
+    *(
+        "Explanation",
+        "FilterVerdict",
+        "GroupExplanation",
+        "Moved",
+        "NodeUsage",
+        "PendingGroup",
+        "PendingPod",
+        "Placement",
+    ),
     *("PodOutcome", "Reason", "RecordedStep", "ReplayResult", "ScoreLine", "SimulationResult", "SuggestedChange"),
-    "Waterfall",
+    *("ChildGroup", "PendingGroup", "Waterfall"),
 }
 """Classes of answers; each of their attributes is documented."""
 ANSWERS = {"Decision", "Handle", "Listing", "NodeInfo", "NodePods", "ObjectLister", "Recording", "WaitingPod"} | RESULTS

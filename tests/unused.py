@@ -24,8 +24,18 @@ on_headers_complete
 on_body
 on_message_complete
 
-# IPython calls it.
+# IPython calls them.
 _repr_html_
+__dir__
+
+# Click calls it.
+shell_complete
+
+# Programs call them.
+from_kubeconfig
+explain_pending_groups
+with_policy
+to_frame
 
 # Templates read them.
 paths
@@ -78,6 +88,7 @@ preferred_during_scheduling_ignored_during_execution
 # Fields of documents for scripts, which are only checked.
 first_outcome
 group_kind
+unjudged
 second_outcome
 
 # Fields of API objects that are read or written as part of a whole: compared, hashed or encoded with it.

@@ -67,6 +67,7 @@ class ChildGroup:
     Attributes:
         kind, key: the child group.
         fits: True if it would be scheduled.
+        scheduled, waiting: the number of members with and without a node.
         message: why it would not be.
     """
 

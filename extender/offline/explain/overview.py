@@ -66,6 +66,9 @@ class PendingGroup:
     """A pod group with members that would not be placed now, and the cause.
 
     Attributes:
+        kind: PodGroup or CompositePodGroup.
+        namespace: the namespace of the group.
+        name: the name of the group.
         policy: the terms of the group: its policy, its topology and its priority.
         scheduled, waiting: the number of members with and without a node.
         placed: the number of waiting members that find a node together, if as many are placed as fit.
@@ -84,6 +87,7 @@ class PendingGroup:
     blocker: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns a mapping of the attributes, ready for JSON."""
         return {**asdict(self), "code": str(self.code)}
 
 
