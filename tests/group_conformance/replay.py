@@ -45,15 +45,15 @@ class Forced(SchedulingCycle):
         differences: where they are not.
     """
 
-    def __init__(self, state: ClusterState, root: Tree, stock: Object) -> None:
+    def __init__(self, state: ClusterState, stock: Object) -> None:
         super().__init__(default_profile(), Random(0))
         self._state = state
-        self._root = root
         self._stock = stock
         self._tries: dict[tuple[str, tuple[str, ...]], Object] = {}
         for each in stock["tries"]:
             self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
         self._node = ""
+        self._ends_in_error = any(each["reason"] == "SchedulerError" for each in stock["conditions"].values())
         self.differences: list[str] = []
 
     def decide_one(self, info: PodInfo, rows: Rows | None) -> MemberDecision:
@@ -61,6 +61,8 @@ class Forced(SchedulingCycle):
         nodes = self._state.table.nodes
         names = nodes.names_of(nodes.rows if rows is None else rows)
         attempt = self._tries.get((info.pod.key, tuple(sorted(names))))
+        if attempt is None and self._ends_in_error:
+            return MemberDecision(None, "not tried: in stock, an error on another placement came first")
         if attempt is None:
             self.differences.append(f"{info.pod.key}: stock has not tried it on {names}")
             return MemberDecision(None, "not tried", is_error=True)
@@ -83,8 +85,9 @@ class Forced(SchedulingCycle):
         """Returns the decision for the placement that stock chose, or whose failure it reports."""
         tree = decisions[0].tree
         if decisions[0].is_success:
-            nodes = self._chosen_nodes(tree)
-            return next((each for each in decisions if not nodes.isdisjoint(self._nodes_of(each))), decisions[0])
+            wanted = self._chosen_nodes(tree)
+            found = [each for nodes in wanted for each in decisions if not nodes.isdisjoint(self._nodes_of(each))]
+            return found[0] if found else decisions[0]
         keys = {info.pod.key for info in waiting_members(tree)}
         tries = [set(each["nodes"]) for each in self._stock["tries"] if each["pod"] in keys]
         tried = [each for nodes in tries for each in decisions if nodes <= self._nodes_of(each)]
@@ -96,12 +99,14 @@ class Forced(SchedulingCycle):
         leaves = leaf_decisions(decision)
         return sum(leaf.cause in conditions.get(leaf.tree.group.key, {"message": ""})["message"] for leaf in leaves)
 
-    def _chosen_nodes(self, tree: Tree) -> set[str]:
-        """Returns the nodes on which stock has placed members of the group again, after it chose a placement."""
+    def _chosen_nodes(self, tree: Tree) -> tuple[set[str], set[str]]:
+        """Returns the nodes of the group's members in the end, and all nodes on which stock has placed them again.
+
+        Stock places them again after it chose a placement, which it does once for each placement of a group above.
+        """
         keys = {info.pod.key for info in waiting_members(tree)}
-        if tree is self._root and self._stock["placed"]:
-            return {node for pod, node in self._stock["placed"].items() if pod in keys}
-        return {each["node"] for each in self._stock.get("again", ()) if each["pod"] in keys}
+        placed = {node for pod, node in self._stock["placed"].items() if pod in keys}
+        return placed, {each["node"] for each in self._stock.get("again", ()) if each["pod"] in keys}
 
     def _nodes_of(self, decision: GroupDecision) -> set[str]:
         key = decision.tree.group.topology_key
@@ -114,7 +119,7 @@ def differences(case: Object, stock: Object) -> list[str]:
     root = _tree(state, [each["pod"] for each in stock["tries"]])
     if stock.get("gated"):
         return [] if _is_short(root) or _is_gated(root) else ["stock does not try the group"]
-    cycle = Forced(state, root, stock)
+    cycle = Forced(state, stock)
     rules = GroupRules(by_placements=bool(gates_of(case["name"].rpartition("-")[0])))
     decision = decide_group(root, Trial(state.table), cycle.decide_one, rules, cycle.choose)
     return cycle.differences or list(_outcomes(decision, stock))
