@@ -11,6 +11,8 @@ BUILD := .venv-build/.installed
 DIST ?= dist
 IMAGE ?= podseat:latest
 DOCKER ?= docker
+# Registries allow no capitals, and the owner of a repository may have some.
+lower = $(shell echo "$(1)" | tr A-Z a-z)
 # As kubectl and krew name them: linux-amd64, darwin-arm64.
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
@@ -154,15 +156,15 @@ image-base: ## print the base image by its digest, as base=..., for --build-arg 
 	@echo "base=python:3.13-slim@$$($(DOCKER) buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}')"
 
 image-smoke: ## run an image that was built: make image-smoke IMAGE=...
-	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) --version
-	$(DOCKER) run --rm --read-only --tmpfs /tmp $(IMAGE) demo filter > /dev/null
+	$(DOCKER) run --rm --read-only --tmpfs /tmp $(call lower,$(IMAGE)) --version
+	$(DOCKER) run --rm --read-only --tmpfs /tmp $(call lower,$(IMAGE)) demo filter > /dev/null
 
 sign: ## sign an image or a chart in a registry: make sign REFERENCE=...@sha256:...
-	cosign sign --yes $(REFERENCE)
+	cosign sign --yes $(call lower,$(REFERENCE))
 
 push-chart: ## push the chart dist/podseat-*.tgz as an OCI artefact, and sign it: make push-chart REGISTRY=...
-	helm push $(wildcard $(DIST)/podseat-*.tgz) oci://$(REGISTRY) 2>&1 | tee chart.log
-	cosign sign --yes "$(REGISTRY)/podseat@$$(sed -n 's/^Digest: //p' chart.log)"
+	helm push $(wildcard $(DIST)/podseat-*.tgz) oci://$(call lower,$(REGISTRY)) 2>&1 | tee chart.log
+	cosign sign --yes "$(call lower,$(REGISTRY))/podseat@$$(sed -n 's/^Digest: //p' chart.log)"
 
 # PyInstaller, because the program has compiled modules, which a zipapp cannot import, and because a user of kubectl
 # need not have Python, which pex and shiv expect.
