@@ -51,6 +51,10 @@ class _Pods(msgspec.Struct):
     items: list[Pod] | None  # Go writes an empty list as null
 
 
+_DEPLOYMENT = msgspec.json.Decoder(_Deployment)
+_PODS = msgspec.json.Decoder(_Pods)
+
+
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
     """Returns the kinds of the settings that this account may list, by name, and a note for each other kind.
 
@@ -117,12 +121,12 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
     try:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
         try:
-            found = client.call_for(msgspec.json.Decoder(_Deployment).decode, "GET", path, b"")
+            found = client.call_for(_DEPLOYMENT.decode, "GET", path, b"")
         except ClusterError as error:
             raise ClusterError(f"the Deployment {namespace}/{name} cannot be read: {error}") from None
         labels = ",".join(f"{key}={value}" for key, value in found.spec.selector.match_labels.items())
         path = f"/api/v1/namespaces/{quote(namespace)}/pods?labelSelector={quote(labels)}"
-        pods = client.call_for(msgspec.json.Decoder(_Pods).decode, "GET", path, b"").items
+        pods = client.call_for(_PODS.decode, "GET", path, b"").items
     finally:
         client.close()
     running = [pod.name for pod in pods or () if pod.status.phase == "Running" and not pod.terminating]

@@ -393,7 +393,7 @@ class Option:
 
     @property
     def negative_flag(self) -> str:
-        """The flag that sets false, like --no-leader-elect. A command has it if its default is true."""
+        """The flag that sets a boolean to false, like --no-leader-elect."""
         return "--no-" + self.flag.removeprefix("--")
 
     @property

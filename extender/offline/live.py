@@ -207,6 +207,9 @@ class _NamedList(msgspec.Struct):
     items: list[_Named]
 
 
+_NAMED_LIST = msgspec.json.Decoder(_NamedList)
+
+
 def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: float) -> list[tuple[str, str]]:
     """Returns (namespace, name) of the first objects of a kind, for completion in a shell.
 
@@ -217,7 +220,7 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
     path = KINDS[kind].path_in(namespace) if namespace else KINDS[kind].path
     try:
         with client.get(path, {"limit": str(_MOST_NAMES)}, limit_seconds) as response:
-            found = msgspec.json.decode(response.read(), type=_NamedList)
+            found = _NAMED_LIST.decode(response.read())
     finally:
         client.close()
     return [(each.metadata.namespace, each.metadata.name) for each in found.items]

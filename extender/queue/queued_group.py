@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from extender.model.scheduling.pod_groups import GroupName, PodGroup
+from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.queued_pod import NO_REJECTION, AttemptHistory, QueuedPod, Rejection
 from extender.table import PodInfo
 
@@ -95,11 +95,6 @@ def group_uid(root: GroupName) -> str:
 
 RootOf = Callable[[str], GroupName]
 """Returns the root of the tree that the PodGroup with this `namespace/name` is in."""
-
-
-def without_trees(key: str) -> GroupName:
-    """Returns the PodGroup with this key as the root: it belongs to no other group."""
-    return GroupName(PodGroup.__name__, key)
 
 
 Entity = QueuedPod | QueuedGroup

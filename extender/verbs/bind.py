@@ -273,7 +273,7 @@ class Bind:
         Returns the refusal, with the pod on no node again; None if the pod may be bound.
         """
         try:
-            refusal = self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
+            refusal = self._assume(info, profile, node, deadline)
         except ExtenderError as error:
             return self._end("refused", str(error))
         if refusal is not None:
@@ -284,6 +284,10 @@ class Bind:
             self._forget(info.uid)
             return self._end("refused", str(error))
         return None
+
+    def _assume(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> Refusal | None:
+        """Assumes the pod on the node if it still fits there; returns the refusal if it does not."""
+        return self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Waits until users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""

@@ -196,7 +196,11 @@ def test_watch_prints_the_pods_that_change_until_it_is_interrupted(pages: dict[s
         "-o",
         "name",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+
+    def heed_interrupts() -> None:  # a shell starts what runs in the background with SIGINT ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as watching:
         assert watching.stdout is not None
         first = [watching.stdout.readline().strip() for _ in range(4)]
         older = view("shop", "new", since_seconds=9.0)

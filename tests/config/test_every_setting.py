@@ -103,7 +103,13 @@ def arguments(source: str, values: dict[str, Any], directory: Path) -> tuple[lis
         path.write_text(yaml.safe_dump(document))
         return ["--config", str(path)], {}
     each = [(option, one) for option, value in options for one in (value if option.many else [value])]
-    return [f"{option.flag}={text_of(value)}" for option, value in each], {}
+    return [flag_of(option, value) for option, value in each], {}
+
+
+def flag_of(option: Option, value: Any) -> str:
+    if isinstance(value, bool):
+        return option.flag if value else option.negative_flag
+    return f"{option.flag}={text_of(value)}"
 
 
 def configz(command: Command, flags: list[str], variables: dict[str, str], directory: Path, port: int, tls: Any) -> Any:

@@ -29,13 +29,10 @@ def configurations() -> Iterator[tuple[str, str, bool]]:
         blocks = re.findall(r"^( *)```ya?ml\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
         for number, (indent, block) in enumerate(blocks, 1):
             text = re.sub(f"^{indent}", "", block, flags=re.MULTILINE)
-            document = yaml.safe_load(text)
-            if (
-                isinstance(document, dict)
-                and document.get("kind") in KINDS
-                and page.name != NEEDS_THE_PLUGIN_OF_THE_PAGE
-            ):
-                yield f"{page.name} {number}", text, "extenders" in document
+            documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+            configures = any(document.get("kind") in KINDS for document in documents)
+            if configures and page.name != NEEDS_THE_PLUGIN_OF_THE_PAGE:
+                yield f"{page.name} {number}", text, any("extenders" in document for document in documents)
 
 
 CONFIGURATIONS = list(configurations())

@@ -88,7 +88,7 @@ def flags(command: click.Command) -> set[str]:
     return own.union(*map(flags, nested))
 
 
-OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side"}  # helm's and kubectl's
+OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side", "--pods"}  # helm's, kubectl's, examples'
 OTHERS |= {"--help", "--runtime-config", "--kube-scheduler-arg"}  # everybody's, kube-apiserver's, k3s'
 OTHERS |= {"--workers", "--threads", "--preload", "--keep-alive", "--http-parser"}  # gunicorn's
 OTHERS |= {"--gil", "--native", "--nonblocking"}  # py-spy's
@@ -128,4 +128,5 @@ def test_settings_that_are_named_exist(page: Path) -> None:
     """A setting is named as `leaseDurationSeconds` is: by a key that ends in its unit."""
     keys = {option.key for option in OPTIONS.values()} | {row["ARGUMENT"] for row in TOPICS["plugins"]()}
     keys |= {row["FIELD"] for row in TOPICS["policy"]()}
+    keys.add("scheduleTimeoutSeconds")  # of coscheduling's PodGroup
     assert set(re.findall(r"`([a-z][A-Za-z]+Seconds)`", PROSE[page])) <= keys

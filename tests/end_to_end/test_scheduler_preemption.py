@@ -268,13 +268,13 @@ def test_room_made_for_a_pod_that_is_deleted_is_free_for_others(scene: Scene) ->
 def test_pods_that_are_made_anew_after_preemption_do_not_cause_more_of_it(scene: Scene) -> None:
     """Upstream's PreemptionExecutionPath: what a ReplicaSet makes in the place of the victims has to wait."""
     scene.given(node("n"), *(low(f"low-{i}", "n", "1") for i in range(4)))
-    preemptions = scene.scheduler.metric("scheduler_preemption_attempts_total")
+    preemptions = scene.scheduler.metric("scheduler_preemption_victims_count")
     scene.create(high(cpu="3"))
     assert scene.place_of("p") == "n"
     scene.create(*(of("low", f"again-{i}", "1") for i in range(3)))
     assert all(scene.refusal_of(f"again-{i}") for i in range(3))
     assert len(scene.placed()) == 2
-    assert scene.scheduler.metric("scheduler_preemption_attempts_total") == preemptions + 1
+    assert scene.scheduler.metric("scheduler_preemption_victims_count") == preemptions + 1
 
 
 def test_of_many_preemptors_the_greater_come_first_though_the_lesser_have_preempted_already(scene: Scene) -> None:

@@ -39,7 +39,7 @@ REGISTERED = {
         "DeviceClass": "ADD UPDATE",
         "DeviceTaintRule": ANY,
     },
-    "GangScheduling": {"PodGroup": "ADD UPDATE", "AssignedPod": "ADD"},
+    "GangScheduling": {"AssignedPod": "ADD"},
     "InterPodAffinity": {
         "AssignedPod": "ADD DELETE UPDATE_POD_LABEL",
         "TargetPod": "UPDATE_POD_LABEL",

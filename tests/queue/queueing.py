@@ -9,6 +9,7 @@ import msgspec
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.queue.queued_pod import Rejection
 from extender.table import PodInfo
 from tests.builders import Builder, NodeBuilder, PodBuilder, make_node, make_pod
@@ -18,6 +19,11 @@ T = TypeVar("T", bound=Object)
 
 def decoded(builder: Builder, kind: type[T]) -> T:
     return msgspec.convert(builder.obj(), kind)
+
+
+def without_trees(key: str) -> GroupName:
+    """Returns the PodGroup with this key as the root: it belongs to no other group."""
+    return GroupName(PodGroup.__name__, key)
 
 
 def info(pod: PodBuilder | str) -> PodInfo:

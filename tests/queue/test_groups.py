@@ -12,12 +12,12 @@ from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
+from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import Told, info, refused, without_trees
 
 FIT, GANG = "Fit", "GangScheduling"
 NEW_NODE = Change(NODE_ADD)

@@ -13,12 +13,12 @@ from extender.framework.events.cluster_events import NODE_ADD, Action, Change, R
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup, without_trees
+from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import make_pod
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import Told, info, refused, without_trees
 
 FIT, FULL, GANG = "Fit", "Full", "GangScheduling"
 MINIMUM = {"basic": 1, "pair": 2, "gang": 3}

@@ -29,8 +29,8 @@ from tests.simulation.world import Plan
 class UncheckedBind(Bind):
     """Assumes a pod without checking that it still fits."""
 
-    def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
-        return super()._assume(info, node, None, deadline)
+    def _assume(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> Refusal | None:
+        return self._cache.assume(info, node)
 
 
 class ForgetfulBind(Bind):

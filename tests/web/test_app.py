@@ -113,6 +113,9 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.requested("GET", "api.example", "200", 0.01)
     metrics.write_dropped("Event")
     metrics.not_recorded("changes", 1)
+    metrics.group_planned("placed")
+    metrics.plan_dropped("age")
+    metrics.quorum_refused("quorum", 2)
     text = Client(fixture.app).get("/metrics").text
     served = {
         family.name + ("_total" if family.type == "counter" else ""): family

@@ -66,7 +66,7 @@ class _GroupEvictions(DocumentPart):
 
 
 class GroupExplanationPart(DocumentPart):
-    """Why a pod group is pending, or where it would be placed."""
+    """The reason why a pod group is pending, or the nodes of its members."""
 
     group: str
     group_kind: Literal["PodGroup", "CompositePodGroup"]

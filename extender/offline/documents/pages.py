@@ -22,11 +22,11 @@ class PendingPage(DocumentPart):
 
 
 class PodPage(ExplanationPart):
-    """Why a pod is pending, or where it would be placed."""
+    """The reason why a pod is pending, or its best nodes."""
 
 
 class GroupPage(GroupExplanationPart):
-    """Why a pod group is pending, or where it would be placed."""
+    """The reason why a pod group is pending, or the nodes of its members."""
 
 
 class PageNode(DocumentPart):
@@ -75,7 +75,7 @@ class NodePage(DocumentPart):
 
 
 class ComparePage(ComparisonPart):
-    """Where two configurations place the pending pods."""
+    """The nodes on which two configurations place the pending pods."""
 
     names: list[str]
     maps: list[Any]
@@ -105,7 +105,7 @@ class HypotheticalRemaining(DocumentPart):
 
 
 class Hypothetical(DocumentPart):
-    """Whether pods would fit."""
+    """The placements of pods that would fit, and the pods that would not."""
 
     complete: bool
     placements: list[HypotheticalPlacement]

@@ -101,7 +101,7 @@ class _Preemption(DocumentPart):
 
 
 class ExplanationPart(DocumentPart):
-    """Why a pod is pending, or where it would be placed."""
+    """The reason why a pod is pending, or its best nodes."""
 
     pod: str
     fits: bool

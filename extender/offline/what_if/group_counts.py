@@ -13,7 +13,7 @@ from extender.runtime.text import Cells
 
 
 class GroupPlace(StrEnum):
-    """How many members of a group have a node."""
+    """The part of a group that has a node."""
 
     WHOLE = "whole"
     PART = "part"
