@@ -98,6 +98,11 @@ class VictimColumns(NamedTuple):
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes for which pods are evicted."""
+        return len(self.begins()) - 1
+
     def without(self, reprieved: BoolColumn) -> VictimColumns:
         """Returns the pods for which `reprieved`, bool[n], is False: those that must leave.
 

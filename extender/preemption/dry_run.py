@@ -8,7 +8,7 @@ Source: upstream DefaultPreemption.SelectVictimsOnNode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -105,26 +105,20 @@ class DryRun:
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for each of the `removed` pods that can stay on its node after all."""
-        reprieved = np.zeros(len(removed.slots), np.bool_)
-        if not len(removed.slots):
-            return reprieved
-        own = removed.on_own_node(self._table)
         begins = removed.unit_begins()
-        sizes = np.diff(begins)
         rows = removed.rows[begins[:-1]]
-        violating = np.logical_or.reduceat(removed.violating, begins[:-1])
-        # a stable sort, so that among equals the more important units stay first
-        order = np.lexsort((~violating, rows))
-        first, units_on_node = np.unique(rows[order], return_index=True, return_counts=True)[1:]
-        for nth in range(units_on_node.max()):
-            units = order[first[units_on_node > nth] + nth]
-            positions = _ranges(begins[units], sizes[units])
-            slots = removed.slots[positions]
-            removals.reprieve(slots[own[positions]])
-            stays = np.repeat(self._fits(rows[units], removals), sizes[units])
-            removals.remove(slots[own[positions] & ~stays])
-            reprieved[positions] = stays
-        return reprieved
+        unit = np.repeat(np.arange(len(rows)), np.diff(begins))
+        own = np.flatnonzero(removed.on_own_node(self._table))
+        own_begins = np.searchsorted(own, begins)
+        has_whole_groups = len(own) < len(unit) or len(rows) < len(unit)
+        stays = np.zeros(len(rows), np.bool_)
+        for units in _rounds(rows, np.logical_or.reduceat(removed.violating, begins[:-1])):
+            pods = own[_ranges(own_begins[units], own_begins[units + 1])] if has_whole_groups else units
+            slots = removed.slots[pods]
+            removals.reprieve(slots)
+            stays[units] = self._fits(rows[units], removals)
+            removals.remove(slots[~stays[unit[pods]]])
+        return stays[unit]
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True if the row passes all checks that depend on pods, without its node's removed pods."""
@@ -180,8 +174,19 @@ class DryRun:
             return check is None or (isinstance(check, Check) and _accepts_all(check.refuse(rows)))
 
 
-def _ranges(begins: Rows, sizes: IntColumn) -> Rows:
-    """Returns the indices from each `begin` on, as many as its size, one range after the other."""
+def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
+    """Yields the units to reprieve in each round, one of each node; `rows`, intp[unit], are those of their nodes."""
+    # a stable sort, so that among equals the more important units stay first
+    order = np.lexsort((~violating, rows))
+    begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    units_on_node = np.diff(begins, append=len(rows))
+    for nth in range(units_on_node.max(initial=0)):
+        yield order[begins[units_on_node > nth] + nth]
+
+
+def _ranges(begins: Rows, ends: Rows) -> Rows:
+    """Returns the indices of each range, one range after the other."""
+    sizes = ends - begins
     before = np.cumsum(sizes) - sizes
     ranges: Rows = np.repeat(begins - before, sizes) + np.arange(sizes.sum())
     return ranges

@@ -122,7 +122,7 @@ def pod_ineligible_to_preempt_others(pod: PodInfo, table: Table, fit: Fit) -> st
     if pod.pod.spec.preemption_policy == "Never":
         return NEVER
     row = table.nodes.row_of.get(pod.pod.status.nominated_node_name, -1)
-    victims_help = row in fit.with_code(Code.UNSCHEDULABLE)
+    victims_help = row >= 0 and row in fit.with_code(Code.UNSCHEDULABLE)
     return WAITS_FOR_VICTIMS if victims_help and _victims_are_leaving(pod, table, row) else None
 
 
@@ -149,9 +149,8 @@ def _dry_run_preemption(
         if spared:
             potential = potential.only(~_among(table, potential, spared))
         victims = victims.joined(dry_run.select_victims(potential))
-        nodes = np.unique(victims.rows)
-        nodes_with_violations = np.unique(victims.rows[victims.violating])
-        if len(nodes) >= enough and len(nodes) > len(nodes_with_violations):
+        nodes = victims.num_nodes
+        if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
             break
     return victims
 
