@@ -25,7 +25,7 @@ from extender.plugins.pod_topology_spread.spread import (
     nodes_counted,
     nodes_with_all_keys,
 )
-from extender.runtime.text import counted, listed, rounded
+from extender.runtime.text import counted, listed, rounded, told_apart
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 from extender.table.pods.nominated import AwaitedPods
@@ -68,14 +68,14 @@ def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str, awaited: Awa
     kept = awaited.taken(index, table.nodes.capacity)[offering]
     free = table.nodes.allocatable[index][offering] - table.nodes.requested[index][offering] - kept
     name = table.nodes.names[offering[free.argmax()]]
-    most_free = rounded(resource, max(int(free.max()), 0))
+    largest = int(table.nodes.allocatable[index][offering].max())
+    asked, most_free, limit = told_apart(resource, request, max(int(free.max()), 0), largest)
     without = " (without what is kept for nominated pods)" if kept.any() else ""
-    parts = [f"requests {rounded(resource, request)}; the most free is {most_free} on {name}{without}"]
+    parts = [f"requests {asked}; the most free is {most_free} on {name}{without}"]
     if len(offering) < len(rows):
         parts.append(f"{len(rows) - len(offering)} of these nodes have none")
-    largest = int(table.nodes.allocatable[index][offering].max())
     if request > largest:
-        parts.append(f"even an empty node has at most {rounded(resource, largest)}")
+        parts.append(f"even an empty node has at most {limit}")
     return "; ".join(parts)
 
 
@@ -143,8 +143,15 @@ def _spread(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
         by_node = table.matching(constraint.counted(pod.pod.namespace)).by_node
         pods = summed_by_domain(column, by_node, domain)
         by_domain = {column.values[i]: int(pods[i]) for i in np.unique(domain).tolist() if i != ABSENT}
-        texts.append(f"maxSkew {constraint.max_skew} over {constraint.topology_key}: {_domains(by_domain)}")
+        text = f"maxSkew {constraint.max_skew} over {constraint.topology_key}: {_domains(by_domain)}"
+        texts.append(text + _too_few(len(by_domain), constraint.min_domains))
     return listed(texts)
+
+
+def _too_few(domains: int, min_domains: int) -> str:
+    if domains >= min_domains:
+        return ""
+    return f"; the skew is counted from 0 pods, because minDomains is {min_domains}"
 
 
 def _domains(pods: Mapping[str, int]) -> str:

@@ -64,6 +64,13 @@ def rounded(resource: str, amount: int) -> str:
     return f"{round(size, 2):g}{_BINARY[power]}" if size < 1e6 else str(amount)
 
 
+def told_apart(resource: str, *amounts: int) -> list[str]:
+    """Formats amounts of a resource, rounded unless two different ones would then look equal."""
+    texts = [rounded(resource, amount) for amount in amounts]
+    is_clear = len(set(texts)) == len(set(amounts))
+    return texts if is_clear else [quantity(resource, amount) for amount in amounts]
+
+
 def counted(number: int, noun: str) -> str:
     """Returns the number with the noun in the singular or plural: `1 pod`, `2 pods`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

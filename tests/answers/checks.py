@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -564,6 +565,9 @@ def check_texts(case: Case) -> Faults:
     for node, total in document["total"].items():
         if total != sum(document["scores"][node].values()):
             yield f"the scores of {node} do not add up to {total}"
+    for reason in explanation.reasons:
+        if re.match(r"requests (\S+); the most free is \1 on", reason.detail):
+            yield f"{reason.reason}, but {reason.detail}"
     nodes = set(explanation.decision.nodes)
     if explanation.decision.error is None and nodes != set(document["feasible"]) | set(document["nodes"]):
         yield "a node is neither feasible nor refused"

@@ -252,12 +252,18 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         judged = "" if state.nodes_unread else f"; it is judged here by the rules of {state.profiles.names[0]}"
         notes.append(f"its schedulerName is {scheduler}{judged}")
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
-        notes.append(f"it is bound to {pod.node_name}, and judged as if it were not")
-    if pod.status.nominated_node_name:
-        notes.append(f"it is nominated to {pod.status.nominated_node_name}, which the scheduler tries first")
+        notes.append(f"it is bound to {_node_text(pod.node_name, state)}, and judged as if it were not")
+    if nominated := pod.status.nominated_node_name:
+        is_tried = state.nodes_unread or state.has_node(nominated)
+        outcome = "which the scheduler tries first" if is_tried else "so the scheduler tries the other nodes"
+        notes.append(f"it is nominated to {_node_text(nominated, state)}, {outcome}")
     if not state.nodes_unread:
         notes += [*unasked_extenders(state, [pod]), *_kinds_that_are_missing(pod, state)]
     return notes, is_excluded
+
+
+def _node_text(name: str, state: ClusterState) -> str:
+    return name if state.nodes_unread or state.has_node(name) else f"{name}, a node that does not exist"
 
 
 def _kinds_that_are_missing(pod: Pod, state: ClusterState) -> Iterator[str]:

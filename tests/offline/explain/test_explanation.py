@@ -91,6 +91,13 @@ def test_the_waterfall_adds_up() -> None:
             id="a resource that nobody has",
         ),
         pytest.param(
+            make_pod("p").req(memory="4294967297").obj(),
+            [make_node("a").capacity(memory="4Gi").obj()],
+            "Insufficient memory",
+            "requests 4294967297; the most free is 4Gi on a; even an empty node has at most 4Gi",
+            id="amounts that rounding would make equal",
+        ),
+        pytest.param(
             make_pod("p").obj(),
             NODES[2:],
             "node(s) had untolerated taint(s)",
@@ -125,13 +132,32 @@ def test_a_refusal_by_spreading_counts_the_pods_of_each_domain() -> None:
     assert told == "maxSkew 1 over zone: a has 3 pods, b has 0 pods"
 
 
+def test_a_refusal_by_spreading_says_when_there_are_too_few_domains() -> None:
+    node, placed = make_node("n").label(zone="a").obj(), make_pod("r").label(app="x").node("n").obj()
+    pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}, minDomains=2).obj()
+    text = detail("node(s) didn't match pod topology spread constraints", explained(pod, node, placed))
+    assert text == "maxSkew 1 over zone: a has 1 pod; the skew is counted from 0 pods, because minDomains is 2"
+
+
 @pytest.mark.parametrize(
     ("pod", "note", "fits"),
     [
         pytest.param(make_pod("p").gate("quota").obj(), "gated by quota", False, id="gated"),
         pytest.param(make_pod("p").scheduler("other").obj(), "its schedulerName is other", True, id="foreign"),
         pytest.param(make_pod("p").nominated("big").obj(), "nominated to big", True, id="nominated"),
+        pytest.param(
+            make_pod("p").nominated("gone").obj(),
+            "nominated to gone, a node that does not exist, so the scheduler tries the other nodes",
+            True,
+            id="nominated to a node that is gone",
+        ),
         pytest.param(make_pod("p").node("small").obj(), "bound to small", True, id="bound"),
+        pytest.param(
+            make_pod("p").node("gone").obj(),
+            "bound to gone, a node that does not exist, and judged as if it were not",
+            True,
+            id="bound to a node that is gone",
+        ),
     ],
 )
 def test_the_first_note_says_why_no_scheduler_tries_the_pod(pod: Object, note: str, fits: bool) -> None:
