@@ -28,5 +28,11 @@ url = os.environ.get("PROJECT_URL", "")
 setup(
     long_description=published(Path(__file__).with_name("README.md").read_text(), url),
     long_description_content_type="text/markdown",
-    project_urls={"Source": url, "Changelog": f"{url}/blob/HEAD/CHANGELOG.md"} if url else {},
+    project_urls={
+        "Source": url,
+        "Documentation": f"{url}/blob/HEAD/docs/index.md",
+        "Changelog": f"{url}/blob/HEAD/CHANGELOG.md",
+    }
+    if url
+    else {},
 )

@@ -6,6 +6,7 @@ Those of a running process are made from a copy of its cache, which `CacheFollow
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -47,7 +48,10 @@ from extender.web.worker.application import Handler
 MOST_JUDGED = 200
 LOOPBACK = "127.0.0.1"
 _STEPS_KEPT = 8
+_READ_EVERY_SECONDS = 10.0
+_REST_PER_READING = 10  # reading takes at most about a tenth of the time, because every reading lists all objects
 LookOf = Callable[[Arguments], Look]
+Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 
 
 def live_pages(
@@ -154,6 +158,38 @@ class CacheFollower:
         if isinstance(present, PodInfo):
             self._infos[uid] = present
             self._state.add_info(present)
+
+
+class LiveCluster:
+    """A cluster that is read again when a page is opened and the last reading is old.
+
+    A reading is used for ten seconds, and for ten times as long as it took. One thread at a time may use it.
+
+    Args:
+        read: reads the cluster; returns it, and notes on what could not be read.
+    """
+
+    def __init__(self, read: Reader, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._source = source
+        self._clock = clock
+        self._revision = 0
+        self._good_until = 0.0
+        self._look = self._next_look()
+
+    def look(self, _: Arguments) -> Look:
+        """Returns the cluster. Raises the errors of `read`; the next page then tries again."""
+        if self._clock() >= self._good_until:
+            self._look = self._next_look()
+        return self._look
+
+    def _next_look(self) -> Look:
+        began = self._clock()
+        state, unread = self._read()
+        ended = self._clock()
+        self._good_until = ended + max(_READ_EVERY_SECONDS, _REST_PER_READING * (ended - began))
+        self._revision += 1
+        return Look(state, self._revision, self._source, _time(datetime.now(UTC).timestamp()), unread)
 
 
 def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:

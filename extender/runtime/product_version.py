@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from importlib.resources import files
 
 DISTRIBUTION = "podseat"
@@ -12,6 +12,12 @@ _UNKNOWN = "unknown"
 def product_version() -> str:
     """Returns the version of the installed distribution."""
     return version(DISTRIBUTION)
+
+
+def documentation_address() -> str:
+    """Returns the address of the documents, or "" if the package was built without one (PROJECT_URL)."""
+    named = [text.partition(", ") for text in metadata(DISTRIBUTION).get_all("Project-URL") or ()]
+    return next((address for name, _, address in named if name == "Documentation"), "")
 
 
 def product_commit() -> str:

@@ -141,13 +141,19 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
     Raises:
         MalformedRequest: there is no configuration of the name in `arguments`.
     """
-    name = arguments.get("with") or next(iter(choices.others), "")
+    name = arguments.get("with") or _first_different(choices.others, look.state.profiles)
     if name not in choices.others:
         raise MalformedRequest(f"no configuration {name}: expected one of {', '.join(choices.others)}")
     profiles = look.state.profiles
     result = compare(look.state, profiles, choices.others[name], Scenario(), progress=choices.progress)
     names = [choices.name, name]
     return {"names": names, **result.to_dict(), "maps": result.maps(names)}
+
+
+def _first_different(others: Mapping[str, Profiles], profiles: Profiles) -> str:
+    """Returns the name of the first configuration that differs from `profiles`, because equal ones show nothing."""
+    different = (name for name, other in others.items() if other.all != profiles.all)
+    return next(different, next(iter(others), ""))
 
 
 def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:

@@ -16,6 +16,7 @@ from extender.offline.html import rendering
 from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
 from extender.offline.html.rendering import SiteLinks
 from extender.offline.nodes import all_nodes
+from extender.runtime.product_version import documentation_address, product_commit, product_version
 from extender.ui import documents
 from extender.ui.documents import Arguments, Choices, Document, Look, position
 from extender.web.access import UI
@@ -70,7 +71,8 @@ class Site:
         self._documents: OrderedDict[tuple[object, ...], Document] = OrderedDict()
 
     def pages(self) -> Mapping[str, Page]:
-        pages: dict[str, Page] = {UI: partial(_redirect, "ui/pending"), f"{UI}/": partial(_redirect, "pending")}
+        first = {"/": "ui/pending", UI: "ui/pending", f"{UI}/": "pending"}
+        pages: dict[str, Page] = {path: partial(_redirect, location) for path, location in first.items()}
         for name in _DOCUMENTS:
             pages[f"{UI}/{name}"] = partial(self._page, name)
             pages[f"{UI}/{name}.json"] = partial(self._json, name)
@@ -127,6 +129,8 @@ class Site:
             "timeline": timeline,
             "source": look.source if look else "",
             "at": look.at if look else "",
+            "version": f"extender {product_version()} (commit {product_commit()})",
+            "documentation": documentation_address(),
         }
 
     def _context(self, name: str, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:

@@ -15,13 +15,15 @@ from werkzeug.test import Client
 from extender import Cluster
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
-from extender.app.ui import CacheFollower, live_pages, simulation_handler
+from extender.app.ui import CacheFollower, LiveCluster, live_pages, simulation_handler
 from extender.config.settings import Settings
+from extender.errors import ClusterError
 from extender.framework.profile import Profile, Profiles
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.nodes import all_nodes, one_node
+from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, predicate
 from extender.runtime.clock import ManualClock, TimeLimit
@@ -66,6 +68,28 @@ def test_it_has_what_the_cache_counts() -> None:
             there, here = table.nodes.row_of[name], state.table.nodes.row_of[name]
             assert table.nodes.requested[:6, there].tolist() == state.table.nodes.requested[:6, here].tolist()
     assert {info.uid for info in cluster.cache.overview().unplaced} == {info.uid for info in state.pending}
+
+
+def test_a_live_cluster_is_read_again_when_the_last_reading_is_old() -> None:
+    clock, states = ManualClock(), iter([ClusterState(()), ClusterError("the API server is down"), ClusterState(())])
+
+    def read() -> tuple[ClusterState, list[str]]:
+        clock.advance(2)  # so that a reading is good for 20 s
+        if isinstance(state := next(states), ClusterError):
+            raise state
+        return state, ["a note"]
+
+    live = LiveCluster(read, "live cluster", clock.monotonic)
+    first = live.look({})
+    assert (first.revision, first.source, first.notes) == (1, "live cluster", ["a note"])
+    clock.advance(19)
+    assert live.look({}) is first
+    clock.advance(1)
+    with pytest.raises(ClusterError):
+        live.look({})
+    again = live.look({})
+    assert again.revision == 2
+    assert again.state is not first.state
 
 
 def test_what_has_changed_nothing_is_the_same_revision() -> None:

@@ -170,7 +170,8 @@ def serving(python: Path, path: Path, *arguments: str | Path) -> Iterator[str]:
 
 def test_demo_serves_its_cluster_and_its_page(python: Path, tmp_path: Path) -> None:
     with serving(python, tmp_path, "demo") as address:
-        assert "<html" in run("curl", "-fsSL", f"{address}/ui/", cwd=tmp_path)
+        page = run("curl", "-fsSL", address, cwd=tmp_path)
+        assert f'<a href="{URL}/blob/HEAD/docs/index.md">documentation</a>' in page
 
 
 @pytest.mark.stock

@@ -102,11 +102,19 @@ def test_the_nodes_are_coloured_by_another_resource_and_by_a_verdict(browser: Br
 
 def test_two_configurations_side_by_side(browser: Browser) -> None:
     browser.open("/compare")
-    browser.one("option:not([selected])").click()
-    browser.follow(browser.one("form.choice button"))
     assert browser.one("h1").text == "defaults and ClusterAutoscalerProvider"
     assert browser.one("#moved h2").text == "3 pods end elsewhere"
     assert browser.texts("#plugins th[scope=row]")[0] == "NodeResourcesFit"
+    browser.one("option:not([selected])").click()
+    browser.follow(browser.one("form.choice button"))
+    assert browser.one("h1").text == "defaults and DefaultProvider"
+    assert browser.one("#moved h2").text == "0 pods end elsewhere"
+
+
+def test_the_bare_address_leads_to_the_pending_pods(browser: Browser) -> None:
+    browser.open(browser.address.removesuffix("/ui"))
+    assert browser.one("h1").text == "6 pending pods"
+    assert browser.one("footer").text.startswith("extender ")
 
 
 def test_the_keyboard_finds_in_a_list(browser: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from extender.app.ui import LookOf, look_at_cluster, look_at_recording, provider
 from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.state import ClusterState
+from extender.runtime.product_version import product_commit, product_version
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site
 from extender.web.access import UI
@@ -175,8 +177,46 @@ def test_nothing_is_loaded_from_elsewhere_or_kept(example: Mapping[str, Page], p
 
 
 def test_the_first_page_is_that_of_pending_pods(example: Mapping[str, Page]) -> None:
-    found = {path: dict(example[path]({}, "").headers)["Location"] for path in (UI, f"{UI}/")}
-    assert found == {UI: "ui/pending", f"{UI}/": "pending"}
+    found = {path: dict(example[path]({}, "").headers)["Location"] for path in ("/", UI, f"{UI}/")}
+    assert found == {"/": "ui/pending", UI: "ui/pending", f"{UI}/": "pending"}
+
+
+@pytest.mark.parametrize("judged_by", providers())
+def test_a_comparison_begins_with_a_configuration_that_differs(judged_by: str) -> None:
+    state = ClusterState.load(EXAMPLE, providers()[judged_by])
+    document = json.loads(get(pages(look_at_cluster(state, "example.yaml", ())), "compare.json").body)
+    (other,) = providers().keys() - {judged_by}
+    assert document["names"] == ["defaults", other]
+    assert len(document["moved"]) == 3
+
+
+def test_a_comparison_with_nothing_different_has_the_first_configuration() -> None:
+    look, same = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ()), providers()["DefaultProvider"]
+    site = Site(look, Choices(others={"now.yaml": same, "next.yaml": same})).pages()
+    assert json.loads(get(site, "compare.json").body)["names"] == ["defaults", "now.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("page", "share"),
+    [
+        pytest.param("node?node=gpu-a1", 16.1 / 31.8, id="of a node"),
+        pytest.param("nodes?find=gpu-a1", 16.1 / 31.8, id="in the list of nodes"),
+    ],
+)
+def test_a_bar_shows_the_requested_share(example: Mapping[str, Page], page: str, share: float) -> None:
+    body = get(example, page).body.decode()
+    after = body.partition(">16.1</a>")[2]
+    assert re.findall(r'class="filled" width="([\d.]+)"', after)[0] == f"{100 * share:.2f}"
+
+
+@pytest.mark.parametrize("page", ["pending", "pod?pod=none"])
+def test_the_foot_of_a_page_has_version_and_documentation(
+    example: Mapping[str, Page], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setattr("extender.ui.site.documentation_address", lambda: "https://forge.example/docs")
+    foot = get(example, page).body.decode().partition("<footer")[2]
+    assert f"extender {product_version()} (commit {product_commit()})" in foot
+    assert '<a href="https://forge.example/docs">documentation</a>' in foot
 
 
 def test_a_page_of_an_unchanged_cluster_is_not_computed_again() -> None:

@@ -34,7 +34,8 @@ from extender.errors import ConfigurationError
 def view(source: Source, others: Sequence[Path], recording: Path | None, port: int) -> None:
     """Show a cluster in a browser: pending pods by cause, each pod, a map of the nodes, a comparison of two policies.
 
-    The cluster is read once, at the start. Nothing is written to it, and only this machine can see the pages.
+    A live cluster is read again when a page is opened, at most every 10 seconds. Nothing is written to it, and only
+    this machine can see the pages.
 
     \b
     A file or directory; the live cluster of a context:
@@ -48,7 +49,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     `extender serve` and `extender schedule` have the same pages at /ui.
     """
     # imported here, because --help must not wait for NumPy
-    from extender.app.ui import look_at_cluster, look_at_recording
+    from extender.app.ui import LiveCluster, look_at_cluster, look_at_recording
     from extender.app.ui import view as run
     from extender.ui.documents import Choices
 
@@ -56,9 +57,10 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
         look = look_at_recording(recording, source.profiles())
+    elif source.cluster is None:
+        look = LiveCluster(source.load, "live cluster").look
     else:
-        state, unread = source.load()
-        look = look_at_cluster(state, str(source.cluster) if source.cluster else "live cluster", unread)
+        look = look_at_cluster(source.load()[0], str(source.cluster), ())
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
     run(
