@@ -223,9 +223,9 @@ class ClusterState:
             return Admitted(pod)
         if isinstance(pod, Mapping) and is_stored(pod):
             return Admitted(self.stored(pod))
-        converted = _converted(pod)
-        workload = workload_of(pod, "pod")
+        workload = workload_of(_checked(pod), "pod")
         assert workload is not None
+        converted = to_pod(workload.manifest)
         with quantities_of(converted):
             return admit(converted, workload.manifest, self.objects)
 
@@ -235,17 +235,17 @@ class ClusterState:
         Raises:
             MalformedCluster: a field is unknown or has the wrong type.
         """
-        converted = _converted(pod)
+        converted = to_pod(_checked(pod))
         if faults := schema.faults("Pod", pod):
             raise MalformedCluster(f"pod: {'; '.join(faults)}")
         with quantities_of(converted):
             return completed(converted, self.objects.all(PriorityClass).values())
 
 
-def _converted(pod: Mapping[str, Any]) -> Pod:
+def _checked(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(pod, Mapping) or pod.get("kind", "Pod") != "Pod":
         raise MalformedCluster("pod: expected a Pod")
-    return to_pod(pod)
+    return pod
 
 
 def is_pinned(pod: Pod) -> bool:

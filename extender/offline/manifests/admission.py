@@ -30,9 +30,8 @@ from extender.model.pod import (
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
 from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass
 from extender.offline.manifests import limit_ranges, pod_level
-from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, completed, with_ports, with_priority
+from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
 from extender.offline.manifests.validation import resources
-from extender.offline.manifests.validation.pods import is_stored
 from extender.table.objects import Objects
 
 T = TypeVar("T", bound=Object)
@@ -50,7 +49,7 @@ class Admitted:
 
 
 def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
-    """Returns the pod as an API server with these objects would store it. A stored pod is left as it is.
+    """Returns a new pod as an API server with these objects would store it.
 
     Args:
         manifest: the manifest of `pod`, for fields that `Pod` lacks because no scheduling rule reads them.
@@ -58,8 +57,6 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     Raises:
         MalformedCluster: the API server would refuse the pod; the message says why.
     """
-    if is_stored(manifest):
-        return Admitted(completed(pod, objects.all(PriorityClass).values()))
     admitted = Admitted(pod)
     ranges = [each for each in objects.all(LimitRange).values() if each.namespace == pod.namespace]
     whole = _in_thousandths(pod.spec.resources)

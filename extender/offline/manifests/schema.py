@@ -1,4 +1,7 @@
-"""Checks that manifests have only fields and types of the Kubernetes API; reports every fault with its path."""
+"""Checks that manifests have only fields and types of the Kubernetes API; reports every fault with its path.
+
+`without_nulls` reads null as the API server does, so that no other check has to.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
@@ -30,7 +34,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "V1TopologySpreadConstraint": ("maxSkew", "topologyKey", "whenUnsatisfiable"),
     "V1PodAffinityTerm": ("topologyKey",),
     "V1WeightedPodAffinityTerm": ("weight", "podAffinityTerm"),
-    "V1PreferredSchedulingTerm": ("weight", "preference"),
+    "V1PreferredSchedulingTerm": ("weight",),
     "V1NodeSelectorRequirement": ("key", "operator"),
     "V1LabelSelectorRequirement": ("key", "operator"),
     "V1NodeSelector": ("nodeSelectorTerms",),
@@ -41,8 +45,12 @@ _QUANTITIES = (
     "V1VolumeResourceRequirements.requests",
     "V1VolumeResourceRequirements.limits",
     "V1PodSpec.overhead",
+    "V1EmptyDirVolumeSource.sizeLimit",
+    "V1ResourceFieldSelector.divisor",
 )
+_LIST = re.compile(r"List\[(.*)\]")
 _SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
+_ZEROS: Mapping[str, object] = {"str": "", "int": 0, "bool": False}
 _OPAQUE = ("object", "datetime")
 
 
@@ -63,6 +71,32 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
     """
     is_known = f"V1{kind}" in _fields()
     return list(_of_type(f"V1{kind}", obj, "") if is_known else _of_type("V1PodTemplateSpec", template, path))
+
+
+def without_nulls(kind: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the object as the API server decodes it: a null field is left out, a null in a list or map is zero.
+
+    An object of an unknown kind is returned as it is.
+    """
+    return _decoded_type(f"V1{kind}", obj)
+
+
+def _decoded_type(name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = _fields().get(name)
+    if fields is None:
+        return value
+    known = {key: inner for key, inner in value.items() if inner is not None}
+    return {key: _decoded(f"{name}.{key}", fields.get(key, ""), inner) for key, inner in known.items()}
+
+
+def _decoded(field: str, kind: str, value: Any) -> Any:
+    if isinstance(value, list) and (many := _LIST.fullmatch(kind)):
+        zero = _ZEROS.get(many[1], {})
+        return [_decoded(field, many[1], zero if item is None else item) for item in value]
+    if isinstance(value, Mapping) and kind.startswith("Dict["):
+        zero = "0" if field in _QUANTITIES else ""
+        return {key: zero if inner is None else inner for key, inner in value.items()}
+    return _decoded_type(kind, value) if isinstance(value, Mapping) else value
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
@@ -86,7 +120,7 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
 def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
     if value is None:
         return
-    if many := re.fullmatch(r"List\[(.*)\]", kind):
+    if many := _LIST.fullmatch(kind):
         if not isinstance(value, list):
             yield _mismatch(path, "a list", value)
             return
@@ -94,6 +128,8 @@ def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
             yield from _field(field, many[1], item, f"{path}[{number}]")
     elif kind.startswith("Dict["):
         yield from _mapping(field, value, path)
+    elif field in _QUANTITIES:
+        yield from _quantity(value, path)
     elif kind in _SCALARS:
         yield from _scalar(field, kind, value, path)
     else:

@@ -118,7 +118,7 @@ def group_in(item: Mapping[str, Any], place: str, namespace: str = "") -> list[S
     """
     if item.get("kind") not in _GROUP_KINDS:
         return []
-    metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **item.get("metadata", {})}
+    metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **(item.get("metadata") or {})}
     group = to_object({**item, "metadata": metadata}, place)
     return [group] if isinstance(group, SchedulingGroup) else []
 
@@ -133,7 +133,9 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
-    template, template_path = _get(item, path or ()), ".".join(path or ())
+    item = schema.without_nulls(kind, item)
+    template = item if path is None else schema.without_nulls("PodTemplateSpec", _get(item, path))
+    template_path = ".".join(path or ())
     if faults := schema.faults(kind, item, template, template_path):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     metadata: Mapping[str, Any] = item.get("metadata") or {}
@@ -234,7 +236,7 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
 
 
 def _reference(kind: str, name: str, owner: Object | None) -> Dict:
-    uid = ""
+    uid = f"{kind}/{name}"
     if owner is not None:
         kind, name, uid = type(owner).__name__, owner.name, owner.uid
     api_version = _API_VERSIONS.get(kind, "apps/v1")

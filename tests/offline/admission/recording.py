@@ -1,32 +1,38 @@
-"""The recorded answers of a real API server; `python -m tests.offline.admission.recording` records them again."""
+"""The recorded answers of a real API server.
+
+`python -m tests.offline.admission.recording` records them again: those to generated objects, and with `handmade` as
+argument those to the objects that were written by hand.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.builders import Object
-from tests.offline.admission import refusing_lines
+from tests.offline.admission import handmade, refusing_lines
 from tests.offline.admission.comparing import Outcome, all_of_theirs, cluster, ours, prepare
 from tests.offline.admission.generator import made
 from tests.stock.build import build
 from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.jsonl.gz"
+HANDMADE = Path(__file__).parent / "handmade.jsonl.gz"
 COUNT = 300
 _SEED, _DRAWN = 34, 30_000
 
 Case = tuple[Object, list[str], Outcome]
 
 
-def recorded() -> Iterator[Case]:
-    """Yields each object, what was made wrong in it, and what became of it."""
-    for line in gzip.decompress(FILE.read_bytes()).splitlines():
+def recorded(file: Path = FILE) -> Iterator[Case]:
+    """Yields each object, what was made wrong in it, and what became of it; the title for one written by hand."""
+    for line in gzip.decompress(file.read_bytes()).splitlines():
         case = json.loads(line)
         yield case["object"], case["faults"], Outcome(case["refusal"], case["pod"])
 
@@ -50,18 +56,27 @@ def _chosen(cases: list[Case]) -> list[Case]:
     return [*chosen, *admitted][:COUNT]
 
 
-def main() -> None:
-    drawn = [made(_SEED, number) for number in range(_DRAWN)]
+def _asked(drawn: Sequence[tuple[Object, list[str]]]) -> list[Case]:
     with TemporaryDirectory() as directory, ControlPlane(build(), Path(directory)) as plane:
         prepare(plane.client)
         outcomes = all_of_theirs([obj for obj, _ in drawn], plane.client)
-    cases = [(obj, faults, outcome) for (obj, faults), outcome in zip(drawn, outcomes, strict=True)]
+    return [(obj, faults, outcome) for (obj, faults), outcome in zip(drawn, outcomes, strict=True)]
+
+
+def _write(cases: list[Case], file: Path) -> None:
     lines = (
         json.dumps({"object": obj, "faults": faults, **asdict(outcome)}, sort_keys=True)
-        for obj, faults, outcome in _chosen(cases)
+        for obj, faults, outcome in cases
     )
-    FILE.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+    file.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+
+
+def main(arguments: Sequence[str]) -> None:
+    if "handmade" in arguments:
+        _write(_asked([(obj, [title]) for title, obj in handmade.cases()]), HANDMADE)
+    else:
+        _write(_chosen(_asked([made(_SEED, number) for number in range(_DRAWN)])), FILE)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

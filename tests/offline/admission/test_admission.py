@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.offline.admission import generator, placement, refusing_lines, requirements
+from tests.offline.admission import generator, handmade, placement, refusing_lines, requirements
 from tests.offline.admission.comparing import all_of_theirs, cluster, difference, ours, prepare
 from tests.offline.admission.generator import made
-from tests.offline.admission.recording import COUNT, recorded
+from tests.offline.admission.recording import COUNT, FILE, HANDMADE, recorded
 from tests.stock.control_plane import ControlPlane
 
 SEED = int(os.environ.get("SEED", "1"))
 CASES = int(os.environ.get("ADMISSION_CASES", "100"))
 
 
-def test_the_recorded_answers_are_ours() -> None:
+@pytest.mark.parametrize(
+    ("file", "count"),
+    [
+        pytest.param(FILE, COUNT, id="generated"),
+        pytest.param(HANDMADE, len(list(handmade.cases())), id="written by hand"),
+    ],
+)
+def test_the_recorded_answers_are_ours(file: Path, count: int) -> None:
     state = cluster()
-    cases = list(recorded())
-    found = [(obj, difference(ours(obj, state), theirs)) for obj, _, theirs in cases]
-    assert [(obj, text) for obj, text in found if text] == []
-    assert len(cases) == COUNT
+    cases = list(recorded(file))
+    found = [(faults, obj, difference(ours(obj, state), theirs)) for obj, faults, theirs in cases]
+    assert [each for each in found if each[2]] == []
+    assert len(cases) == count
 
 
 def test_the_recorded_answers_have_every_kind_of_refusal() -> None:
@@ -32,7 +40,9 @@ def test_the_recorded_answers_have_every_kind_of_refusal() -> None:
 
 def test_the_recorded_answers_have_every_refusal_in_the_code() -> None:
     state = cluster()
-    executed = refusing_lines.run_by(lambda: [ours(obj, state) for obj, _, _ in recorded()])
+    executed = refusing_lines.run_by(
+        lambda: [ours(obj, state) for file in (FILE, HANDMADE) for obj, _, _ in recorded(file)]
+    )
     assert refusing_lines.all_of_them() - executed == set()
 
 
@@ -40,7 +50,8 @@ def test_the_recorded_answers_have_every_refusal_in_the_code() -> None:
 def test_the_api_server_answers_as_we_do(control_plane: ControlPlane) -> None:
     prepare(control_plane.client)
     state = cluster()
-    cases = [made(SEED, number) for number in range(CASES)]
+    cases = [(obj, [title]) for title, obj in handmade.cases()]
+    cases += [made(SEED, number) for number in range(CASES)]
     theirs = all_of_theirs([obj for obj, _ in cases], control_plane.client)
     found = [
         (number, faults, difference(ours(obj, state), outcome))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from extender.offline.manifests.validation import formats, resources
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -23,12 +23,12 @@ def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bo
         yield f"{path}.containers: is empty; expected a container at least"
     claims = {claim.get("name") for _, claim in items(spec, "resourceClaims", "")}
     host_network = bool(spec.get("hostNetwork"))
-    names: set[str] = set()
+    seen: set[str] = set()
     taken: set[tuple[object, ...]] = set()
     for field in ("containers", "initContainers"):
+        yield from names(spec, field, path, formats.dns_label, seen)
         for here, container in items(spec, field, path):
             yield from _container(container, here, volumes, claims, is_template=is_template)
-            yield from at(f"{here}.name", _repeated(container.get("name") or "", names))
             image = container.get("image") or ""
             if not is_template and image != image.strip():
                 yield f"{here}.image: {image!r} begins or ends with a space"
@@ -40,17 +40,9 @@ def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bo
         yield f"{path}.ephemeralContainers: cannot be set when a pod is created"
 
 
-def _repeated(name: str, names: set[str]) -> str | None:
-    if name in names:
-        return f"{name!r} is the name of another container too"
-    names.add(name)
-    return None
-
-
 def _container(
     container: Fields, path: str, volumes: Collection[str], claims: Collection[object], *, is_template: bool
 ) -> Iterator[str]:
-    yield from at(join(path, "name"), formats.dns_label(container.get("name") or ""))
     if not container.get("image"):
         yield f"{path}.image: is missing"
     for field, values in (("restartPolicy", _RESTART_POLICIES), ("imagePullPolicy", _PULL_POLICIES)):
@@ -81,13 +73,13 @@ def _claims(requirements: Fields, known: Collection[object], path: str) -> Itera
 
 
 def _ports(container: Fields, path: str) -> Iterator[str]:
-    names: set[str] = set()
+    seen: set[str] = set()
     for here, port in items(container, "ports", path):
         name = port.get("name") or ""
         if name:
-            repeated = f"{name!r} is the name of another port too" if name in names else None
+            repeated = f"{name!r} is used twice" if name in seen else None
             yield from at(join(here, "name"), formats.port_name(name) or repeated)
-            names.add(name)
+            seen.add(name)
         if not _is_port(port.get("containerPort") or 0):
             yield f"{here}.containerPort: expected a number from 1 to {_HIGHEST_PORT}, got {port.get('containerPort')}"
         if port.get("hostPort") and not _is_port(port["hostPort"]):

@@ -166,6 +166,8 @@ def _toleration(toleration: Fields, path: str) -> Iterator[str]:
         yield from at(join(path, "key"), formats.qualified_name(key))
     elif operator != "Exists":
         yield f"{path}.operator: expected Exists, because there is no key"
+    if operator in ("Gt", "Lt"):
+        yield f"{path}.operator: expected Exists or Equal; {operator} needs a feature gate that is off by default"
     if operator == "Exists" and value:
         yield f"{path}.value: Exists takes none"
     if operator == "Equal":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from extender.offline.manifests.validation import containers, formats, placement, resources, volumes
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
 _CHOICES = {
     "restartPolicy": ("Always", "OnFailure", "Never"),
@@ -18,6 +18,8 @@ _NAMES: dict[str, Callable[[str], str | None]] = {
     "hostname": formats.dns_label,
     "subdomain": formats.dns_label,
 }
+_DELETION = ("orphan", "foregroundDeletion")
+_FINALIZERS = ("kubernetes", *_DELETION)
 _SYSTEMS = ("linux", "windows")
 _INT32_MAX = 2**31 - 1
 
@@ -61,14 +63,35 @@ def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -
     yield from placement.label_map(fields(metadata, "labels"), "metadata.labels")
     for key in fields(metadata, "annotations"):
         yield from at(f"metadata.annotations.{key}", formats.qualified_name(key.lower()))
+    yield from _finalizers(texts(metadata, "finalizers"))
+    yield from _owners(metadata)
+
+
+def _finalizers(finalizers: Sequence[str]) -> Iterator[str]:
+    for number, name in enumerate(finalizers):
+        unqualified = None if "/" in name or name in _FINALIZERS else f"{name!r} has no domain, like example.com/{name}"
+        yield from at(f"metadata.finalizers[{number}]", formats.qualified_name(name) or unqualified)
+    if {*_DELETION} <= {*finalizers}:
+        yield f"metadata.finalizers: {' and '.join(_DELETION)} cannot both be set"
+
+
+def _owners(metadata: Fields) -> Iterator[str]:
+    controllers = 0
+    for here, owner in items(metadata, "ownerReferences", "metadata"):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield f"{here}.{field}: is missing"
+        controllers += bool(owner.get("controller"))
+    if controllers > 1:
+        yield "metadata.ownerReferences: only one can have controller: true"
 
 
 def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template: bool) -> Iterator[str]:
     yield from volumes.faults(spec, pod_name, path)
-    names = [volume.get("name") or "" for _, volume in items(spec, "volumes", "")]
-    yield from containers.faults(spec, names, path, is_template=is_template)
+    mounted = [volume.get("name") or "" for _, volume in items(spec, "volumes", "")]
+    yield from containers.faults(spec, mounted, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
-    yield from _gates(spec, path)
+    yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")
     yield from resources.of_pod_level(whole, here)
     if is_template:
@@ -88,15 +111,6 @@ def _system(spec: Fields, path: str) -> Iterator[str]:
         yield f"{path}.os.name: {name!r} is not one of {', '.join(_SYSTEMS)}"
     if name == "windows" and spec.get("resources") is not None:
         yield f"{path}.resources: a Windows pod has none as a whole"
-
-
-def _gates(spec: Fields, path: str) -> Iterator[str]:
-    names: set[str] = set()
-    for here, gate in items(spec, "schedulingGates", path):
-        name = gate.get("name") or ""
-        repeated = f"{name!r} is there twice" if name in names else None
-        yield from at(join(here, "name"), formats.qualified_name(name) or repeated)
-        names.add(name)
 
 
 def _simple_fields(spec: Fields, path: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Fields = Mapping[str, Any]
@@ -28,6 +28,22 @@ def items(parent: Fields, key: str, path: str) -> Iterator[tuple[str, Fields]]:
 
 def texts(parent: Fields, key: str) -> list[str]:
     return [text or "" for text in parent.get(key) or ()]
+
+
+def names(
+    parent: Fields, key: str, path: str, fault: Callable[[str], str | None], seen: set[str] | None = None
+) -> Iterator[str]:
+    """Yields the faults in the names of a list's items: a wrong form, and a name that an earlier item has.
+
+    Args:
+        fault: checks the form of a name.
+        seen: the names of earlier lists, to which those of this one are added.
+    """
+    seen = set() if seen is None else seen
+    for here, item in items(parent, key, path):
+        name = item.get("name") or ""
+        yield from at(join(here, "name"), fault(name) or (f"{name!r} is used twice" if name in seen else None))
+        seen.add(name)
 
 
 def at(path: str, fault: str | None) -> Iterator[str]:

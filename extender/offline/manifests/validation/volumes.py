@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
 from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.placement import label_selector
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, texts
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES = ("Block", "Filesystem")
+# The forms of an iSCSI name, by their first three letters.
+_ISCSI_NAMES = {
+    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.[-A-Za-z0-9.]+:[^,;*&$|\s]+\Z"),
+    "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
+    "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
+}
+_HIGHEST_LUN = 255
 # A volume's source -> the fields without which the API server refuses it.
 _NEEDED = {
     "persistentVolumeClaim": ("claimName",),
@@ -30,14 +38,10 @@ _NEEDED = {
 
 def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
     """Yields the faults in the volumes of a pod spec; `pod_name` is empty for a template."""
-    names: set[str] = set()
+    yield from names(spec, "volumes", path, formats.dns_label)
     ephemeral = [volume for _, volume in items(spec, "volumes", "") if volume.get("ephemeral") is not None]
     created = {f"{pod_name}-{volume.get('name')}" for volume in ephemeral}
     for here, volume in items(spec, "volumes", path):
-        name = volume.get("name") or ""
-        repeated = f"{name!r} is the name of another volume too" if name in names else None
-        yield from at(join(here, "name"), formats.dns_label(name) or repeated)
-        names.add(name)
         yield from _source(volume, here)
         claim = fields(volume, "persistentVolumeClaim").get("claimName")
         if pod_name and claim in created:
@@ -81,18 +85,28 @@ def _source(volume: Fields, path: str) -> Iterator[str]:
                 yield f"{path}.{source}.{field}: is missing"
     if ".." in (fields(volume, "hostPath").get("path") or "").split("/"):
         yield f"{path}.hostPath.path: must not contain '..'"
+    yield from _iscsi(fields(volume, "iscsi"), f"{path}.iscsi")
     template = fields(volume, "ephemeral", "volumeClaimTemplate")
     if template:
         yield from claim_spec(fields(template, "spec"), f"{path}.ephemeral.volumeClaimTemplate.spec")
 
 
+def _iscsi(source: Fields, path: str) -> Iterator[str]:
+    for field in ("iqn", "initiatorName"):
+        name = source.get(field)
+        form = _ISCSI_NAMES.get((name or "")[:3])
+        if (name or (name is not None and field == "initiatorName")) and not (form and form.search(name)):
+            yield f"{path}.{field}: {name!r} is not an iSCSI name; expected one like iqn.2024-05.com.example:disk"
+    lun = source.get("lun") or 0
+    if not 0 <= lun <= _HIGHEST_LUN:
+        yield f"{path}.lun: expected a number from 0 to {_HIGHEST_LUN}, got {lun}"
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
+        yield f"{path}.secretRef: is missing; CHAP needs it"
+
+
 def _device_claims(spec: Fields, path: str) -> Iterator[str]:
-    names: set[str] = set()
+    yield from names(spec, "resourceClaims", path, formats.dns_label)
     for here, claim in items(spec, "resourceClaims", path):
-        name = claim.get("name") or ""
-        repeated = f"{name!r} is the name of another claim too" if name in names else None
-        yield from at(join(here, "name"), formats.dns_label(name) or repeated)
-        names.add(name)
         sources = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
         if len(sources) != 1:
             yield f"{here}: expected either resourceClaimName or resourceClaimTemplateName"
