@@ -5,75 +5,35 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from itertools import combinations, islice
-from math import comb
+from itertools import islice
 from random import Random
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
+from extender.engine import Decision
 from extender.errors import ExtenderError, MalformedCluster
-from extender.framework.profile import Profiles
-from extender.model.meta import Object as Model
-from extender.model.pod import Pod, ResourceRequirements, Toleration
-from extender.model.quantity import ResourceList
-from extender.model.requests import pod_requests
+from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
+from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.changes.suggestion import SuggestedChange
-from extender.offline.explain.explanation import Explanation
-from extender.offline.manifests.objects import to_objects
-from extender.offline.state import ClusterState, is_pinned
+from extender.offline.state import is_pinned
 from extender.offline.what_if import result as what_if
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario
-from extender.policy.loading import read
-from extender.runtime.text import quantity
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
+from tests.answers.case import Case, Check, Faults
+from tests.answers.smaller import check_smaller
 from tests.builders import Object
 
-MOST_TRIED = 1500
 MOST_PODS = 24
 
 _NOW = datetime(2026, 11, 22, tzinfo=UTC)
-
-Faults = Iterator[str]
-Check = Callable[["Case"], Faults]
-
-
-class Case:
-    """A cluster, one of its pending pods, and the answers about it."""
-
-    def __init__(self, case: Object) -> None:
-        self.name = case.get("name", "")
-        self.manifest: Object = {"apiVersion": "v1", "kind": "Pod", **case["pod"]}
-        self.items = [*case["cluster"]["items"], self.manifest]
-        self.config = case.get("config")
-        self.profiles: Profiles | None = None if self.config is None else read(self.config).scheduler_profiles()
-        self.cluster = self.of(self.items)
-        self.key = _key(self.manifest)
-
-    def of(self, items: Iterable[Object]) -> Cluster:
-        return Cluster.from_objects(items, self.profiles)
-
-    def state(self) -> ClusterState:
-        return ClusterState(to_objects(self.items), self.profiles)
-
-    @cached_property
-    def explanation(self) -> Explanation:
-        return self.cluster.explain(self.key)
-
-    @cached_property
-    def document(self) -> Object:
-        document: Object = json.loads(json.dumps(self.explanation.to_dict()))
-        return document
-
 
 # ---- explain, simulate and the loop
 
@@ -202,165 +162,6 @@ def _refusal(case: Case, pod: Pod) -> str | None:
     return None
 
 
-SMALLER: list[Callable[[Case, dict[str, SuggestedChange]], Faults]] = []
-
-
-def check_smaller(case: Case) -> Faults:
-    """No change of the same kind that is smaller would do; and where one would, one is suggested."""
-    explanation = case.explanation
-    if _fits(case, explanation.pod) or not explanation.decision.nodes:
-        return
-    if any(item["kind"] == "LimitRange" for item in case.items):  # the API server may refuse a smaller pod
-        return
-    changes = {change.kind: change for change in reversed(explanation.changes)}
-    for smaller in SMALLER:
-        yield from smaller(case, changes)
-
-
-def _smaller(function: Callable[[Case, dict[str, SuggestedChange]], Faults]) -> None:
-    SMALLER.append(function)
-
-
-def _fits(case: Case, pod: Pod) -> bool:
-    return bool(case.cluster._state.engine.feasible(pod))
-
-
-def _single_pod_change(changes: dict[str, SuggestedChange]) -> bool:
-    return any(change.pod is not None and "+" not in kind for kind, change in changes.items())
-
-
-@_smaller
-def _fewer_removals(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    state = case.cluster._state
-    removable = [
-        info
-        for info in state.infos.values()
-        if not is_pinned(info.pod)
-        and info.pod.key != case.key
-        and (info.pod.node_name or info.pod.status.nominated_node_name)
-    ]
-    change = changes.get("remove-pods")
-    size = len(change.removed) if change else 3
-    for count in range(1, size):
-        if comb(len(removable), count) > MOST_TRIED:
-            return
-        for chosen in combinations(removable, count):
-            with state.engine.suppose(remove=chosen):
-                if state.engine.feasible(case.explanation.pod):
-                    keys = [info.pod.key for info in chosen]
-                    yield f"{change and change.text}: removing {keys} would do"
-                    return
-
-
-@_smaller
-def _less_given_up(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    """Each request that is lowered is needed, and one unit more would be too much."""
-    pod, change = case.explanation.pod, changes.get("requests")
-    if change is None or change.pod is None:
-        if not _single_pod_change(changes):
-            lowered = set(pod_requests(pod.with_spec(overhead=None)))
-            if lowered and _fits(case, _asking(pod, dict.fromkeys(lowered, 0))):
-                yield "no smaller request is suggested, but one would do"
-        return
-    before, after = (pod_requests(each.with_spec(overhead=None)) for each in (pod, change.pod))
-    for name in before:
-        if after.get(name, 0) == before[name]:
-            continue
-        if _fits(case, _asking(change.pod, {name: before[name]})):
-            yield f"{change.text}: {name} need not be lowered"
-        elif _fits(case, _asking(change.pod, {name: after.get(name, 0) + 1})):
-            yield f"{change.text}: {quantity(name, after.get(name, 0) + 1)} of {name} would do"
-
-
-def _asking(pod: Pod, targets: dict[str, int]) -> Pod:
-    """Returns the pod asking for exactly these amounts, all of them in its first container."""
-    requests = {**pod_requests(pod.with_spec(overhead=None)), **targets}
-    texts: ResourceList = {name: quantity(name, amount) for name, amount in requests.items()}
-    first, *others = [replace(each, resources=None) for each in pod.containers]
-    asking = replace(first, resources=ResourceRequirements(requests=texts))
-    init_containers = [replace(each, resources=None) for each in pod.init_containers]
-    return pod.with_spec(resources=None, init_containers=init_containers, containers=[asking, *others])
-
-
-@_smaller
-def _fewer_demands(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    pod, change = case.explanation.pod, changes.get("node-selection")
-    selector = dict(pod.spec.node_selector or {})
-    if change is None and _single_pod_change(changes) is False and selector:
-        limit = len(selector) + 1
-    else:
-        limit = round(change.size) if change else 0
-    for count in range(1, limit):
-        for dropped in combinations(selector, count):
-            rest = {key: value for key, value in selector.items() if key not in dropped}
-            if _fits(case, pod.with_spec(node_selector=rest or None)):
-                yield f"{change and change.text}: dropping {dropped} would do"
-                return
-
-
-@_smaller
-def _fewer_terms(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    pod, change = case.explanation.pod, changes.get("pod-affinity")
-    if pod.spec.affinity is None:
-        return
-    places = [
-        (field, position)
-        for field in ("pod_affinity", "pod_anti_affinity")
-        if (own := getattr(pod.spec.affinity, field))
-        for position, _ in enumerate(own.required or ())
-    ]
-    limit = round(change.size) if change else 0 if _single_pod_change(changes) else len(places) + 1
-    for count in range(1, limit):
-        for dropped in combinations(places, count):
-            affinity = pod.spec.affinity
-            for field in ("pod_affinity", "pod_anti_affinity"):
-                own = getattr(affinity, field)
-                if own:
-                    kept = [term for i, term in enumerate(own.required or ()) if (field, i) not in dropped]
-                    affinity = replace(affinity, **{field: replace(own, required=kept or None)})
-            if _fits(case, pod.with_spec(affinity=affinity)):
-                yield f"{change and change.text}: dropping {dropped} would do"
-                return
-
-
-@_smaller
-def _fewer_tolerations(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    pod, change = case.explanation.pod, changes.get("tolerations")
-    taints = {taint for node in case.cluster._state.nodes() for taint in node.taints}
-    useful = [taint for taint in taints if not taint.key.startswith("node.kubernetes.io/")][:10]
-    limit = round(change.size) if change else 0 if _single_pod_change(changes) else 3
-    for count in range(1, limit):
-        for chosen in combinations(useful, count):
-            added = [Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in chosen]
-            if _fits(case, pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), *added])):
-                yield f"{change and change.text}: tolerating {[taint.key for taint in chosen]} would do"
-                return
-
-
-@_smaller
-def _one_node(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
-    """A cordoned node whose uncordoning would do is found, and so is a copy of a node."""
-    state, pod = case.cluster._state, case.explanation.pod
-    if "uncordon" not in changes:
-        for node in state.nodes():
-            taints = [taint for taint in node.taints if taint.key != "node.kubernetes.io/unschedulable"]
-            opened = replace(node, spec=replace(node.spec, unschedulable=None, taints=taints or None))
-            if opened != node and _fits_with(case, pod, [opened]):
-                yield f"uncordoning {node.name} would do"
-    if "label-node" not in changes and not any("kubernetes.io/" in key for key in pod.spec.node_selector or ()):
-        for node in state.nodes():
-            labels = {**node.labels, **(pod.spec.node_selector or {})}
-            labelled = replace(node, metadata=replace(node.metadata, labels=labels))
-            if labelled != node and _fits_with(case, pod, [labelled]):
-                yield f"labelling {node.name} would do"
-
-
-def _fits_with(case: Case, pod: Pod, nodes: Sequence[Model]) -> bool:
-    engine = case.cluster._state.engine
-    with engine.suppose(objects=nodes):
-        return bool(engine.feasible(pod))
-
-
 # ---- capacity, compare, redaction
 
 
@@ -412,15 +213,32 @@ def check_comparison(case: Case) -> Faults:
 
 
 def check_redaction(case: Case) -> Faults:
-    """A redacted snapshot is decided like the original; so is one with names."""
-    names_values = "addedAffinity" in json.dumps(case.config)  # a policy is not redacted with the cluster
-    cluster = case.of(_started_in_turn(case.items))
-    for redact in (False,) if names_values else (False, True):
-        data = cluster.snapshot(redact=redact, key=b"fuzz")
-        again = Cluster.from_objects(json.loads(data)["items"], case.profiles)
-        before, after = (sorted(map(_outline, map(each.decide, each.pending))) for each in (cluster, again))
+    """A snapshot is decided like the original; so is a redacted one, unless names decide between victims."""
+    yield from _snapshot_differs(case, case.cluster, redact=False)
+    if "addedAffinity" not in json.dumps(case.config):  # a policy is not redacted with the cluster
+        yield from _snapshot_differs(case, case.of(_started_in_turn(case.items)), redact=True)
+
+
+def _snapshot_differs(case: Case, cluster: Cluster, *, redact: bool) -> Faults:
+    data = cluster.snapshot(redact=redact, key=b"fuzz")
+    again = Cluster.from_objects(json.loads(data)["items"], case.profiles)
+    before, after = (sorted(map(_outline, map(each.decide, each.pending))) for each in (cluster, again))
+    if before != after:
+        yield f"{'redacted' if redact else 'snapshot'}: {before} becomes {after}"
+
+
+def check_order(case: Case) -> Faults:
+    """The order of the objects in a file decides nothing, not even between equally important victims."""
+    turned = case.of(reversed(case.items))
+    for pod in case.cluster.pending:
+        before, after = (_victims(cluster.decide(cluster.pod(pod.key))) for cluster in (case.cluster, turned))
         if before != after:
-            yield f"{'redacted' if redact else 'snapshot'}: {before} becomes {after}"
+            yield f"{pod.key}: evicts {before}, and {after} if the file is in reverse order"
+
+
+def _victims(decision: Decision) -> dict[str, list[str]]:
+    candidates = decision.preemption.candidates if decision.preemption else {}
+    return {node: [victim.pod.key for victim in candidate.victims] for node, candidate in candidates.items()}
 
 
 def _started_in_turn(items: Sequence[Object]) -> Iterator[Object]:
@@ -498,10 +316,6 @@ def _group_name(item: Object) -> Any:
     return item["metadata"].get("namespace", "default"), item["spec"].get("schedulingGroup")
 
 
-def _key(item: Object) -> str:
-    return "{namespace}/{name}".format(**{"namespace": "default", **item["metadata"]})
-
-
 def check_drain(case: Case) -> Faults:
     """A drained node keeps only pods that cannot move, and every evicted pod is accounted for."""
     node = case.cluster.nodes[0]
@@ -510,7 +324,7 @@ def check_drain(case: Case) -> Faults:
     evicted = {each.pod for each in result.evictions}
     staying = {key for key, pod in result.pods.items() if pod.node_name == node}
     movable = {key for key, pod in on_node.items() if not is_pinned(pod)}
-    if odd := staying - set(on_node):
+    if odd := {key for key in staying - set(on_node) if not _may_be_on_cordoned(case, result.pods[key])}:
         yield f"placed on the drained node: {odd}"
     if movable - evicted != set(result.kept):
         yield f"of {sorted(movable)} {sorted(evicted & movable)} are evicted, and {sorted(result.kept)} kept"
@@ -525,6 +339,12 @@ def check_drain(case: Case) -> Faults:
         before = result.before.by_node.get(name, {})
         if any(share > 1 and share > before.get(resource, 0) for resource, share in shares.items()) and not case.config:
             yield f"{name} is overcommitted: {shares}"
+
+
+def _may_be_on_cordoned(case: Case, pod: Pod) -> bool:
+    """Returns True if the pod tolerates cordoned nodes, as a DaemonSet's do, or no filter looks at cordons."""
+    looking = {"NodeUnschedulable", "TaintToleration"} & set(case.cluster._state.engine.filters(pod))
+    return not looking or not untolerated([UNSCHEDULABLE_TAINT], pod.spec.tolerations or (), [NO_SCHEDULE])
 
 
 def check_request(case: Case) -> Faults:
@@ -581,6 +401,7 @@ CHECKS: Sequence[Check] = (
     check_capacity,
     check_comparison,
     check_redaction,
+    check_order,
     check_nodes,
     check_overview,
     check_group,

@@ -1,0 +1,31 @@
+"""The checks accept what is right: clusters for which one of them was once too strict."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.answers.checks import Check, check_drain, check_order, check_redaction, faults
+from tests.builders import Object, make_node, make_pod
+
+NODE = make_node("n").capacity(cpu="2").obj()
+AGENT = make_pod("agent").owner("DaemonSet", "agents").toleration("node.kubernetes.io/unschedulable")
+RUNNING = [make_pod(name).req(cpu=cpu).node("n").priority(0).obj() for name, cpu in (("a", "500m"), ("b", "1500m"))]
+
+
+@pytest.mark.parametrize(
+    ("check", "pod", "items"),
+    [
+        pytest.param(check_drain, AGENT.obj(), [NODE], id="a DaemonSet's pod is placed on a drained node"),
+        pytest.param(
+            check_order, make_pod("p").req(cpu="1").priority(9).obj(), [NODE, *RUNNING], id="equally important victims"
+        ),
+        pytest.param(
+            check_redaction,
+            make_pod("p").req(cpu="1").priority(9).obj(),
+            [NODE, *RUNNING],
+            id="equally important victims in a redacted snapshot",
+        ),
+    ],
+)
+def test_a_check_accepts_what_is_right(check: Check, pod: Object, items: list[Object]) -> None:
+    assert faults({"cluster": {"items": items}, "pod": pod}, [check]) == {}
