@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy, provider
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
@@ -80,6 +81,18 @@ def log_failure(rule: str, error: BaseException) -> None:
 def log_message(rule: str, pod: str, message: str) -> None:
     """Logs a message that a user's rule wrote about a pod."""
     _log.info("rule message rule=%s pod=%s message=%r", rule, pod, message)
+
+
+def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContextManager[None]]:
+    """Returns a function that watches a call of a user's rule about a pod and its node."""
+
+    def watch(rule: str, pod: str, node: str) -> AbstractContextManager[None]:
+        def warn(seconds: float) -> None:
+            _log.warning("rule has no answer yet rule=%s pod=%s node=%s seconds=%d", rule, pod, node, seconds)
+
+        return hanging.watch(warn)
+
+    return watch
 
 
 class PolicyFiles:
@@ -195,9 +208,11 @@ class PolicyReload:
         telemetry: Telemetry,
         reloaded: PolicyReloaded = lambda _faults: None,
         clock: Clock = _CLOCK,
+        hanging: HangingCalls | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._hanging = hanging or HangingCalls(clock)
         self._telemetry = telemetry
         self._reloaded = reloaded
         self._files = PolicyFiles(settings.policy, settings.access)
@@ -235,7 +250,7 @@ class PolicyReload:
         self._seen = contents
         # starts to count again, so that the first errors of the new rules are logged
         limit = TimeLimit(self._clock, settings.decision_seconds)
-        host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message)
+        host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message, watching(self._hanging))
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, host, settings.access)

@@ -137,8 +137,7 @@ class SchedulerProcess:
         # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
         # binds the pod, if there is one.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        self._binder = WatchedBinder(binder, setup.clock)
-        paced = PacedBinder(self._binder, bind_bucket(settings, policy), setup.clock)
+        paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,
@@ -255,7 +254,6 @@ class SchedulerProcess:
             ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "the pod is tried again")),
             ("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._feed.settle)),
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
-            ("hanging binds", HOUSEKEEPING_SECONDS, self._binder.log_hanging),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
             ("leaked claims", REFRESH_SECONDS, loop.recovery.release_leaked),
             ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),

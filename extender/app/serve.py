@@ -156,7 +156,6 @@ class WebhookProcess:
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._in_force = InForce(self._refused.wake, self._permits)
         put_in_force(self._profiles.all, self._in_force)
-        self._binder = WatchedBinder(LeaderBinder(feed.binder, feed.fence), clock)
         # At most half of the connections may wait at Permit, so that other calls still get one.
         self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
@@ -178,9 +177,8 @@ class WebhookProcess:
             scheduler_filters=settings.scheduler_filters, plans=plans,
         )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
-        bind = Bind(
-            cache, profiles, self._binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum
-        )  # fmt: skip
+        binder = WatchedBinder(LeaderBinder(self._feed.binder, self._feed.fence), self._setup.hanging)
+        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum)
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
@@ -222,7 +220,6 @@ class WebhookProcess:
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
             Ticker("waiting", WAITING_SECONDS, lambda: self._permit_wait.end_deleted(self._exists)),
-            Ticker("hanging binds", HOUSEKEEPING_SECONDS, self._binder.log_hanging),
             Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from extender.app.feed import ClusterFeed, Staleness
-from extender.app.housekeeping import REPAIR_SECONDS, compare, limit_process, relist_interrupted
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REPAIR_SECONDS, compare, limit_process, relist_interrupted
 from extender.app.live import announcement
 from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
@@ -24,6 +24,7 @@ from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock, TimeLimit
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.threads import LastingThread, Ticker
 from extender.table.features import FeatureGates
 from extender.web.access import CONFIGZ, OPENAPI, SIMULATE
@@ -59,6 +60,7 @@ class Setup:
     Attributes:
         stopping: set when the process is to end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
+        hanging: the binds and the calls of users' rules in flight, of which those that hang are logged.
         policy: the policy as it was read at the start.
         features: the feature gates, from the settings and the policy.
     """
@@ -71,6 +73,7 @@ class Setup:
     limit: TimeLimit
     observation: Observation
     reload: PolicyReload
+    hanging: HangingCalls
     policy: Policy
     features: FeatureGates
 
@@ -85,7 +88,8 @@ def set_up(
 ) -> Setup:
     """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError, OSError."""
     observation = Observation(settings, command, metrics, clock)
-    reload = PolicyReload(settings, metrics, policy_reloaded, clock)
+    hanging = HangingCalls(clock)
+    reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
     policy = reload.read()
     return Setup(
         command,
@@ -96,6 +100,7 @@ def set_up(
         TimeLimit(clock, settings.decision_seconds),
         observation,
         reload,
+        hanging,
         policy,
         parsed(settings.feature_gates, policy.features),
     )
@@ -210,6 +215,7 @@ def upkeep_of(
         reloading,
         Ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
         Ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
+        Ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
         Ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
     )
     return Upkeep(

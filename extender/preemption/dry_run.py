@@ -19,7 +19,7 @@ from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
 from extender.preemption.candidates import VictimColumns
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.labels import BoolColumn, Rows
 
 
 class _PodDependent(NamedTuple):

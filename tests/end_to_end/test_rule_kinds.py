@@ -158,3 +158,25 @@ def test_the_rules_that_apply_in_the_webhook(
         assert wait_until(lambda: sorted(placed(control_plane).values()) == ["a", "b", "c"])
         client.create(of_app("fourth").obj())
         assert wait_until(lambda: "node(s) ran the app" in message(control_plane, "fourth"))
+
+
+SLOW = """
+import time
+
+
+@pre_bind
+def slow(pod: Pod, node):
+    time.sleep(7)
+"""
+
+
+def test_a_rule_that_hangs_is_logged_while_it_hangs(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    policy, _ = written(tmp_path, {"preBind": "slow"})
+    (tmp_path / "kinds.py").write_text(RULES + SLOW)
+    control_plane.client.create(sized("a", "4").obj(), of_app("web").obj())
+    with start_scheduler("--policy", policy, "--decision-seconds", "0") as scheduler:
+        assert wait_until(lambda: placed(control_plane) == {"web": "a"})
+        log = scheduler.process.log.read_text()
+    assert log.count("rule has no answer yet rule=kinds:slow pod=default/web node=a seconds=") == 1

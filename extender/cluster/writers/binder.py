@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
 from extender.errors import Conflict
-from extender.runtime.clock import Clock
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binder, Binding
 
-HANGING_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 _ENCODE = msgspec.json.Encoder().encode
 _PLAIN = re.compile(r"[a-z0-9.-]*")  # names that the API server accepts have only these characters
@@ -53,40 +51,18 @@ class ApiBinder:
                 raise
 
 
-@dataclass(slots=True)
-class _BindInFlight:
-    binding: Binding
-    began_at: float
-    is_logged: bool = False
-
-
 class WatchedBinder:
-    """A ports.Binder that logs a bind which hangs while it still hangs. The owner calls `log_hanging` regularly."""
+    """A ports.Binder whose binds are watched, so that one that hangs is logged while it still hangs."""
 
-    def __init__(self, binder: Binder, clock: Clock) -> None:
+    def __init__(self, binder: Binder, hanging: HangingCalls) -> None:
         self._binder = binder
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._in_flight: dict[str, _BindInFlight] = {}
+        self._hanging = hanging
 
     def bind(self, binding: Binding) -> None:
         """See ports.Binder."""
-        with self._lock:
-            self._in_flight[binding.uid] = _BindInFlight(binding, self._clock.monotonic())
-        try:
+        with self._hanging.watch(partial(_warn, binding)):
             self._binder.bind(binding)
-        finally:
-            with self._lock:
-                self._in_flight.pop(binding.uid, None)
 
-    def log_hanging(self) -> None:
-        """Logs each bind that has had no answer for HANGING_SECONDS, once."""
-        now = self._clock.monotonic()
-        with self._lock:
-            binds = list(self._in_flight.values())
-        for bind in binds:
-            seconds = now - bind.began_at
-            if seconds >= HANGING_SECONDS and not bind.is_logged:
-                bind.is_logged = True
-                key, node = bind.binding.key, bind.binding.node
-                _log.warning("bind has no answer yet pod=%s node=%s seconds=%d", key, node, seconds)
+
+def _warn(binding: Binding, seconds: float) -> None:
+    _log.warning("bind has no answer yet pod=%s node=%s seconds=%d", binding.key, binding.node, seconds)

@@ -10,6 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -122,6 +123,10 @@ class OfflineHost:
     def observe(self, rule: str, name: str, value: float) -> None:
         """Drops the value."""
 
+    def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
+        """Watches nothing: the caller sees that the command hangs."""
+        return nullcontext()
+
 
 class LiveHost:
     """The RuleHost of a running process: counts failures, and logs the first of each rule and type of error.
@@ -130,6 +135,7 @@ class LiveHost:
         limit: the time limit of a decision, which also limits each call that belongs to no decision.
         log_failure: logs a failure with its traceback.
         log_message: logs a message that a rule wrote about a pod.
+        watch: returns the context of a call about a pod and a node, which is logged if it hangs.
     """
 
     def __init__(
@@ -139,12 +145,14 @@ class LiveHost:
         limit: TimeLimit,
         log_failure: Callable[[str, BaseException], None],
         log_message: Callable[[str, str, str], None],
+        watch: Callable[[str, str, str], AbstractContextManager[None]],
     ) -> None:
         self._telemetry = telemetry
         self._clock = clock
         self._limit = limit
         self._log_failure = log_failure
         self.log = log_message
+        self.watch = watch
         self._logged: set[tuple[str, type[BaseException]]] = set()
 
     def failed(self, rule: str, error: BaseException) -> None:

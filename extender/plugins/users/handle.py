@@ -48,6 +48,9 @@ class RuleHost(Protocol):
     def observe(self, rule: str, name: str, value: float) -> None:
         """Adds the value to a histogram of the rule."""
 
+    def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
+        """Returns the context of a call about the pod and its node, which is logged if it hangs."""
+
 
 class Wake(Protocol):
     def __call__(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS, /) -> object:

@@ -158,7 +158,13 @@ class CustomCall(CustomRule):
         handle = self.decorated.handle(self.name, pod, self.host, permits=permits)
         given = {**self.given, "handle": handle} if self.decorated.wants_handle else self.given
         inputs: tuple[Any, ...] = (pod, node, handle) if self.decorated.columns else (pod, node)
-        return answer_of(what or self.name, partial(BoundFunction(self.decorated.function, given), *inputs), deadline)
+        function = partial(BoundFunction(self.decorated.function, given), *inputs)
+
+        def call() -> object:  # runs in another thread if there is a deadline, and may hang after it
+            with self.host.watch(self.name, pod.key, node.name):
+                return function()
+
+        return answer_of(what or self.name, call, deadline)
 
     def failure(self, error: BaseException) -> BindingFailed:
         """Reports the function's exception, and returns the error for the pod. Raises Ctrl-C again."""

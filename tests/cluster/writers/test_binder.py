@@ -18,6 +18,7 @@ from extender.cluster.writers.binder import ApiBinder, WatchedBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binding
 from extender.runtime.threads import log_error
 from tests.builders import make_pod
@@ -252,17 +253,18 @@ def test_connections_are_kept_and_shared(
 
 
 class SlowApi:
-    """A ports.Binder that gives no answer for some seconds, in which the owner of `watched` looks every second."""
+    """A ports.Binder that gives no answer for some seconds; each second, the calls that hang are logged."""
 
     def __init__(self, seconds: int) -> None:
         self.clock = ManualClock()
         self.seconds = seconds
-        self.watched = WatchedBinder(self, self.clock)
+        self.hanging = HangingCalls(self.clock)
+        self.watched = WatchedBinder(self, self.hanging)
 
     def bind(self, binding: Binding) -> None:
         for _ in range(self.seconds):
             self.clock.advance(1)
-            self.watched.log_hanging()
+            self.hanging.log()
         raise OutcomeUnknown("no answer")
 
 

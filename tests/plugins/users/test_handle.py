@@ -14,6 +14,7 @@ from extender.framework.profile import Profile
 from extender.plugins.users import LiveHost, OfflineHost, put_in_force
 from extender.plugins.users.handle import InForce
 from extender.runtime.clock import NO_LIMIT, ManualClock
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
 from tests.builders import Builder, make_namespace, make_node, make_pod, make_service
 from tests.framework.cluster import pod_info, scores, table_of
@@ -110,7 +111,9 @@ class Noted(Telemetry):
 def test_a_rule_reads_the_clock_counts_and_logs_through_its_process() -> None:
     telemetry, messages = Noted(), list[tuple[str, ...]]()
     clock = ManualClock(1_000.0)
-    host = LiveHost(telemetry, clock, NO_LIMIT, lambda *_: None, lambda *message: messages.append(message))
+    host = LiveHost(
+        telemetry, clock, NO_LIMIT, lambda *_: None, lambda *message: messages.append(message), HangingCalls(clock)
+    )
     handle = handed(host)
     assert handle.now == datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
     handle.count("asked")

@@ -17,6 +17,7 @@ from extender.plugins.node_name import NodeName
 from extender.plugins.users import LiveHost, OfflineHost, predicate
 from extender.plugins.users.predicate import MAX_REASONS
 from extender.runtime.clock import NO_LIMIT, ManualClock
+from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
@@ -186,8 +187,9 @@ def test_failures_are_counted_and_the_first_of_each_kind_is_logged() -> None:
             self.counted += 1
 
     telemetry, logged = Counting(), list[tuple[str, Exception]]()
+    clock = ManualClock()
     failures = LiveHost(
-        telemetry, ManualClock(), NO_LIMIT, lambda rule, error: logged.append((rule, error)), lambda *_: None
+        telemetry, clock, NO_LIMIT, lambda *failure: logged.append(failure), lambda *_: None, HangingCalls(clock)
     )
     errors = [KeyError("a"), KeyError("b"), ValueError("c")]
     for error in errors:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from threading import Event
+from typing import Any
+
 import pytest
 
+from extender.app.policies import watching
 from extender.errors import BindingFailed
 from extender.framework.permit import NO_PERMITS, Wait
-from extender.plugins.users import OfflineHost
-from extender.plugins.users.reserve import permit, reserve
-from extender.runtime.clock import NO_DEADLINE
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.plugins.users import LiveHost, OfflineHost
+from extender.plugins.users.reserve import permit, post_bind, pre_bind, reserve
+from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, ManualClock, SystemClock, TimeLimit
+from extender.runtime.hanging import HangingCalls
+from extender.runtime.ports import Telemetry
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
 from tests.queue.queueing import node
@@ -67,3 +75,43 @@ def test_any_other_answer_is_a_failure_that_says_what_is_allowed(decorator: obje
     with pytest.raises(BindingFailed, match="rule mine failed"):
         asked(decorator, answer, failures)
     assert failures.told == [f"mine: TypeError: {told}"]
+
+
+HUNG = "rule has no answer yet rule=mine pod=default/p node=n seconds=5"
+
+
+@pytest.mark.parametrize("kind", [reserve, permit, pre_bind, post_bind])
+@pytest.mark.parametrize(("seconds", "expected"), [(4, []), (9, [HUNG])])
+def test_a_rule_that_hangs_is_logged_once_while_it_hangs(
+    kind: Any, seconds: int, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    hanging = HangingCalls(clock)
+
+    @kind
+    def slow(_: Pod, __: Node) -> None:
+        for _second in range(seconds):
+            clock.advance(1)
+            hanging.log()
+
+    rule = slow.rule(
+        "mine", {}, LiveHost(Telemetry(), clock, NO_LIMIT, lambda *_: None, lambda *_: None, watching(hanging))
+    )
+    deadline = [NO_DEADLINE] if kind in (reserve, permit) else []
+    for turn in (1, 2):
+        rule.run(pod_info(make_pod("p").obj()).pod, node("n"), NO_PERMITS, *deadline)
+        assert caplog.messages == expected * turn
+
+
+def test_a_rule_that_hangs_after_its_pod_was_rejected_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock, end = ManualClock(), Event()
+    hanging = HangingCalls(clock)
+    limit = TimeLimit(SystemClock(), 0.1)
+    host = LiveHost(Telemetry(), clock, limit, lambda *_: None, lambda *_: None, watching(hanging))
+    rule = pre_bind(lambda pod, node: bool(end.wait(60))).rule("mine", {}, host)
+    with pytest.raises(BindingFailed, match=r"no decision within 0\.1 s: mine has not answered"):
+        rule.run(pod_info(make_pod("p").obj()).pod, node("n"), NO_PERMITS)
+    clock.advance(5)
+    hanging.log()
+    end.set()
+    assert caplog.messages == [HUNG]
