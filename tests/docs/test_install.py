@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,13 @@ def test_flags_that_are_named_exist() -> None:
 
 
 @pytest.mark.stock
-def test_the_rule_in_the_charts_readme_decides(stock_binaries: Binaries, tmp_path: Path) -> None:
+def test_the_rule_in_the_charts_readme_decides(
+    stock_binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its files are mounted beside each other, as the ConfigMap holds them."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # so that other tests do not import this module `rules`
+    monkeypatch.setitem(sys.modules, "rules", sys)
+    monkeypatch.delitem(sys.modules, "rules")
     (values,) = blocks(CHART / "README.md")
     data = the(objects(stock_binaries, values), "ConfigMap", "extender-policy")["data"]
     for name, text in data.items():
