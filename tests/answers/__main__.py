@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import signal
 import sys
 import time
 from functools import partial
@@ -14,6 +15,9 @@ from tests.answers.checks import CHECKS, Check, faults
 from tests.answers.clusters import CHUNK, drawn
 from tests.builders import Object
 from tests.conformance.reduction import reduced
+
+LONGEST = 60
+"""So many seconds may all answers about one cluster take; a check that hangs is a fault."""
 
 
 def main() -> int:
@@ -30,9 +34,12 @@ def main() -> int:
 
 def _all(seed: int, clusters: int, end: float) -> int:
     checked = failed = 0
+    signal.signal(signal.SIGALRM, _interrupt)
     for chunk in range(-(-clusters // CHUNK)):
         for case in drawn(seed, chunk):
+            signal.alarm(LONGEST)
             found = faults(case)
+            signal.alarm(0)
             checked += 1
             failed += bool(found)
             for check, wrong in found.items():
@@ -43,6 +50,10 @@ def _all(seed: int, clusters: int, end: float) -> int:
             break
     print(f"seed {seed}: {checked} clusters, {failed} with a fault")
     return 1 if failed else 0
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise TimeoutError(f"the answers take longer than {LONGEST} s")
 
 
 def _one(case: Object) -> int:

@@ -224,6 +224,8 @@ class GroupExplanation:
         verdict = self.verdict
         if verdict.tree is None:
             return created_group_changes(self._state, self._groups.membership, MissingGroup(verdict.kind, verdict.key))
+        if not self.waiting:  # the group lacks pods, and none of those it has needs a node
+            return []
         if verdict.obstacle is not None:
             return obstacle_changes(self._state, verdict.tree, verdict.obstacle)
         return group_changes(self._state, verdict.tree)

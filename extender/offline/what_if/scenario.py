@@ -127,27 +127,30 @@ def _remove_node(simulation: Simulation, name: str) -> None:
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
     """Evicts the pods of cordoned nodes in rounds, because a budget allows more once evicted pods run again.
 
+    Each pod is evicted once, as by kubectl: one that tolerates cordoned nodes may come back to its node.
+
     Returns:
         Notes for people on pods that can never be evicted.
     """
     state = simulation.state
+    listed = {info.pod.key for info in _movable(state, names)}
     any_evicted = True
     while any_evicted:
-        movable = [info for name in names for info in _movable(state, name)]
         any_evicted = False
-        for info in in_order(movable):
+        for info in in_order(info for info in _movable(state, names) if info.pod.key in listed):
             if budgets.objection(info, state) is None:
                 simulation.evict(info, "drain")
+                listed.remove(info.pod.key)
                 any_evicted = True
         simulation.run()
-    staying = [info for name in names for info in _movable(state, name)]
+    staying = [info for info in _movable(state, names) if info.pod.key in listed]
     simulation.log.kept = {info.pod.key: info.pod.node_name for info in staying}
     several = [info for info in staying if budgets.objection(info, state) == budgets.SEVERAL]
     return [f"pod {info.pod.key} stays on {info.pod.node_name}: {budgets.SEVERAL}" for info in several]
 
 
-def _movable(state: ClusterState, name: str) -> list[PodInfo]:
-    return [info for info in state.pods_on(name) if not is_pinned(info.pod)]
+def _movable(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
+    return [info for name in names for info in state.pods_on(name) if not is_pinned(info.pod)]
 
 
 def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:

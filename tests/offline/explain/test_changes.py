@@ -385,6 +385,11 @@ def _fewer(elements: tuple[str, ...], size: float) -> Iterator[tuple[str, ...]]:
 # ---- found by `make fuzz-answers`, and by other fuzzers
 
 GPU = "example.com/gpu"
+IGNORES_GPU = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": {"ignoredResources": [GPU]}}]}],
+}
 
 
 def spec_of(change: SuggestedChange) -> Any:
@@ -420,15 +425,18 @@ def test_fewer_devices_are_asked_for_through_an_extended_resource() -> None:
 
 
 def test_a_resource_that_the_policy_ignores_need_not_be_lowered() -> None:
-    ignored = {"name": "NodeResourcesFit", "args": {"ignoredResources": [GPU]}}
-    policy = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "profiles": [{"pluginConfig": [ignored]}],
-    }
     pod = make_pod("p").req({GPU: "1"}, cpu="6").limit({GPU: "1"}).obj()
-    explained = Cluster.from_objects([ROOMY], read(policy).scheduler_profiles()).explain(pod)
+    explained = Cluster.from_objects([ROOMY], read(IGNORES_GPU).scheduler_profiles()).explain(pod)
     assert [change.text for change in explained.changes if change.kind == "requests"] == ["request 4 cpu instead of 6"]
+
+
+def test_a_resource_that_the_policy_ignores_does_not_choose_the_node() -> None:
+    nodes = [make_node("a").capacity({GPU: "2"}, memory="1Gi").obj(), make_node("b").capacity(memory="2Gi").obj()]
+    pod = make_pod("p").req({GPU: "3"}, memory="20Gi").limit({GPU: "3"}).obj()
+    explained = Cluster.from_objects(nodes, read(IGNORES_GPU).scheduler_profiles()).explain(pod)
+    assert [each.text for each in explained.changes if each.kind == "requests"] == [
+        "request 2Gi memory instead of 20Gi"
+    ]
 
 
 def test_the_node_of_a_daemon_sets_pod_is_not_dropped() -> None:

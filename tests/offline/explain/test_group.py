@@ -39,6 +39,12 @@ def test_a_gang_that_fits() -> None:
     assert explanation.changes == []
 
 
+def test_a_gang_without_waiting_members_needs_no_change() -> None:
+    explanation = explained(*ROOM, make_pod_group("g", 3), make_pod("g-0").group("g").node("a").obj())
+    assert explanation.message.startswith("1 of 3 pods exist")
+    assert explanation.changes == []
+
+
 def test_a_gang_of_which_too_few_fit() -> None:
     explanation = explained(*ROOM, make_pod_group("g", 5), *members("g", 5, cpu="2"))
     assert not explanation.fits

@@ -130,6 +130,13 @@ def test_drained_pods_find_new_homes_but_for_daemons() -> None:
     assert result.lost == ["default/bare"]
 
 
+def test_a_drain_evicts_a_pod_once_that_tolerates_cordoned_nodes() -> None:
+    result = simulated(NODES[0], owned("w").toleration().node("na").obj(), drain=["na"])
+    assert homes(result) == {"default/w": "na"}
+    assert [each.pod for each in result.evictions] == ["default/w"]
+    assert result.kept == {}
+
+
 def test_a_drain_waits_for_budgets_round_by_round() -> None:
     pods = [owned(f"w{n}").node("na").obj() for n in range(3)]
     assert len(homes(simulated(*NODES, *pods, budget(1), drain=["na"]))) == 3

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
@@ -33,10 +34,7 @@ class Requests:
         bare = self.without(pod)
         nodes = state.engine.feasible(bare, despite_errors=True) if bare else []
         requests = _own_requests(pod)
-        overhead = amounts(pod.spec.overhead)
-        free = {
-            name: np.maximum(state.engine.free_for(pod, name, nodes) - overhead.get(name, 0), 0) for name in requests
-        }
+        free = {name: _free(pod, name, requests, nodes, state) for name in requests}
         given_up = {name: np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()}
         best_position: dict[tuple[str, ...], int] = {}
         for position in np.argsort(sum(given_up.values(), np.zeros(len(nodes))), kind="stable").tolist():
@@ -54,6 +52,20 @@ class Requests:
 def _own_requests(pod: Pod) -> dict[str, int]:
     """Returns what the pod's containers request; the pod cannot lower the overhead of its RuntimeClass."""
     return {name: amount for name, amount in pod_requests(pod.with_spec(overhead=None)).items() if amount}
+
+
+def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: ClusterState) -> NDArray[np.int64]:
+    """Returns how much of the resource each node offers the pod: int64[len(nodes)].
+
+    A node that accepts the whole request offers that much, even if the profile ignores the resource or devices back it.
+    """
+    overhead = amounts(pod.spec.overhead).get(name, 0)
+    free = np.maximum(state.engine.free_for(pod, name, nodes) - overhead, 0)
+    if (free >= requests[name]).all():
+        return free
+    alone = lowered(pod, {other: 0 for other in requests if other != name})
+    accepts = np.isin(nodes, state.engine.feasible(alone, despite_errors=True))
+    return np.where(accepts, np.maximum(free, requests[name]), free)
 
 
 def _no_lower_than_needed(pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState) -> dict[str, int]:
