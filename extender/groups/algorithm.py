@@ -83,6 +83,8 @@ def decide_group(
     """
     mark = trial.mark()
     try:
+        for info in waiting_members(root):  # upstream does not count siblings on the nodes they are nominated to
+            trial.withdraw(info.uid)
         decision = _Attempt(trial, decide_one, rules, choose).decide(root, None)
     finally:
         trial.revert(mark)

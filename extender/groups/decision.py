@@ -124,10 +124,15 @@ def with_reason(decision: GroupDecision, reason: str) -> GroupDecision:
     return replace(decision, reasons=(*decision.reasons, reason))
 
 
-def member_failure(group: GroupDecision, member: MemberDecision) -> str | None:
-    """Returns why a member is not placed although it was tried with its group; None if it is placed."""
+def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_victims: bool = False) -> str | None:
+    """Returns why a member is not placed although it was tried with its group; None if it is placed.
+
+    `waits_for_victims`: pods are being evicted for the group. Then upstream adds nothing to the group's reasons.
+    """
     if group.status is GroupStatus.ERROR:
         return member.message if member.is_error else group.text
     if member.node_name is None:
         return member.message
-    return None if group.is_success else ", ".join((UNSCHEDULABLE_GROUP, *group.reasons))
+    if group.is_success:
+        return None
+    return group.text if waits_for_victims else ", ".join((UNSCHEDULABLE_GROUP, *group.reasons))

@@ -147,6 +147,8 @@ def _select(
     for unit in ordered:
         for info, _ in unit.pods:
             trial.take_away(info.uid)
+    for info in members:  # see decide_group
+        trial.withdraw(info.uid)
     decision = decide()
     if not decision.is_success:
         return GroupPreemption(decision.text)

@@ -350,7 +350,7 @@ def member_failures(decision: GroupDecision, preemption: GroupPreemption, reject
     """Returns why members of a PodGroup are not bound, and the nodes to nominate them to, by UID."""
     failures = {}
     for uid, member in decision.members.items():
-        message = failure_message(decision, member)
+        message = failure_message(decision, member, waits_for_victims=preemption.helps)
         if message is None:
             continue
         if decision.status is GroupStatus.ERROR:

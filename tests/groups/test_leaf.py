@@ -111,3 +111,18 @@ def test_siblings_are_seen_by_rules_about_other_pods() -> None:
     decision = decided(*cluster(), make_pod_group("g", 2), *apart)
     assert sorted(nodes_of(decision).values()) == ["a", "b"]
     assert decided(*cluster(), make_pod_group("g", 3), *apart).status is GroupStatus.UNSCHEDULABLE
+
+
+def test_the_nominations_of_siblings_take_no_room() -> None:
+    nominated = make_pod("g-1").group("g").req(cpu="2").nominated("a").obj()
+    decision = decided(node("a", 2), make_pod_group("g", 1), *members("g", 1, cpu="2"), nominated)
+    assert nodes_of(decision) == {"g-0": "a"}
+
+
+def test_a_gang_whose_volume_is_missing_is_refused_without_an_error() -> None:
+    waiting = make_pod("g-0").group("g").pvc("data").obj()
+    decision = decided(*cluster(), make_pod_group("g", 1), waiting)
+    assert decision.status is GroupStatus.UNSCHEDULABLE
+    assert [member.message for member in decision.members.values()] == [
+        '0/2 nodes are available: persistentvolumeclaim "data" not found.'
+    ]

@@ -10,7 +10,7 @@ from extender.errors import Refused
 from extender.policy.loading import read
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
+from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.policy.configurations import profile as configuration
 from tests.scheduler.world import NAME, World
 
@@ -254,6 +254,7 @@ def test_a_gang_evicts_no_more_than_it_needs_and_then_runs() -> None:
         "pod group preemption: found a placement for podgroup, preempting 1 victims"
     )
     assert world.group_conditions[0] == ("workers", "Unschedulable", text)
+    assert ("a", "Unschedulable", text) in [condition[:3] for condition in world.conditions]
     (victim,) = leaving(world)
     assert (victim, "Preempted", "Preempted by podgroup podgroup-default-workers on node cluster") in world.events
     let_victims_go(world)
@@ -305,6 +306,42 @@ def test_pods_that_a_budget_protects_are_evicted_last() -> None:
     )
     world.settle()
     assert leaving(world) == {"web"}
+
+
+def test_an_empty_selector_counts_no_pod_that_is_spared() -> None:
+    world = World(
+        make_pod_group("workers", 1, priority=5),
+        node("n1").zone("a"),
+        node("n2").zone("b"),
+        *(placed(f"v{i}", "n1") for i in range(2)),
+        placed("important", "n2", cpu="4", priority=9),
+        high("a").spread(ZONE, labelSelector={}),
+        features=ON,
+    )
+    world.settle()
+    assert len(leaving(world)) == 1
+
+
+def test_a_pod_whose_anti_affinity_keeps_a_group_out_is_evicted() -> None:
+    guard = placed("guard", cpu="1").anti_affinity(HOSTNAME, labels={"app": "web"})
+    waiting = high("a", cpu="1").label(app="web")
+    world = World(make_pod_group("workers", 1, priority=5), node("n1"), guard, waiting, features=ON)
+    world.settle()
+    assert leaving(world) == {"guard"}
+
+
+def test_a_group_that_preempts_is_nominated_to_nodes_with_its_image() -> None:
+    names = ["n1", "n2", "n3"]
+    world = World(
+        make_pod_group("workers", 1, priority=5),
+        *(node(name) for name in names[:2]),
+        node("n3").image("app:v1", size_bytes=900_000_000),
+        *(placed(f"v-{name}", name, cpu="4") for name in names),
+        high("a").image("app:v1"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"v-n3"}
 
 
 def test_a_gang_that_must_not_preempt_evicts_nothing() -> None:
