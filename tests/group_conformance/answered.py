@@ -1,14 +1,18 @@
-"""Cases with the stock answer under `stock`: a checked-in set, made by `python -m tests.group_conformance.answered`."""
+"""Cases with the stock answer under `stock`: a checked-in set.
+
+`python -m tests.group_conformance.answered [KIND...]` makes it again, or only the cases of these kinds.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.builders import Object
-from tests.group_conformance.cases import KINDS, gates_of, named
+from tests.group_conformance.cases import KINDS, gates_of, kind_of, named
 from tests.stock.build import build
 from tests.stock.oracle import GroupOracle
 
@@ -22,19 +26,25 @@ def answered() -> Iterator[Object]:
         yield from map(json.loads, lines)
 
 
-def record() -> None:
-    """Makes the set again; cases that stock cannot decide are left out."""
+def record(kinds: Sequence[str] = KINDS) -> None:
+    """Makes the cases of these kinds again; cases that stock cannot decide are left out."""
+    kept = [case for case in answered() if kind_of(case) not in kinds]
     with (
         ANSWERED.open("wb") as file,
         gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as lines,
     ):
-        for kind in KINDS:
-            with GroupOracle(build()["oracle"], *gates_of(kind)) as oracle:
-                for case in named(kind, OF_A_KIND, SEED):
-                    stock = oracle.answer(case)
-                    if "error" not in stock:
-                        lines.write(json.dumps({**case, "stock": stock}, separators=(",", ":")).encode() + b"\n")
+        for case in (*kept, *_decided(kinds)):
+            lines.write(json.dumps(case, separators=(",", ":")).encode() + b"\n")
+
+
+def _decided(kinds: Sequence[str]) -> Iterator[Object]:
+    for kind in kinds:
+        with GroupOracle(build()["oracle"], *gates_of(kind)) as oracle:
+            for case in named(kind, OF_A_KIND, SEED):
+                stock = oracle.answer(case)
+                if "error" not in stock:
+                    yield {**case, "stock": stock}
 
 
 if __name__ == "__main__":
-    record()
+    record(sys.argv[1:] or KINDS)

@@ -11,6 +11,7 @@ from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_grou
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES
 from tests.conformance.uniform import examples
+from tests.group_conformance import victims
 
 PLAIN = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -32,10 +33,12 @@ FEATURED = (
     "volumes",
     "volume-limits",
 )
-MIXED, TOPOLOGY, COMPOSITE = "mixed", "topology", "composite"
-KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE)
+MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION = "mixed", "topology", "composite", "large", "preemption"
+KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION)
 _GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",)}
 _GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
+_SIZES = {LARGE: (9, 64), PREEMPTION: (2, 16)}
+"""The least and the most members that wait."""
 _KEYS = (ZONE, "disktype", "rack", "absent")
 
 
@@ -44,22 +47,33 @@ def gates_of(kind: str) -> tuple[str, ...]:
     return _GATES.get(kind, ())
 
 
+def kind_of(case: Object) -> str:
+    kind: str = case["name"].rpartition("-")[0]
+    return kind
+
+
 @st.composite
 def cases(draw: st.DrawFn, kind: str) -> Object:
     """A case whose members have one feature or, if the kind is no feature, one or two of them."""
     dice = Dice(draw)
     drafted = draft(dice)
-    features = [kind] if kind in FEATURES else dice.some(FEATURED, 1, 2)
+    preempts = kind == PREEMPTION
+    features = [kind] if kind in FEATURED else dice.some(FEATURED, 0 if preempts else 1, 2)
     for name in sorted(features, key=list(FEATURES).index):
         FEATURES[name](dice, drafted)
     for node in drafted.nodes:
         node.label(rack=dice.one("r0", "r1", "r2"))
-    if dice.chance(70):  # so little room that some gangs do not fit
-        for node in drafted.nodes:
-            node.capacity(cpu=dice.one("1", "2", "4"))
     drafted.target.priority(0)
-    items = drafted.case(kind)["cluster"]["items"]
-    return {"cluster": {"items": [*items, *_Groups(dice, drafted, kind).root()]}, "config": PLAIN}
+    if preempts:
+        victims.add(dice, drafted)
+    elif dice.chance(70):  # so little room that some gangs do not fit
+        for node in drafted.nodes:
+            node.capacity(cpu=dice.one("4", "8", "16") if kind == LARGE else dice.one("1", "2", "4"))
+    groups = _Groups(dice, drafted, kind).root()
+    if preempts:
+        victims.nominate(dice, drafted, [obj for obj in groups if obj["kind"] == "Pod" and not _is_placed(obj)])
+    items = [*drafted.case(kind)["cluster"]["items"], *groups]
+    return {"cluster": {"items": items}} | ({} if preempts else {"config": PLAIN})
 
 
 class _Groups:
@@ -71,11 +85,12 @@ class _Groups:
         self._nodes = drafted.node_names
         self._constrained = bool(gates_of(kind))
         self._is_tree = kind == COMPOSITE
+        self._sizes = _SIZES.get(kind, (1, 8))
         self._members = 0
         self._groups = 0
 
     def root(self) -> list[Object]:
-        return self._composite(ROOT, 2) if self._is_tree else self._leaf(ROOT, 8)
+        return self._composite(ROOT, 2) if self._is_tree else self._leaf(ROOT, *self._sizes)
 
     def _composite(self, name: str, depth: int, **spec: Any) -> list[Object]:
         children: list[list[Object]] = []
@@ -84,17 +99,20 @@ class _Groups:
             child = f"group-{self._groups}"
             parent = {"parentCompositePodGroupName": name}
             deeper = depth > 1 and self._dice.chance(25)
-            children.append(self._composite(child, depth - 1, **parent) if deeper else self._leaf(child, 3, **parent))
+            children.append(
+                self._composite(child, depth - 1, **parent) if deeper else self._leaf(child, 1, 3, **parent)
+            )
         minimum = self._dice.count(1, len(children)) if self._dice.chance(70) else None
         group = make_composite_pod_group(name, minimum, namespace=self._namespace, **self._constraint(), **spec)
         return [group, *(obj for child in children for obj in child)]
 
-    def _leaf(self, name: str, most: int, **spec: Any) -> list[Object]:
-        waiting, running = self._dice.count(1, most), self._dice.count(0, 2) if self._dice.chance(20) else 0
+    def _leaf(self, name: str, least: int, most: int, **spec: Any) -> list[Object]:
+        waiting, running = self._dice.count(least, most), self._dice.count(0, 2) if self._dice.chance(20) else 0
         members = [self._member(name) for _ in range(waiting)]
         members += [_placed(self._member(name), self._dice.one(*self._nodes)) for _ in range(running)]
         minimum = self._dice.count(1, waiting + running) if self._dice.chance(80) else None
-        return [make_pod_group(name, minimum, namespace=self._namespace, **self._constraint(), **spec), *members]
+        spec |= self._constraint() | {"priority": self._target["spec"]["priority"]}
+        return [make_pod_group(name, minimum, namespace=self._namespace, **spec), *members]
 
     @property
     def _namespace(self) -> str:
@@ -122,6 +140,10 @@ def _placed(member: Object, node: str) -> Object:
     member["spec"]["nodeName"] = node
     member["status"] = {"phase": "Running"}
     return member
+
+
+def _is_placed(pod: Object) -> bool:
+    return "nodeName" in pod["spec"]
 
 
 def named(kind: str, number: int, first_seed: int) -> list[Object]:

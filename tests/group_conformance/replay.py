@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
+from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.groups import (
     Composite,
@@ -21,21 +23,26 @@ from extender.groups import (
     MemberDecision,
     Tree,
     decide_group,
-    member_failure,
 )
 from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import waiting_members
+from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
+from extender.queue.queued_pod import NO_REJECTION
+from extender.runtime.ports import Nominating
 from extender.scheduler.group_members import decides_members
-from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.group_scheduling import NOT_TRIED, member_failures, with_reasons
+from extender.scheduler.scheduling_cycle import Failure, SchedulingCycle
 from extender.table import PodInfo, Table
+from extender.table.features import BY_NAME, FeatureGates
 from extender.table.labels import Rows
 from extender.table.trial import Trial
 from tests.builders import Object
-from tests.group_conformance.cases import gates_of
+from tests.group_conformance.cases import ROOT, gates_of, kind_of
 
 
 class Forced(SchedulingCycle):
@@ -45,12 +52,12 @@ class Forced(SchedulingCycle):
         differences: where they are not.
     """
 
-    def __init__(self, state: ClusterState, stock: Object) -> None:
-        super().__init__(default_profile(), Random(0))
+    def __init__(self, profile: Profile, state: ClusterState, stock: Object, tries: Sequence[Object]) -> None:
+        super().__init__(profile, Random(0))
         self._state = state
         self._stock = stock
         self._tries: dict[tuple[str, tuple[str, ...]], Object] = {}
-        for each in stock["tries"]:
+        for each in tries:
             self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
         self._node = ""
         self._ends_in_error = any(each["reason"] == "SchedulerError" for each in stock["conditions"].values())
@@ -115,34 +122,89 @@ class Forced(SchedulingCycle):
 
 def differences(case: Object, stock: Object) -> list[str]:
     """Returns what we decide otherwise than stock in the case."""
-    state = ClusterState(to_objects(case["cluster"]["items"]))
+    gates = {BY_NAME[gate]: True for gate in gates_of(kind_of(case))}
+    profiles = Profiles([default_profile()], FeatureGates(generic_workload=True, **gates))
+    state = ClusterState(to_objects(case["cluster"]["items"]), profiles)
     root = _tree(state, [each["pod"] for each in stock["tries"]])
     if stock.get("gated"):
         return [] if _is_short(root) or _is_gated(root) else ["stock does not try the group"]
-    cycle = Forced(state, stock)
-    rules = GroupRules(by_placements=bool(gates_of(case["name"].rpartition("-")[0])))
-    decision = decide_group(root, Trial(state.table), cycle.decide_one, rules, cycle.choose)
-    return cycle.differences or list(_outcomes(decision, stock))
+    first, dry = _phases(stock)
+    profile = state.profiles.all[0]
+    cycle, dry_run = Forced(profile, state, stock, first), Forced(_without_images(profile), state, stock, dry)
+    trial = Trial(state.table)
+    rules = GroupRules(by_placements=state.table.features.topology_aware_workload_scheduling)
+    decision = decide_group(root, trial, cycle.decide_one, rules, cycle.choose)
+    preemption = NOT_TRIED
+    leaves = leaf_decisions(decision)
+    if decision.status is GroupStatus.UNSCHEDULABLE and "config" not in case:
 
+        def decide() -> GroupDecision:
+            return decide_group(root, trial, dry_run.decide_one, rules, dry_run.choose)
 
-def _outcomes(decision: GroupDecision, stock: Object) -> Iterator[str]:
-    placed: dict[str, str] = {}
-    for leaf in leaf_decisions(decision):
+        preemption = preempt_for_group(root, trial, decide, cycle.profile)
+        leaves = [with_reasons(leaf, preemption, cycle.profile) for leaf in leaves]
+    elif decision.status is GroupStatus.UNSCHEDULABLE:
         # Once the root has failed, what PodGroupPostFilter says is appended to all groups; here it says nothing.
-        final = with_reason(leaf, "") if decision.status is GroupStatus.UNSCHEDULABLE else leaf
-        ours = {"status": str(final.is_success), "reason": final.status.value, "message": _settled(final.text)}
-        theirs = stock["conditions"].get(final.tree.group.key)
+        leaves = [with_reason(leaf, "") for leaf in leaves]
+    different = [*cycle.differences, *dry_run.differences, *_evictions(preemption, stock)]
+    return different or ([] if _failed_to_preempt(stock) else list(_outcomes(leaves, preemption, stock)))
+
+
+def _failed_to_preempt(stock: Object) -> bool:
+    """Returns True if stock's own error ended the cycle: it looks for claims of members that no rule has read yet.
+
+    It does so if another rule has refused all members before; docs/differences.md names it.
+    """
+    messages = {each["message"] for each in stock["conditions"].values()}
+    return messages == {'error in "DynamicResources" PodGroupPostFilter plugins: not found'}
+
+
+def _without_images(profile: Profile) -> Profile:
+    """Returns the profile of stock's dry run, which sees no images; see docs/differences.md."""
+    return replace(profile, priorities=[each for each in profile.priorities if each.priority.name != "ImageLocality"])
+
+
+def _phases(stock: Object) -> tuple[Sequence[Object], Sequence[Object]]:
+    """Returns the tries of the cycle itself, and those of preemption's dry run."""
+    tries = stock["tries"]
+    return tries[: stock.get("dryRunFrom", len(tries))], tries[stock.get("dryRunFrom", len(tries)) :]
+
+
+def _outcomes(leaves: Sequence[GroupDecision], preemption: GroupPreemption, stock: Object) -> Iterator[str]:
+    placed: dict[str, str] = {}
+    for leaf in leaves:
+        ours = {"status": str(leaf.is_success), "reason": leaf.status.value, "message": _settled(leaf.text)}
+        theirs = stock["conditions"].get(leaf.tree.group.key)
         if ours != (theirs and {**theirs, "message": _settled(theirs["message"])}):
-            yield f"{final.tree.group.key}: stock {theirs}, ours {ours}"
-        for info in waiting_members(final.tree):
-            member = final.members[info.uid]
-            if final.is_success and member.node_name is not None:
+            yield f"{leaf.tree.group.key}: stock {theirs}, ours {ours}"
+        failures = member_failures(leaf, preemption, NO_REJECTION)
+        for info in waiting_members(leaf.tree):
+            member = leaf.members[info.uid]
+            if leaf.is_success and member.node_name is not None:
                 placed[info.pod.key] = member.node_name
-            text, failure = member_failure(final, member), stock["failures"].get(info.pod.key, {}).get("message")
-            if (text and _settled(text)) != (failure and _settled(failure)):
-                yield f"{info.pod.key}: stock {failure!r}, ours {text!r}"
+            yield from _failure(info.pod, failures.get(info.uid), stock)
     if placed != stock["placed"]:
         yield f"placed: stock {stock['placed']}, ours {placed}"
+
+
+def _failure(pod: Pod, ours: Failure | None, stock: Object) -> Iterator[str]:
+    key, theirs = pod.key, stock["failures"].get(pod.key)
+    if (ours and _settled(ours.message)) != (theirs and _settled(theirs["message"])):
+        yield f"{key}: stock {theirs}, ours {ours and ours.message!r}"
+    elif ours and _nomination_after(pod, ours) != theirs.get("nominated", pod.status.nominated_node_name):
+        yield f"{key}: stock nominates {theirs.get('nominated')!r}, ours {ours.nominated_node!r}"
+
+
+def _nomination_after(pod: Pod, failure: Failure) -> str:
+    """Returns the node that the pod is nominated to after it has failed; "" if none."""
+    is_kept = failure.nominated_node is Nominating.KEEP
+    return pod.status.nominated_node_name if is_kept else failure.node_to_nominate
+
+
+def _evictions(preemption: GroupPreemption, stock: Object) -> Iterator[str]:
+    leaving = [info.pod.key for info in preemption.victims if info.pod.metadata.deletion_timestamp is None]
+    if sorted(leaving) != stock.get("victims", []):
+        yield f"victims: stock {stock.get('victims', [])}, ours {sorted(leaving)}"
 
 
 def _settled(message: str) -> str:
@@ -170,7 +232,7 @@ def _tree(state: ClusterState, tried: Sequence[str]) -> Tree:
         children = [each for each in groups if each.parent_key == group.key]
         return Composite(group, [built(child) for child in sorted(children, key=lambda child: child.name)])
 
-    (root,) = [group for group in groups if group.parent_key is None]
+    (root,) = [group for group in groups if group.name == ROOT]
     return built(root)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import Object
 from tests.group_conformance.answered import answered
-from tests.group_conformance.cases import KINDS
+from tests.group_conformance.cases import KINDS, kind_of
 from tests.group_conformance.replay import differences
 
 
@@ -16,7 +16,7 @@ from tests.group_conformance.replay import differences
 def by_kind() -> dict[str, list[Object]]:
     found: dict[str, list[Object]] = defaultdict(list)
     for case in answered():
-        found[case["name"].rpartition("-")[0]].append(case)
+        found[kind_of(case)].append(case)
     return found
 
 

@@ -92,7 +92,8 @@ class GroupOracle(_Conversation):
 
     def __init__(self, executable: Path, *gates: str) -> None:
         on = ",".join(f"{gate}=true" for gate in ("GenericWorkload", *gates))
-        super().__init__(executable, "--groups", f"--feature-gates=OpportunisticBatching=false,{on}")
+        off = "OpportunisticBatching=false,SchedulerAsyncPreemption=false"  # so that the cycle waits for its evictions
+        super().__init__(executable, "--groups", f"--feature-gates={off},{on}")
 
     def answer(self, case: Object) -> Object:
         """Returns how the cycle went (see GroupAnswer in groups.go); `error` says why a case has no answer."""

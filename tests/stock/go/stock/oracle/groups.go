@@ -42,8 +42,10 @@ type GroupAnswer struct {
 	Failures   map[string]Failed    `json:"failures"`
 	Conditions map[string]Condition `json:"conditions"`
 
-	// Victims are the pods that preemption deleted.
-	Victims []string `json:"victims,omitempty"`
+	// DryRunFrom is the number of tries before PodGroupPostFilter; those after it are preemption's dry run. It is nil if
+	// PodGroupPostFilter did not run. Victims are the pods that preemption deleted.
+	DryRunFrom *int     `json:"dryRunFrom,omitempty"`
+	Victims    []string `json:"victims,omitempty"`
 }
 
 // Try is one attempt to find a node for a member; Node is "" if there was none. Nodes are those of its placement.
@@ -119,6 +121,17 @@ func (r *recorder) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.answer.Placed, keyOf(pod))
+}
+
+// PodGroupPostFilter runs before the others, and leaves the group to them.
+func (r *recorder) PodGroupPostFilter(
+	context.Context, fwk.PodGroupCycleState, fwk.PodGroupInfo, fwk.PodGroupSchedulingFunc,
+) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	tries := len(r.answer.Tries)
+	r.answer.DryRunFrom = &tries
+	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
 // detach keeps what goes on in the background from changing the answer.
@@ -201,7 +214,6 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 		return nil
 	}
 	sched.ScheduleOne(ctx)
-	time.Sleep(time.Millisecond) // evictions are made in the background
 	notes.detach()
 	return a.readActions(client)
 }

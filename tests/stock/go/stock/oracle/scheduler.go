@@ -84,7 +84,8 @@ func syncedWith(
 	registry frameworkruntime.Registry,
 ) (*scheduler.Scheduler, error) {
 	informers := scheduler.NewInformerFactory(client, 0, nil)
-	recorders := func(string) events.EventRecorderLogger { return events.NewFakeRecorder(0) }
+	// Without a channel, because nothing would receive from it, and each event would block its sender for ever.
+	recorders := func(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
 	sched, err := scheduler.New(ctx, client, informers, nil, recorders,
 		scheduler.WithNodeInfoSnapshot(snapshot),
 		scheduler.WithProfiles(c.Profiles...),
