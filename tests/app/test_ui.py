@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
@@ -16,23 +17,28 @@ from extender import Cluster
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.app.ui import CacheFollower, LiveCluster, live_pages, simulation_handler
+from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.framework.profile import Profile, Profiles
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
+from extender.offline.live import read_state
 from extender.offline.nodes import all_nodes, one_node
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, predicate
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.unsettled import UnsettledWrites
+from extender.ui.documents import Choices
+from extender.ui.site import Site
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.app.test_serve import EXAMPLE
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
+from tests.cluster.fake_api import PODS, answer, fake_api
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import cache_of
 
@@ -90,6 +96,23 @@ def test_a_live_cluster_is_read_again_when_the_last_reading_is_old() -> None:
     again = live.look({})
     assert again.revision == 2
     assert again.state is not first.state
+
+
+def test_pages_of_a_live_cluster_show_what_is_new(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with fake_api(make_node("n").obj()) as api:
+        access = ClusterAccess((api.kubeconfig(tmp_path),))
+        live = LiveCluster(lambda: read_state(access), "live cluster", clock.monotonic)
+        pages = Site(live.look, Choices()).pages()
+        api.put(PODS, make_pod("late").obj())
+        assert b"late" not in pages["/ui/pending"]({}, "").body
+        clock.advance(10)
+        assert b"late" in pages["/ui/pending"]({}, "").body
+        api.fail(PODS, answer(500, "down"))
+        clock.advance(10)
+        page = pages["/ui/pending"]({}, "")
+        assert (page.status, b"pods cannot be listed" in page.body) == (503, True)
+        assert pages["/ui/pending"]({}, "").status == 200
 
 
 def test_what_has_changed_nothing_is_the_same_revision() -> None:

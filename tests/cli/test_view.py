@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from extender.cli.processes import EXAMPLE, PENDING
+from tests.builders import make_node, make_pod
 from tests.cli.test_main import extender
+from tests.cluster.fake_api import PODS, fake_api
 
 
-def test_view_prints_its_address_and_ends_quietly() -> None:
+@contextmanager
+def viewing(*source: str | Path) -> Iterator[Callable[[str], str]]:
+    """Runs `extender view`; yields a function that gets a page. At the end, Ctrl-C must end it quietly."""
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", "view", "--port", "0"]
     with subprocess.Popen(
-        [*command, "--cluster", str(EXAMPLE)],
+        [*command, *source],
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's job ignores it
@@ -26,13 +32,23 @@ def test_view_prints_its_address_and_ends_quietly() -> None:
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/ui", process.stdout.readline())
         assert found
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
-        connection.request("GET", "/ui/pending")
-        answer = connection.getresponse()
-        assert (answer.status, PENDING.encode() in answer.read()) == (200, True)
-        connection.close()
+        address = f"http://127.0.0.1:{found[1]}"
+        yield lambda path: urlopen(address + path, timeout=30).read().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def test_view_prints_its_address_and_ends_quietly() -> None:
+    with viewing("--cluster", EXAMPLE) as page:
+        assert PENDING in page("/")
+
+
+def test_view_shows_a_live_cluster(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        api.put(PODS, make_pod("waiting").obj())
+        with viewing("--kubeconfig", api.kubeconfig(tmp_path)) as page:
+            assert "default/waiting" in page("/")
+            assert "live cluster, 20" in page("/ui/nodes")
 
 
 @pytest.mark.parametrize(
