@@ -99,6 +99,21 @@ def _decoded(field: str, kind: str, value: Any) -> Any:
     return _decoded_type(kind, value) if isinstance(value, Mapping) else value
 
 
+def typed(name: str, value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Yields (type, object, path) of a value of this API type, such as V1PodSpec, and of all objects in it."""
+    fields = _fields().get(name)
+    if fields is None or not isinstance(value, Mapping):
+        return
+    yield name, value, path
+    for key, inner in value.items():
+        kind, here = fields.get(key, ""), _join(path, key)
+        if many := _LIST.fullmatch(kind):
+            for number, item in enumerate(inner):
+                yield from typed(many[1], item, f"{here}[{number}]")
+        else:
+            yield from typed(kind, inner, here)
+
+
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
     fields = _fields().get(name)
     if value is None or fields is None or name in _OPAQUE:

@@ -80,7 +80,7 @@ def _pod_of(obj: Object) -> Object:
     names = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
     volumes = [*claims, *(each for each in template["spec"].get("volumes", ()) if each["name"] not in names)]
-    metadata = {**template["metadata"], "name": "of-workload", "namespace": obj["metadata"]["namespace"]}
+    metadata = {**template.get("metadata", {}), "name": "of-workload", "namespace": obj["metadata"]["namespace"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], "volumes": volumes}}
 
 

@@ -23,7 +23,8 @@ SELECTOR = {"matchLabels": {"app": "web"}}
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
     if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
         spec = {"selector": SELECTOR, **spec}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    api_version = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
 
 
 def read(*objects: Any) -> Any:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from extender.offline.manifests.validation import formats, resources
+from extender.offline.manifests.validation import formats, processes, resources
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_HIGHEST_PORT = 65535
 
 
-def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bool) -> Iterator[str]:
+def faults(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
     """Yields the faults in the containers of a pod spec.
 
     Args:
-        volumes: the names of the volumes that containers may mount.
         is_template: True for a pod template, for which the API server checks a little less.
     """
     if not spec.get("containers"):
         yield f"{path}.containers: is empty; expected a container at least"
+    volumes = {volume.get("name") or "": volume for _, volume in items(spec, "volumes", "")}
     claims = {claim.get("name") for _, claim in items(spec, "resourceClaims", "")}
     host_network = bool(spec.get("hostNetwork"))
     seen: set[str] = set()
@@ -28,7 +26,9 @@ def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bo
     for field in ("containers", "initContainers"):
         yield from names(spec, field, path, formats.dns_label, seen)
         for here, container in items(spec, field, path):
-            yield from _container(container, here, volumes, claims, is_template=is_template)
+            yield from _container(container, here, claims, is_template=is_template)
+            may_have_probes = field == "containers" or container.get("restartPolicy") == "Always"
+            yield from processes.faults(container, volumes, here, may_have_probes=may_have_probes)
             image = container.get("image") or ""
             if not is_template and image != image.strip():
                 yield f"{here}.image: {image!r} begins or ends with a space"
@@ -40,14 +40,11 @@ def faults(spec: Fields, volumes: Collection[str], path: str, *, is_template: bo
         yield f"{path}.ephemeralContainers: cannot be set when a pod is created"
 
 
-def _container(
-    container: Fields, path: str, volumes: Collection[str], claims: Collection[object], *, is_template: bool
-) -> Iterator[str]:
+def _container(container: Fields, path: str, claims: Collection[object], *, is_template: bool) -> Iterator[str]:
     if not container.get("image"):
         yield f"{path}.image: is missing"
-    for field, values in (("restartPolicy", _RESTART_POLICIES), ("imagePullPolicy", _PULL_POLICIES)):
-        if container.get(field) not in (None, *values) and not (field == "imagePullPolicy" and not container[field]):
-            yield f"{path}.{field}: {container[field]!r} is not one of {', '.join(values)}"
+    if container.get("restartPolicy") not in (None, *_RESTART_POLICIES):
+        yield f"{path}.restartPolicy: {container['restartPolicy']!r} is not one of {', '.join(_RESTART_POLICIES)}"
     if container.get("restartPolicyRules") and container.get("restartPolicy") is None:
         yield f"{path}.restartPolicy: is missing; restartPolicyRules need it"
     requirements, here = fields(container, "resources"), join(path, "resources")
@@ -56,7 +53,6 @@ def _container(
         yield from resources.disagreements(fields(requirements, "requests"), fields(requirements, "limits"), here)
     yield from _claims(requirements, claims, here)
     yield from _ports(container, path)
-    yield from _mounts(container, volumes, path)
 
 
 def _claims(requirements: Fields, known: Collection[object], path: str) -> Iterator[str]:
@@ -80,14 +76,9 @@ def _ports(container: Fields, path: str) -> Iterator[str]:
             repeated = f"{name!r} is used twice" if name in seen else None
             yield from at(join(here, "name"), formats.port_name(name) or repeated)
             seen.add(name)
-        if not _is_port(port.get("containerPort") or 0):
-            yield f"{here}.containerPort: expected a number from 1 to {_HIGHEST_PORT}, got {port.get('containerPort')}"
-        if port.get("hostPort") and not _is_port(port["hostPort"]):
-            yield f"{here}.hostPort: expected a number from 1 to {_HIGHEST_PORT}, got {port['hostPort']}"
-
-
-def _is_port(number: int) -> bool:
-    return 1 <= number <= _HIGHEST_PORT
+        yield from at(join(here, "containerPort"), formats.port_number(port.get("containerPort")))
+        if port.get("hostPort"):
+            yield from at(join(here, "hostPort"), formats.port_number(port["hostPort"]))
 
 
 def _host_ports(
@@ -110,16 +101,3 @@ def _host_ports(
         if number and key in taken:
             yield f"{here}.hostPort: {number} is used by another port too"
         taken.add(key)
-
-
-def _mounts(container: Fields, volumes: Collection[str], path: str) -> Iterator[str]:
-    paths: set[str] = set()
-    for here, mount in items(container, "volumeMounts", path):
-        name, mount_path = mount.get("name") or "", mount.get("mountPath") or ""
-        if name not in volumes:
-            yield f"{here}.name: {name!r} is not the name of one of the pod's volumes"
-        if not mount_path:
-            yield f"{here}.mountPath: is missing"
-        elif mount_path in paths:
-            yield f"{here}.mountPath: {mount_path} is used twice by this container"
-        paths.add(mount_path)

@@ -20,6 +20,7 @@ _SUBDOMAIN = re.compile(rf"{_DNS}(\.{_DNS})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PORT_NAME = re.compile(r"(?!.*--)(?=.*[a-z])[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT_NAME = 63, 253, 15
+_HIGHEST_PORT = 65535
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 HUGE_PAGES = "hugepages-"
 
@@ -56,6 +57,11 @@ def port_name(text: str) -> str | None:
     if _PORT_NAME.fullmatch(text) and len(text) <= _LONGEST_PORT_NAME:
         return None
     return f"{text!r} is not a port's name: expected at most {_LONGEST_PORT_NAME} lower-case letters, digits and -"
+
+
+def port_number(number: int | None) -> str | None:
+    is_port = number is not None and 1 <= number <= _HIGHEST_PORT
+    return None if is_port else f"expected a number from 1 to {_HIGHEST_PORT}, got {number}"
 
 
 def container_resource(name: str) -> str | None:

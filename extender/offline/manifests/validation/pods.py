@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from extender.offline.manifests.validation import containers, formats, placement, resources, volumes
+from extender.offline.manifests.validation import containers, formats, placement, resources, types, volumes
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
-_CHOICES = {
-    "restartPolicy": ("Always", "OnFailure", "Never"),
-    "dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
-}
-_NAMES: dict[str, Callable[[str], str | None]] = {
-    "nodeName": formats.dns_subdomain,
-    "priorityClassName": formats.dns_subdomain,
-    "serviceAccountName": formats.dns_subdomain,
-    "hostname": formats.dns_label,
-    "subdomain": formats.dns_label,
-}
 _DELETION = ("orphan", "foregroundDeletion")
 _FINALIZERS = ("kubernetes", *_DELETION)
+_MOST_SERVERS = 3
 _SYSTEMS = ("linux", "windows")
-_INT32_MAX = 2**31 - 1
 
 
 def is_stored(pod: Fields) -> bool:
@@ -47,7 +36,9 @@ def of_template(template: Fields, path: str, claim_templates: Collection[str] = 
     Args:
         claim_templates: the names of a StatefulSet's volumeClaimTemplates, which replace volumes of the same name.
     """
-    yield from placement.label_map(fields(template, "metadata", "labels"), f"{path}.metadata.labels")
+    metadata = fields(template, "metadata")
+    yield from volumes.labels_and_annotations(metadata, f"{path}.metadata")
+    yield from _finalizers(texts(metadata, "finalizers"), f"{path}.metadata.finalizers")
     spec = fields(template, "spec")
     others = [volume for _, volume in items(spec, "volumes", "") if volume.get("name") not in claim_templates]
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claim_templates]
@@ -60,19 +51,17 @@ def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -
         yield from at("metadata.name", name_fault(metadata["name"]))
     if metadata.get("namespace"):
         yield from at("metadata.namespace", formats.dns_label(metadata["namespace"]))
-    yield from placement.label_map(fields(metadata, "labels"), "metadata.labels")
-    for key in fields(metadata, "annotations"):
-        yield from at(f"metadata.annotations.{key}", formats.qualified_name(key.lower()))
-    yield from _finalizers(texts(metadata, "finalizers"))
+    yield from volumes.labels_and_annotations(metadata, "metadata")
+    yield from _finalizers(texts(metadata, "finalizers"), "metadata.finalizers")
     yield from _owners(metadata)
 
 
-def _finalizers(finalizers: Sequence[str]) -> Iterator[str]:
+def _finalizers(finalizers: Sequence[str], path: str) -> Iterator[str]:
     for number, name in enumerate(finalizers):
         unqualified = None if "/" in name or name in _FINALIZERS else f"{name!r} has no domain, like example.com/{name}"
-        yield from at(f"metadata.finalizers[{number}]", formats.qualified_name(name) or unqualified)
+        yield from at(f"{path}[{number}]", formats.qualified_name(name) or unqualified)
     if {*_DELETION} <= {*finalizers}:
-        yield f"metadata.finalizers: {' and '.join(_DELETION)} cannot both be set"
+        yield f"{path}: {' and '.join(_DELETION)} cannot both be set"
 
 
 def _owners(metadata: Fields) -> Iterator[str]:
@@ -87,9 +76,9 @@ def _owners(metadata: Fields) -> Iterator[str]:
 
 
 def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template: bool) -> Iterator[str]:
+    yield from types.faults("V1PodSpec", spec, path)
     yield from volumes.faults(spec, pod_name, path)
-    mounted = [volume.get("name") or "" for _, volume in items(spec, "volumes", "")]
-    yield from containers.faults(spec, mounted, path, is_template=is_template)
+    yield from containers.faults(spec, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")
@@ -100,11 +89,26 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
         yield f"{here}.claims: only containers have claims"
     yield from _system(spec, path)
     yield from resources.overhead(fields(spec, "overhead"), join(path, "overhead"))
+    yield from _security(spec, path)
     yield from _simple_fields(spec, path)
 
 
+def _security(spec: Fields, path: str) -> Iterator[str]:
+    context, here = fields(spec, "securityContext"), join(path, "securityContext")
+    yield from names(context, "sysctls", here, lambda _: None)
+    for sysctl, each in items(context, "sysctls", here) if spec.get("hostNetwork") else ():
+        if (each.get("name") or "").replace("/", ".").startswith("net."):
+            yield f"{sysctl}.name: {each['name']} cannot be set, because hostNetwork is true"
+    profile = fields(context, "seccompProfile")
+    if profile.get("type") == "Localhost" and not profile.get("localhostProfile"):
+        yield f"{here}.seccompProfile.localhostProfile: is missing; type Localhost needs it"
+
+
 def _system(spec: Fields, path: str) -> Iterator[str]:
-    if spec.get("dnsPolicy") == "None" and not fields(spec, "dnsConfig").get("nameservers"):
+    servers = fields(spec, "dnsConfig").get("nameservers") or ()
+    if len(servers) > _MOST_SERVERS:
+        yield f"{path}.dnsConfig.nameservers: expected at most {_MOST_SERVERS}, got {len(servers)}"
+    if spec.get("dnsPolicy") == "None" and not servers:
         yield f"{path}.dnsConfig.nameservers: is missing; dnsPolicy None needs it"
     name = fields(spec, "os").get("name")
     if spec.get("os") is not None and name not in _SYSTEMS:
@@ -114,17 +118,10 @@ def _system(spec: Fields, path: str) -> Iterator[str]:
 
 
 def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
-    for field, values in _CHOICES.items():
-        if spec.get(field) and spec[field] not in values:
-            yield f"{path}.{field}: {spec[field]!r} is not one of {', '.join(values)}"
-    for field, fault in _NAMES.items():
-        if spec.get(field):
-            yield from at(join(path, field), fault(spec[field]))
     if spec.get("runtimeClassName") is not None:
         yield from at(join(path, "runtimeClassName"), formats.dns_subdomain(spec["runtimeClassName"]))
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _INT32_MAX:
-        yield f"{path}.activeDeadlineSeconds: expected a number of 1 at least, got {deadline}"
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        yield f"{path}.shareProcessNamespace: cannot be true together with hostPID"
     if spec.get("hostUsers") is False:
         for field in ("hostPID", "hostIPC", "hostNetwork"):
             if spec.get(field):

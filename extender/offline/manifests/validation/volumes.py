@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
 from extender.offline.manifests.validation import formats
-from extender.offline.manifests.validation.placement import label_selector
+from extender.offline.manifests.validation.placement import label_map, label_selector
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
@@ -19,7 +19,12 @@ _ISCSI_NAMES = {
     "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
     "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
 }
-_HIGHEST_LUN = 255
+# The forms of an iSCSI name, by their first three letters.
+_ISCSI_NAMES = {
+    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.[-A-Za-z0-9.]+:[^,;*&$|\s]+\Z"),
+    "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
+    "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
+}
 # A volume's source -> the fields without which the API server refuses it.
 _NEEDED = {
     "persistentVolumeClaim": ("claimName",),
@@ -49,6 +54,12 @@ def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
     yield from _device_claims(spec, path)
 
 
+def labels_and_annotations(metadata: Fields, path: str) -> Iterator[str]:
+    yield from label_map(fields(metadata, "labels"), f"{path}.labels")
+    for key in fields(metadata, "annotations"):
+        yield from at(f"{path}.annotations.{key}", formats.qualified_name(key.lower()))
+
+
 def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     """Yields the faults in the spec of a PersistentVolumeClaim."""
     modes = texts(spec, "accessModes")
@@ -63,9 +74,10 @@ def claim_spec(spec: Fields, path: str) -> Iterator[str]:
         yield f"{path}.volumeMode: {spec['volumeMode']!r} is not one of {', '.join(_VOLUME_MODES)}"
     if not _is_positive(fields(spec, "resources", "requests").get("storage")):
         yield f"{path}.resources.requests.storage: expected more than 0"
-    if spec.get("storageClassName"):
-        yield from at(join(path, "storageClassName"), formats.dns_subdomain(spec["storageClassName"]))
     yield from label_selector(fields(spec, "selector"), join(path, "selector"))
+    source = spec.get("dataSource")
+    if source is not None and not source.get("kind"):
+        yield f"{path}.dataSource.kind: is missing"
 
 
 def _is_positive(quantity: str | int | float | None) -> bool:
@@ -79,16 +91,19 @@ def _source(volume: Fields, path: str) -> Iterator[str]:
     sources = [key for key, value in volume.items() if key != "name" and value is not None]
     if len(sources) > 1:
         yield f"{path}: expected one kind of volume, got {' and '.join(sources)}"
-    for source, needed in _NEEDED.items():
-        for field in needed if source in sources else ():
-            if not volume[source].get(field):
-                yield f"{path}.{source}.{field}: is missing"
     if ".." in (fields(volume, "hostPath").get("path") or "").split("/"):
         yield f"{path}.hostPath.path: must not contain '..'"
     yield from _iscsi(fields(volume, "iscsi"), f"{path}.iscsi")
+    nfs_path = fields(volume, "nfs").get("path") or "/"
+    if not nfs_path.startswith("/"):
+        yield f"{path}.nfs.path: expected an absolute path, got {nfs_path!r}"
     template = fields(volume, "ephemeral", "volumeClaimTemplate")
     if template:
-        yield from claim_spec(fields(template, "spec"), f"{path}.ephemeral.volumeClaimTemplate.spec")
+        metadata, here = fields(template, "metadata"), f"{path}.ephemeral.volumeClaimTemplate"
+        yield from labels_and_annotations(metadata, f"{here}.metadata")
+        for field in sorted(metadata.keys() - {"labels", "annotations"}):
+            yield f"{here}.metadata.{field}: cannot be set; only labels and annotations can"
+        yield from claim_spec(fields(template, "spec"), f"{here}.spec")
 
 
 def _iscsi(source: Fields, path: str) -> Iterator[str]:
@@ -97,9 +112,6 @@ def _iscsi(source: Fields, path: str) -> Iterator[str]:
         form = _ISCSI_NAMES.get((name or "")[:3])
         if (name or (name is not None and field == "initiatorName")) and not (form and form.search(name)):
             yield f"{path}.{field}: {name!r} is not an iSCSI name; expected one like iqn.2024-05.com.example:disk"
-    lun = source.get("lun") or 0
-    if not 0 <= lun <= _HIGHEST_LUN:
-        yield f"{path}.lun: expected a number from 0 to {_HIGHEST_LUN}, got {lun}"
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
         yield f"{path}.secretRef: is missing; CHAP needs it"
 

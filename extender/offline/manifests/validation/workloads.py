@@ -9,7 +9,7 @@ import msgspec
 
 from extender.model.meta import LabelSelector
 from extender.model.selectors import compile_selector
-from extender.offline.manifests.validation import formats, pods, schedules, volumes
+from extender.offline.manifests.validation import formats, pods, rollouts, schedules, types, volumes
 from extender.offline.manifests.validation.placement import label_selector
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
 
@@ -18,32 +18,10 @@ _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
 _KNOWN = ("Pod", "ReplicationController", *_SELECTING, *_JOBS)
 _ALWAYS = "Always"
 _LONGEST_CRON_JOB_NAME = 52
-# Kind -> field -> the values that the API server accepts; a field may be left out.
-_CHOICES: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
-    "Deployment": {("strategy", "type"): ("RollingUpdate", "Recreate")},
-    "DaemonSet": {("updateStrategy", "type"): ("RollingUpdate", "OnDelete")},
-    "StatefulSet": {
-        ("updateStrategy", "type"): ("RollingUpdate", "OnDelete"),
-        ("podManagementPolicy",): ("OrderedReady", "Parallel"),
-    },
-    "Job": {("completionMode",): ("NonIndexed", "Indexed")},
-    "CronJob": {
-        ("concurrencyPolicy",): ("Allow", "Forbid", "Replace"),
-        ("jobTemplate", "spec", "completionMode"): ("NonIndexed", "Indexed"),
-    },
-}
-_COUNTS = (
-    "replicas",
-    "minReadySeconds",
-    "parallelism",
-    "completions",
-    "backoffLimit",
-    "activeDeadlineSeconds",
-    "ttlSecondsAfterFinished",
-)
+_API_VERSIONS = {"Pod": "v1", "ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+_MOST_INDEXED = 100_000
 _JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
 _JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
-_INT32_MAX = 2**31 - 1
 
 
 def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str]:
@@ -51,6 +29,8 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
 
     For a kind that is not known here, only the template is checked.
     """
+    if kind in _KNOWN:
+        yield from at("apiVersion", _version_fault(kind, item.get("apiVersion")))
     if kind == "Pod":
         yield from pods.of_pod(item)
         return
@@ -59,6 +39,11 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
         yield from _of_kind(kind, fields(item, "metadata").get("name") or "", fields(item, "spec"), template, path)
     claims = [fields(claim, "metadata").get("name") or "" for _, claim in _claim_templates(item)]
     yield from pods.of_template(template, path, claims if kind == "StatefulSet" else ())
+
+
+def _version_fault(kind: str, version: str | None) -> str | None:
+    expected = _API_VERSIONS.get(kind, "apps/v1")
+    return f"expected {expected} for a {kind}, got {version!r}" if version not in (None, "", expected) else None
 
 
 def _claim_templates(item: Fields) -> Iterator[tuple[str, Fields]]:
@@ -72,8 +57,8 @@ def _metadata(kind: str, metadata: Fields) -> Iterator[str]:
 
 
 def _of_kind(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
-    yield from _choices(kind, spec)
-    yield from _numbers(spec, "spec")
+    own = {key: value for key, value in spec.items() if key != "template"}  # of which `pods` finds the faults
+    yield from types.faults(f"V1{kind}Spec", own, "spec")
     pod_spec = fields(template, "spec")
     if kind in _JOBS:
         yield from _job(kind, name, spec, template, path)
@@ -87,23 +72,12 @@ def _of_kind(kind: str, name: str, spec: Fields, template: Fields, path: str) ->
     if kind == "ReplicationController":
         yield from _plain_selector(fields(spec, "selector"), template, path)
     if kind == "StatefulSet":
+        yield from rollouts.of_stateful_set(spec)
         yield from _stateful_set(spec)
     if kind == "Deployment":
-        yield from _strategy(fields(spec, "strategy"))
-
-
-def _choices(kind: str, spec: Fields) -> Iterator[str]:
-    for keys, values in _CHOICES.get(kind, {}).items():
-        chosen = fields(spec, *keys[:-1]).get(keys[-1])
-        if chosen and chosen not in values:
-            yield f"spec.{'.'.join(keys)}: {chosen!r} is not one of {', '.join(values)}"
-
-
-def _numbers(spec: Fields, path: str) -> Iterator[str]:
-    for field in _COUNTS:
-        number = spec.get(field)
-        if number is not None and not 0 <= number <= _INT32_MAX:
-            yield f"{path}.{field}: expected a number from 0 to {_INT32_MAX}, got {number}"
+        yield from rollouts.of_deployment(spec)
+    if kind == "DaemonSet":
+        yield from rollouts.of_daemon_set(spec)
 
 
 def _selector(selector: Fields | None, template: Fields, path: str) -> Iterator[str]:
@@ -129,17 +103,7 @@ def _plain_selector(selector: Fields, template: Fields, path: str) -> Iterator[s
         yield f"{path}.metadata.labels: spec.selector does not match them"
 
 
-def _strategy(strategy: Fields) -> Iterator[str]:
-    rolling = fields(strategy, "rollingUpdate")
-    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
-        yield "spec.strategy.rollingUpdate: cannot be set for type Recreate"
-    if all(rolling.get(field) in (0, "0%") for field in ("maxUnavailable", "maxSurge")):
-        yield "spec.strategy.rollingUpdate: maxUnavailable and maxSurge cannot both be 0"
-
-
 def _stateful_set(spec: Fields) -> Iterator[str]:
-    if (fields(spec, "ordinals").get("start") or 0) < 0:
-        yield "spec.ordinals.start: must not be negative"
     if spec.get("serviceName"):
         yield from at("spec.serviceName", formats.dns_label(spec["serviceName"]))
     for here, claim in items(spec, "volumeClaimTemplates", "spec"):
@@ -150,18 +114,45 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
     job, here = spec, "spec"
     if kind == "CronJob":
         job, here = fields(spec, "jobTemplate", "spec"), "spec.jobTemplate.spec"
-        yield from _numbers(job, here)
         yield from at("spec.schedule", schedules.fault(spec.get("schedule") or ""))
     if fields(template, "spec").get("restartPolicy") not in ("OnFailure", "Never"):
         yield f"{path}.spec.restartPolicy: expected OnFailure or Never, because a Job ends"
     is_defaulted = kind == "Job" and job.get("parallelism") is None
     if job.get("completionMode") == "Indexed" and job.get("completions") is None and not is_defaulted:
         yield f"{here}.completions: is missing; completionMode Indexed needs it"
-    if job.get("backoffLimitPerIndex") is not None and job.get("completionMode") != "Indexed":
-        yield f"{here}.backoffLimitPerIndex: needs completionMode Indexed"
+    yield from _indexes(job, name, here)
+    yield from _failures(job, fields(template, "spec"), here)
     yield from _job_selector(kind, job, here, template, path)
     if kind == "Job" and not job.get("manualSelector"):
         yield from _job_labels(name, fields(template, "metadata", "labels"), path)
+
+
+def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
+    """Yields the faults of what needs completionMode Indexed, and of the numbers of an Indexed Job."""
+    if job.get("completionMode") != "Indexed":
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
+            if job.get(field) is not None:
+                yield f"{here}.{field}: needs completionMode Indexed"
+        return
+    if (job.get("parallelism") or 0) > _MOST_INDEXED:
+        yield f"{here}.parallelism: expected at most {_MOST_INDEXED} with completionMode Indexed"
+    if job.get("completions"):
+        last = formats.dns_label(f"{name}-{job['completions'] - 1}")
+        yield from at("metadata.name", last and f"its last pod would have no valid name: {last}")
+
+
+def _failures(job: Fields, pod_spec: Fields, here: str) -> Iterator[str]:
+    """Yields the faults of what is to happen when pods fail."""
+    if job.get("maxFailedIndexes") is not None and job.get("backoffLimitPerIndex") is None:
+        yield f"{here}.backoffLimitPerIndex: is missing; maxFailedIndexes needs it"
+    if job.get("podFailurePolicy") is not None and pod_spec.get("restartPolicy") != "Never":
+        yield f"{here}.template.spec.restartPolicy: expected Never, because there is a podFailurePolicy"
+    for rule, each in items(fields(job, "podFailurePolicy"), "rules", f"{here}.podFailurePolicy"):
+        codes = fields(each, "onExitCodes")
+        if codes.get("operator") == "In" and 0 in codes.get("values", ()):
+            yield f"{rule}.onExitCodes.values: must not contain 0, with which no pod fails"
+    if job.get("managedBy") is not None and "/" not in job["managedBy"]:
+        yield f"{here}.managedBy: expected a name with a domain, like example.com/controller"
 
 
 def _job_selector(kind: str, job: Fields, here: str, template: Fields, path: str) -> Iterator[str]:

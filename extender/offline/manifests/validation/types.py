@@ -1,0 +1,228 @@
+"""Checks fields by the type of the object that they are in: the values they take, and which of them are needed.
+
+What upstream's pkg/apis/{core,apps,batch}/validation says in a function for each type, these tables say in a line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from extender.offline.manifests import schema
+from extender.offline.manifests.validation import formats
+from extender.offline.manifests.validation.tree import Fields, at, join, texts
+
+_INT32_MAX = 2**31 - 1
+_COUNT, _POSITIVE, _SEVERAL = (0, _INT32_MAX), (1, _INT32_MAX), (0, 255)
+_MODE = (0, 0o777)
+_ROLLING = ("RollingUpdate", "OnDelete")
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_POLICIES = ("Always", "IfNotPresent", "Never")
+_RETENTION = ("Retain", "Delete")
+_AMOUNT = re.compile(r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-.*)")
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+
+# Type.field -> the values that the API server accepts; a field may be left out or empty.
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "V1DeploymentStrategy.type": ("RollingUpdate", "Recreate"),
+    "V1DaemonSetUpdateStrategy.type": _ROLLING,
+    "V1StatefulSetUpdateStrategy.type": _ROLLING,
+    "V1StatefulSetSpec.podManagementPolicy": ("OrderedReady", "Parallel"),
+    "V1StatefulSetPersistentVolumeClaimRetentionPolicy.whenDeleted": _RETENTION,
+    "V1StatefulSetPersistentVolumeClaimRetentionPolicy.whenScaled": _RETENTION,
+    "V1JobSpec.completionMode": ("NonIndexed", "Indexed"),
+    "V1JobSpec.podReplacementPolicy": ("Failed", "TerminatingOrFailed"),
+    "V1PodFailurePolicyRule.action": ("Count", "FailIndex", "FailJob", "Ignore"),
+    "V1PodFailurePolicyOnExitCodesRequirement.operator": ("In", "NotIn"),
+    "V1CronJobSpec.concurrencyPolicy": ("Allow", "Forbid", "Replace"),
+    "V1PodSpec.restartPolicy": ("Always", "OnFailure", "Never"),
+    "V1PodSpec.dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "V1Container.imagePullPolicy": _POLICIES,
+    "V1Container.terminationMessagePolicy": ("File", "FallbackToLogsOnError"),
+    "V1ContainerResizePolicy.resourceName": ("cpu", "memory"),
+    "V1ContainerResizePolicy.restartPolicy": ("NotRequired", "RestartContainer"),
+    "V1SecurityContext.procMount": ("Default", "Unmasked"),
+    "V1PodSecurityContext.fsGroupChangePolicy": ("OnRootMismatch", "Always"),
+    "V1SeccompProfile.type": _PROFILES,
+    "V1AppArmorProfile.type": _PROFILES,
+    "V1VolumeMount.mountPropagation": ("Bidirectional", "HostToContainer", "None"),
+    "V1VolumeMount.recursiveReadOnly": ("Disabled", "IfPossible", "Enabled"),
+    "V1HostPathVolumeSource.type": (
+        *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
+    ),
+    "V1ImageVolumeSource.pullPolicy": _POLICIES,
+}
+_RANGES: Mapping[str, tuple[int, int]] = {
+    **{
+        f"V1{kind}Spec.{field}": _COUNT
+        for kind in ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob")
+        for field in (
+            *("replicas", "minReadySeconds", "revisionHistoryLimit", "parallelism", "completions", "backoffLimit"),
+            *("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
+            *("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+        )
+    },
+    "V1StatefulSetOrdinals.start": _COUNT,
+    "V1RollingUpdateStatefulSetStrategy.partition": _COUNT,
+    "V1PodSpec.activeDeadlineSeconds": _POSITIVE,
+    **{
+        f"V1Probe.{field}": _COUNT
+        for field in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+    },
+    "V1Probe.terminationGracePeriodSeconds": _POSITIVE,
+    **{
+        f"V1{kind}.{field}": _COUNT
+        for kind in ("SecurityContext", "PodSecurityContext")
+        for field in ("runAsUser", "runAsGroup", "fsGroup")
+    },
+    "V1PodSecurityContext.supplementalGroups": _COUNT,
+    "V1GRPCAction.port": (1, 65535),
+    "V1ISCSIVolumeSource.lun": _SEVERAL,
+    "V1FCVolumeSource.lun": _SEVERAL,
+    "V1GCEPersistentDiskVolumeSource.partition": _SEVERAL,
+    "V1AWSElasticBlockStoreVolumeSource.partition": _SEVERAL,
+    **{f"V1{kind}VolumeSource.defaultMode": _MODE for kind in ("ConfigMap", "Secret", "DownwardAPI", "Projected")},
+    "V1KeyToPath.mode": _MODE,
+    "V1DownwardAPIVolumeFile.mode": _MODE,
+    "V1ServiceAccountTokenProjection.expirationSeconds": (600, 2**32),
+}
+# Type -> the fields without which the API server refuses it.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "V1PersistentVolumeClaimVolumeSource": ("claimName",),
+    "V1ConfigMapVolumeSource": ("name",),
+    "V1SecretVolumeSource": ("secretName",),
+    "V1HostPathVolumeSource": ("path",),
+    "V1CSIVolumeSource": ("driver",),
+    "V1EphemeralVolumeSource": ("volumeClaimTemplate",),
+    "V1NFSVolumeSource": ("server", "path"),
+    "V1RBDVolumeSource": ("monitors", "image"),
+    "V1ISCSIVolumeSource": ("targetPortal", "iqn"),
+    "V1GCEPersistentDiskVolumeSource": ("pdName",),
+    "V1AWSElasticBlockStoreVolumeSource": ("volumeID",),
+    "V1AzureDiskVolumeSource": ("diskName", "diskURI"),
+    "V1AzureFileVolumeSource": ("secretName", "shareName"),
+    "V1CephFSVolumeSource": ("monitors",),
+    "V1CinderVolumeSource": ("volumeID",),
+    "V1FlexVolumeSource": ("driver",),
+    "V1GitRepoVolumeSource": ("repository",),
+    "V1GlusterfsVolumeSource": ("endpoints", "path"),
+    "V1ImageVolumeSource": ("reference",),
+    "V1PhotonPersistentDiskVolumeSource": ("pdID",),
+    "V1PortworxVolumeSource": ("volumeID",),
+    "V1QuobyteVolumeSource": ("registry", "volume"),
+    "V1ScaleIOVolumeSource": ("gateway", "system", "volumeName"),
+    "V1StorageOSVolumeSource": ("volumeName",),
+    "V1VsphereVirtualDiskVolumeSource": ("volumePath",),
+    "V1ServiceAccountTokenProjection": ("path",),
+    "V1KeyToPath": ("key", "path"),
+    "V1DownwardAPIVolumeFile": ("path",),
+    "V1EnvVar": ("name",),
+    "V1ConfigMapEnvSource": ("name",),
+    "V1SecretEnvSource": ("name",),
+    "V1ConfigMapKeySelector": ("name", "key"),
+    "V1SecretKeySelector": ("name", "key"),
+    "V1ObjectFieldSelector": ("fieldPath",),
+    "V1ResourceFieldSelector": ("resource",),
+    "V1ExecAction": ("command",),
+    "V1SeccompProfile": ("type",),
+    "V1AppArmorProfile": ("type",),
+    "V1PodDNSConfigOption": ("name",),
+    "V1VolumeDevice": ("name", "devicePath"),
+}
+# Type -> the fields of which it must have exactly one.
+_ONE_OF: Mapping[str, tuple[str, ...]] = {
+    "V1EnvVarSource": ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"),
+    "V1EnvFromSource": ("configMapRef", "secretRef"),
+    "V1Probe": ("exec", "httpGet", "tcpSocket", "grpc"),
+    "V1LifecycleHandler": ("exec", "httpGet", "tcpSocket", "sleep"),
+    "V1DownwardAPIVolumeFile": ("fieldRef", "resourceFieldRef"),
+    "V1FCVolumeSource": ("targetWWNs", "wwids"),
+    "V1FlockerVolumeSource": ("datasetName", "datasetUUID"),
+}
+_ENVIRONMENT_NAME = re.compile(r"[ -<>-~]+")
+
+
+def environment_name(text: str) -> str | None:
+    return (
+        None if _ENVIRONMENT_NAME.fullmatch(text) else f"{text!r} is not a name: expected printable ASCII without '='"
+    )
+
+
+def amount(text: str) -> str | None:
+    return None if _AMOUNT.fullmatch(text) else f"{text!r} is not an amount of a container, like limits.cpu"
+
+
+def sysctl(text: str) -> str | None:
+    return None if _SYSCTL.fullmatch(text) else f"{text!r} is not the name of a sysctl"
+
+
+def ip_address(text: str) -> str | None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return f"{text!r} is not an IP address"
+    return None
+
+
+def relative_path(text: str) -> str | None:
+    if text.startswith("/") or ".." in text.split("/"):
+        return f"{text!r} is not below the volume: expected a relative path without '..'"
+    return None
+
+
+# Type.field -> what checks the form of a text, or of each text in a list.
+_FORMATS: Mapping[str, Callable[[str], str | None]] = {
+    "V1PodSpec.nodeName": formats.dns_subdomain,
+    "V1PodSpec.priorityClassName": formats.dns_subdomain,
+    "V1PodSpec.serviceAccountName": formats.dns_subdomain,
+    "V1PodSpec.hostname": formats.dns_label,
+    "V1PodSpec.hostnameOverride": formats.dns_subdomain,
+    "V1PodSpec.subdomain": formats.dns_label,
+    "V1PodReadinessGate.conditionType": formats.qualified_name,
+    "V1PodDNSConfig.nameservers": ip_address,
+    "V1HostAlias.ip": ip_address,
+    "V1HostAlias.hostnames": formats.dns_subdomain,
+    "V1EnvVar.name": environment_name,
+    "V1ResourceFieldSelector.resource": amount,
+    "V1Sysctl.name": sysctl,
+    "V1PersistentVolumeClaimSpec.storageClassName": formats.dns_subdomain,
+    "V1PersistentVolumeClaimSpec.volumeAttributesClassName": formats.dns_subdomain,
+    "V1CSIVolumeSource.driver": formats.dns_subdomain,
+    "V1KeyToPath.path": relative_path,
+    "V1DownwardAPIVolumeFile.path": relative_path,
+    "V1ServiceAccountTokenProjection.path": relative_path,
+    "V1VolumeMount.subPath": relative_path,
+    "V1VolumeMount.subPathExpr": relative_path,
+}
+
+
+def faults(name: str, value: object, path: str) -> Iterator[str]:
+    """Yields the faults of a value of this type, such as V1PodSpec, and of all that it contains."""
+    for inner_name, inner, here in schema.typed(name, value, path):
+        yield from _of_type(inner_name, inner, here)
+
+
+def _of_type(name: str, value: Fields, path: str) -> Iterator[str]:
+    for field in _NEEDED.get(name, ()):
+        if not value.get(field):
+            yield f"{path}.{field}: is missing"
+    options = _ONE_OF.get(name)
+    if options and sum(value.get(field) is not None for field in options) != 1:
+        yield f"{path}: expected exactly one of {', '.join(options)}"
+    for field in value:
+        yield from _of_field(f"{name}.{field}", field, value, join(path, field))
+
+
+def _of_field(key: str, field: str, parent: Fields, path: str) -> Iterator[str]:
+    value = parent[field]
+    if value and key in _CHOICES and value not in _CHOICES[key]:
+        yield f"{path}: {value!r} is not one of {', '.join(_CHOICES[key])}"
+    if key in _RANGES:
+        lowest, highest = _RANGES[key]
+        for number in value if isinstance(value, list) else [value]:
+            if not lowest <= number <= highest:
+                yield f"{path}: expected a number from {lowest} to {highest}, got {number}"
+    if value and key in _FORMATS:
+        for text in texts(parent, field) if isinstance(value, list) else [value]:
+            yield from at(path, _FORMATS[key](text))
