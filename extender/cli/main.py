@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from copy import copy
 from typing import Any, NoReturn
 
 import click
@@ -68,8 +69,7 @@ def _version_line() -> str:
     return f"extender {product_version()} (commit {product_commit()})"
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option(
+_version_option = click.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -77,6 +77,10 @@ def _version_line() -> str:
     callback=_print_version,
     help="Print the version and the commit, and exit.",
 )
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@_version_option
 def cli() -> None:
     """A kube-scheduler extender with its own scheduling engine and cache.
 
@@ -126,7 +130,9 @@ def kubectl() -> None:
     _prepare()
 
 
-kubectl.add_command(explain, "podseat")
+_plugin = copy(explain)
+_plugin.params = [*explain.params]  # a list of its own, because `explain` has no --version
+kubectl.add_command(_version_option(_plugin), "podseat")
 
 
 def kubectl_podseat() -> None:

@@ -13,6 +13,7 @@ import click
 import pytest
 import trustme
 
+from extender.cli.answers.explain import explain
 from extender.cli.main import cli
 from extender.cli.processes import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
@@ -171,6 +172,13 @@ def test_the_plugin_of_kubectl_calls_itself_so() -> None:
     code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
     told = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
     assert (told.returncode, told.stdout.splitlines()[0]) == (0, "Usage: kubectl podseat [OPTIONS] [POD]")
+
+
+def test_the_plugin_of_kubectl_prints_the_version_that_a_report_asks_for() -> None:
+    code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
+    told = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60)
+    assert told.stdout == f"extender {product_version()} (commit {product_commit()})\n"
+    assert "--version" not in [option for param in explain.params for option in param.opts]
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
