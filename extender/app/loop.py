@@ -177,7 +177,9 @@ def compose_loop(
         cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock, sample(sample_every)
     )
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
-    group_scheduler = GroupScheduler(pods, ports.group_statuses, random or Random(), features)  # noqa: S311  ties between domains
+    group_scheduler = GroupScheduler(
+        pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains
+    )  # fmt: skip
     scheduler = Scheduler(queue, pods, group_scheduler.try_group)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)

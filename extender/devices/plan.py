@@ -252,13 +252,28 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
     allocated again. A claim that was created for extended resources is deleted and created again.
     Source: upstream PostFilter.
     """
-    refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]
-    claims = pod_device_claims(pod, table) if refused else None
-    if not isinstance(claims, PodDeviceClaims):
+    claims, rows = _refused_by_claims(pod, table, fit)
+    if claims is None:
         return None
-    rows = fit.rows[np.isin(fit.cause, refused)]
+    special = claims.special if claims.special is not None and claims.special.name != CLAIM_NAME else None
+    return next((claim for claim in _unavailable(claims, table, rows) if claim.is_only_for(pod.uid)), special)
+
+
+def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[ResourceClaim]:
+    """Returns the pod's allocated claims that cannot be used on one of the nodes that were refused for its claims."""
+    claims, rows = _refused_by_claims(pod, table, fit)
+    return [] if claims is None else list(_unavailable(claims, table, rows))
+
+
+def _refused_by_claims(pod: PodInfo, table: Table, fit: Fit) -> tuple[PodDeviceClaims | None, Rows]:
+    """Returns the pod's claims, and the rows that were refused for them; None and no rows if there are none."""
+    refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]
+    rows: Rows = fit.rows[np.isin(fit.cause, refused)]
+    claims = pod_device_claims(pod, table) if refused else None
+    return (claims if isinstance(claims, PodDeviceClaims) else None), rows
+
+
+def _unavailable(claims: PodDeviceClaims, table: Table, rows: Rows) -> Iterator[ResourceClaim]:
     for claim in claims.user:
-        own = claim.allocation is not None and claim.is_only_for(pod.uid)
-        if own and unavailable([claim], table, rows, float("-inf"), 0).any():
-            return claim
-    return claims.special if claims.special is not None and claims.special.name != CLAIM_NAME else None
+        if claim.allocation is not None and unavailable([claim], table, rows, float("-inf"), 0).any():
+            yield claim

@@ -79,6 +79,14 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else (), shared, group)
 
 
+def group_claims(group: PodGroup, table: Table) -> Iterator[ResourceClaim]:
+    """Yields the claims that the members of the group share, as far as they exist."""
+    for named in group.spec.resource_claims or ():
+        claim = _claim(group, named, lambda key: table.objects.get(ResourceClaim, key))
+        if isinstance(claim, ResourceClaim):
+            yield claim
+
+
 def _group(pod: Pod, table: Table) -> PodGroup | None:
     key = pod.group_key if table.features.group_claims else None
     return None if key is None else table.objects.get(PodGroup, key)

@@ -18,7 +18,7 @@ its groups can be. This is stricter than upstream, which binds the rest of a gan
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -29,8 +29,10 @@ from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
 from extender.groups import member_failure as failure_message
 from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import leaves, viable, waiting_members
+from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import GroupName, PodGroup, SchedulingGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
@@ -41,7 +43,6 @@ from extender.scheduler.ports import GroupResult, GroupStatuses
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduling_cycle import (
     ANYWHERE,
-    DEVICES,
     Chosen,
     EvictionPlan,
     Failure,
@@ -53,7 +54,6 @@ from extender.table.trial import Trial
 
 QUORUM_SECONDS = 300.0
 NOT_TRIED = GroupPreemption("")
-NO_CLAIMS_FREED = "deallocation and deletion of ResourceClaims completed"
 BY_GANG = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _OUTCOMES = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
@@ -105,15 +105,17 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision about a root group, and the preemption that was tried because it was refused.
+    """The decision about a root group, and what PodGroupPostFilter found because it was refused.
 
     Attributes:
         leaves: the decisions about the PodGroups of the tree.
+        idle: the claims to give back.
     """
 
     root: GroupDecision
     leaves: Sequence[GroupDecision]
     preemption: GroupPreemption = NOT_TRIED
+    idle: IdleClaims = LEFT_ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,14 @@ class GroupScheduler:
         statuses: writes the conditions of PodGroups.
         random: chooses between topology domains that are equally good.
         features: the feature gates.
+        unreserve: removes the reservation of the PodGroup with this UID from a claim.
     """
 
     pods: PodScheduler
     statuses: GroupStatuses
     random: Random
     features: FeatureGates = DEFAULT_FEATURES
+    unreserve: Callable[[ResourceClaim, str], object] = lambda _claim, _uid: None
 
     def try_group(self, queued: QueuedGroup) -> None:
         """Takes the group's waiting members through one scheduling cycle."""
@@ -216,17 +220,26 @@ class GroupScheduler:
 
                 decision = decide()
                 placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
-                groups = leaf_decisions(decision)
-                if decision.status is not GroupStatus.UNSCHEDULABLE or cycle.profile.preemption is None:
-                    return Decided(decision, groups)
-                preemption = preempt_for_group(tree, trial, decide, cycle.profile)
-                placing.telemetry.group_preemption_tried(preemption.code)
-                return Decided(decision, [with_reasons(each, preemption, cycle.profile) for each in groups], preemption)
+                return self._post_filter(decision, trial, decide, cycle.profile)
         except DeadlineExceeded as error:
             return Failure(str(error))
         except Exception as error:  # nothing has changed yet, and one group must not hold up the others
             _log.exception("scheduling failed group=%s", root.key)
             return Failure(f"{type(error).__name__}: {error}")
+
+    def _post_filter(
+        self, decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
+    ) -> Decided:
+        """Finds what may help a refused group (upstream PodGroupPostFilter): claims to give back, pods to evict."""
+        groups = leaf_decisions(decision)
+        if decision.status is not GroupStatus.UNSCHEDULABLE:
+            return Decided(decision, groups)
+        idle = idle_claims(decision, profile, trial.table)
+        preemption = NOT_TRIED
+        if profile.preemption is not None:
+            preemption = preempt_for_group(decision.tree, trial, decide, profile)
+            self.pods.placing.telemetry.group_preemption_tried(preemption.code)
+        return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
         """Returns `decide` with the time limit of a decision about a single pod for each member."""
@@ -252,7 +265,16 @@ class GroupScheduler:
             else:
                 self.statuses.unscheduled(group, decision.status.value, decision.text)
         self._fail_unplaced(decided, waiting, began_at)
+        self._give_back(decided)
         return _OUTCOMES[decided.root.status]
+
+    def _give_back(self, decided: Decided) -> None:
+        failures, unreserved = self.pods.failures, decided.idle.unreserve
+        for claim in decided.idle.deallocate:
+            failures.give_back(claim)
+        if unreserved is not None:
+            uid = decided.root.tree.group.uid
+            failures.workers.submit(lambda: self.unreserve(unreserved, uid))
 
     def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> str | None:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
@@ -339,11 +361,11 @@ def group_of(decision: GroupDecision) -> PodGroup:
     return decision.tree.group
 
 
-def with_reasons(decision: GroupDecision, preemption: GroupPreemption, profile: Profile) -> GroupDecision:
+def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:
     """Returns the decision with the outcome of PodGroupPostFilter, as upstream words it."""
-    if DEVICES in profile.reserving and not (preemption.helps or preemption.is_final):
-        decision = with_reason(decision, NO_CLAIMS_FREED)
-    return with_reason(decision, f"pod group preemption: {preemption.text}")
+    if idle.text and not (preemption.helps or preemption.is_final):
+        decision = with_reason(decision, idle.text)
+    return with_reason(decision, f"pod group preemption: {preemption.text}") if preemption.text else decision
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:

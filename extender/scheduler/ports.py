@@ -110,10 +110,11 @@ class ClaimWriter(Protocol):
         written claim. Raises Refused if it was allocated otherwise, or deallocated, in the meantime.
         """
 
-    def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
-        """Removes the pod's reservation; if it was the last one and `deallocate`, frees the devices too.
+    def release(self, claim: ResourceClaim, uid: str, *, deallocate: bool) -> ResourceClaim | None:
+        """Removes the reservation of the pod or PodGroup with this UID.
 
-        Returns the claim as written, None if it was deleted.
+        If it was the last one and `deallocate`, frees the devices too. Returns the claim as written, None if it was
+        deleted.
         """
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:

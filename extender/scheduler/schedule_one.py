@@ -482,7 +482,11 @@ class FailureHandler:
         if failure.preemption is not None:
             self.preemption.carry_out(pod.info, failure.preemption)
         if (claim := failure.idle_claim) is not None:
-            self.workers.submit(lambda: self.deallocate(claim))
+            self.give_back(claim)
+
+    def give_back(self, claim: ResourceClaim) -> None:
+        """Frees the devices of a claim that no pod uses, in a worker."""
+        self.workers.submit(lambda: self.deallocate(claim))
 
 
 def failure_of(error: Exception, prefix: str = "") -> Failure:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from extender.errors import Refused
 from extender.model.devices.claims import ConsumerReference, ResourceClaim
 from extender.table.features import FeatureGates
@@ -11,9 +13,12 @@ from tests.builders import (
     Object,
     PodBuilder,
     make_device_class,
+    make_pod,
     make_pod_group,
     make_resource_claim,
     make_resource_slice,
+    make_result,
+    with_allocation,
 )
 from tests.scheduler.test_pod_groups import member, node
 from tests.scheduler.world import World
@@ -110,6 +115,93 @@ def test_a_group_whose_claim_has_no_devices_is_not_bound() -> None:
     world.settle()
     assert nodes_of(world) == ["", ""]
     assert claim(world).allocation is None
+
+
+def allocated(name: str, on: str, *reserved_for: Object) -> Object:
+    """A claim with the device of a node, which no other node can use."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [on]}]}
+    found = with_allocation(
+        make_resource_claim(name, "gpu"),
+        make_result(on, "gpu-0"),
+        nodeSelector={"nodeSelectorTerms": [term]},
+    )
+    found["status"]["reservedFor"] = list(reserved_for)
+    return found
+
+
+def devices_on_two_nodes(*more: Any) -> list[Any]:
+    """Two nodes with a device each, of which only n1 has room for two members, and a pod whose eviction is no help."""
+    slices = [make_resource_slice(name, "gpu.example.com", "gpu-0") for name in ("n1", "n2")]
+    low = make_pod("low").req(cpu="100m").node("n2").priority(-1)
+    return [node("n1"), node("n2", cpu="1"), make_device_class("gpu"), *slices, low, *more]
+
+
+RESERVED = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": OF_GROUP.uid}
+
+
+@pytest.mark.parametrize("reserved_for", [(), (RESERVED,)], ids=["nobody", "the group"])
+def test_a_group_that_fits_nowhere_gives_back_the_devices_of_its_claim(reserved_for: tuple[Object, ...]) -> None:
+    shared = allocated("shared", "n2", *reserved_for)
+    world = World(*devices_on_two_nodes(shared, group(), *map(sharing, "ab")), features=ON)
+    world.settle()
+    world.pass_time(2)
+    assert nodes_of(world) == ["n1", "n1"]
+    assert claim(world).status.reserved_for == [OF_GROUP]
+    reason = "ResourceClaims completed" if not reserved_for else "of PodGroup ResourceClaim completed"
+    assert reason in world.group_conditions[0][2]
+
+
+def test_a_group_keeps_the_devices_of_a_claim_that_others_use() -> None:
+    others = {"resource": "pods", "name": "other", "uid": "other"}
+    shared = allocated("shared", "n2", RESERVED, others)
+    world = World(*devices_on_two_nodes(shared, group(), *map(sharing, "ab")), features=ON)
+    world.settle()
+    world.pass_time(10)
+    assert nodes_of(world) == ["", ""]
+    assert claim(world).allocation is not None
+    assert [consumer.uid for consumer in claim(world).status.reserved_for or ()] == ["other"]
+    assert "ResourceClaim unreserved for PodGroup" in world.group_conditions[0][2]
+
+
+def test_a_reservation_that_cannot_be_removed_is_removed_after_a_later_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    others = {"resource": "pods", "name": "other", "uid": "other"}
+    shared = allocated("shared", "n2", RESERVED, others)
+    world = World(*devices_on_two_nodes(shared, group(), *map(sharing, "ab")), features=ON)
+    world.claims.faults["release"] = Refused("no", 403)
+    world.settle()
+    assert len(claim(world).status.reserved_for or ()) == 2
+    assert "unreserving a claim failed claim=default/shared reason='no'" in caplog.messages
+    world.put(node("n3", cpu="1"))
+    world.pass_time(10)
+    assert [consumer.uid for consumer in claim(world).status.reserved_for or ()] == ["other"]
+
+
+def test_a_member_that_fits_nowhere_gives_back_the_devices_of_its_own_claim() -> None:
+    own = [allocated("of-a", "n2"), make_resource_claim("of-b", "gpu")]
+    waiting = [member(name, cpu="2").resource_claim(f"of-{name}") for name in "ab"]
+    world = World(
+        *devices_on_two_nodes(node("n2", cpu="2"), *own, make_pod_group("workers", 2), *waiting),
+        make_pod("full").req(cpu="2").node("n2").priority(9),
+        features=ON,
+    )
+    world.settle()
+    assert nodes_of(world) == ["", ""]
+    assert claim(world, "of-a").allocation is None
+    assert "deallocation and deletion of ResourceClaims completed" in world.group_conditions[0][2]
+
+
+def test_a_group_with_a_topology_constraint_keeps_its_claims() -> None:
+    constrained = {**group(), "spec": {**group()["spec"], "schedulingConstraints": {"topology": [{"key": "rack"}]}}}
+    features = FeatureGates(
+        generic_workload=True, dra_workload_resource_claims=True, topology_aware_workload_scheduling=True
+    )
+    shared = allocated("shared", "n2", RESERVED)
+    world = World(*devices_on_two_nodes(shared, constrained, *map(sharing, "ab")), features=features)
+    world.settle()
+    assert claim(world).status.reserved_for == [OF_GROUP]
+    assert "ResourceClaim" not in world.group_conditions[0][2]
 
 
 def world_slice(world: World) -> str:

@@ -137,14 +137,14 @@ class ClaimWrites(Writer):
         status = replace(current.status, allocation=allocation or current.allocation, reserved_for=reserved)
         return self._put(replace(current, status=status))
 
-    def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
+    def release(self, claim: ResourceClaim, uid: str, *, deallocate: bool) -> ResourceClaim | None:
         self._begin("release", claim)
         current = self._current(claim)
-        if not current.is_reserved_for(pod.uid):
+        if not current.is_reserved_for(uid):
             return current
-        if deallocate and current.is_only_for(pod.uid):
+        if deallocate and current.is_only_for(uid):
             return self._put(replace(current, status=ResourceClaimStatus()))
-        others = [each for each in current.status.reserved_for or () if each.uid != pod.uid]
+        others = [each for each in current.status.reserved_for or () if each.uid != uid]
         return self._put(replace(current, status=replace(current.status, reserved_for=others)))
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:

@@ -68,16 +68,16 @@ class ApiClaims:
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
         raise AssertionError("unreachable")
 
-    def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
+    def release(self, claim: ResourceClaim, uid: str, *, deallocate: bool) -> ResourceClaim | None:
         for tries_left in reversed(range(_TRIES)):
             try:
                 current = self._read(claim)
-                if not current.is_reserved_for(pod.uid):
+                if not current.is_reserved_for(uid):
                     # The patch changes the version, so that an allocation that is still in flight is refused.
                     return self._without_finalizer(current) if deallocate and current.allocation is None else current
-                if deallocate and current.is_only_for(pod.uid):
+                if deallocate and current.is_only_for(uid):
                     return self._without_finalizer(self.deallocate(current))
-                removal = {"$patch": "delete", "uid": pod.uid}
+                removal = {"$patch": "delete", "uid": uid}
                 return self._patch(current, {"status": {"reservedFor": [removal]}}, "/status")
             except NotFound:
                 return None

@@ -18,6 +18,7 @@ from extender.groups import (
     Tree,
     decide_group,
 )
+from extender.groups.idle_claims import idle_claims
 from extender.groups.placements import domains
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import leaves, scheduled_members, waiting_members
@@ -186,9 +187,11 @@ class GroupExplanation:
         tree, decision = self.verdict.tree, self.verdict.decision
         if tree is None or decision is None or decision.is_success:
             return ""
+        if decision.status is not GroupStatus.UNSCHEDULABLE:
+            return decision.text
         profile = self._state.profiles.of(waiting_members(tree)[0].pod)
-        preempts = decision.status is GroupStatus.UNSCHEDULABLE and profile.preemption is not None
-        return (with_reasons(decision, self._preemption, profile) if preempts else decision).text
+        idle = idle_claims(decision, profile, self._state.table)
+        return with_reasons(decision, self._preemption, idle).text
 
     @cached_property
     def evictions(self) -> GroupEvictions | None:

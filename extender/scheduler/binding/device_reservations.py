@@ -74,7 +74,7 @@ class DeviceClaims:
             self._try(key, step)
 
     def _release(self, claim: ResourceClaim, pod: Pod) -> None:
-        released = self._writer.release(claim, pod, deallocate=True)
+        released = self._writer.release(claim, pod.uid, deallocate=True)
         if released is not None:
             self._cache.confirm_object(released)
 
@@ -87,6 +87,16 @@ class DeviceClaims:
         self._failed_steps.pop(key, None)
         if step.pending:
             self._cache.restore_object(PENDING, step.pending)
+
+    def unreserve(self, claim: ResourceClaim, uid: str) -> None:
+        """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
+        try:
+            released = self._writer.release(claim, uid, deallocate=False)
+        except ClusterError as error:  # the group asks again in its next attempt
+            _log.warning("unreserving a claim failed claim=%s reason=%r", claim.key, str(error))
+        else:
+            if released is not None:
+                self._cache.confirm_object(released)
 
     def deallocate(self, claim: ResourceClaim) -> None:
         """Deallocates a claim that no pod uses, so that other devices can be allocated to it."""
@@ -251,7 +261,7 @@ class ClaimReservation:
         self._pending.remove(pending)
 
     def _release(self, claim: ResourceClaim, *, deallocate: bool) -> None:
-        released = self._writer.release(claim, self._pod.pod, deallocate=deallocate)
+        released = self._writer.release(claim, self._pod.uid, deallocate=deallocate)
         if released is not None:
             self._cache.confirm_object(released)
 

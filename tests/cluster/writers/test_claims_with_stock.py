@@ -145,7 +145,7 @@ def test_a_claim_that_is_no_longer_to_be_had(
 def test_a_claim_that_was_allocated_elsewhere_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:
     first, second = make(client, "first"), make(client, "second")
     allocated = claims.bind(make_one(client), ConsumerReference.of_pod(first), ALLOCATION)
-    claims.release(allocated, first, deallocate=True)
+    claims.release(allocated, first.uid, deallocate=True)
     claims.bind(read(client), ConsumerReference.of_pod(first), ELSEWHERE)
     with pytest.raises(Refused, match="allocated elsewhere"):
         claims.bind(allocated, ConsumerReference.of_pod(second), None)
@@ -154,7 +154,7 @@ def test_a_claim_that_was_allocated_elsewhere_cannot_be_reserved(client: ApiClie
 def test_a_claim_that_was_deallocated_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:
     first, second = make(client, "first"), make(client, "second")
     allocated = claims.bind(make_one(client), ConsumerReference.of_pod(first), ALLOCATION)
-    claims.release(allocated, first, deallocate=True)
+    claims.release(allocated, first.uid, deallocate=True)
     with pytest.raises(Refused, match="deallocated elsewhere"):
         claims.bind(allocated, ConsumerReference.of_pod(second), None)
 
@@ -174,9 +174,9 @@ def test_release(
     claim = claims.bind(make_one(client), ConsumerReference.of_pod(pod), ALLOCATION)
     for name in others:
         claims.bind(claim, ConsumerReference.of_pod(make(client, name)), None)
-    assert claims.release(claim, pod, deallocate=deallocate) == read(client)
+    assert claims.release(claim, pod.uid, deallocate=deallocate) == read(client)
     assert state(client) == left
-    claims.release(claim, pod, deallocate=True)  # of a pod that it is not reserved for
+    claims.release(claim, pod.uid, deallocate=True)  # of a pod that it is not reserved for
     assert state(client) == left
 
 
@@ -192,7 +192,7 @@ def test_an_allocation_that_arrives_after_its_release_comes_too_late(client: Api
 def test_there_is_nothing_to_release_of_a_claim_that_is_gone(client: ApiClient, claims: ApiClaims) -> None:
     pod, claim = make(client), make_one(client)
     client.delete("ResourceClaim", "c")
-    assert claims.release(claim, pod, deallocate=True) is None
+    assert claims.release(claim, pod.uid, deallocate=True) is None
     claims.delete(claim)
 
 
