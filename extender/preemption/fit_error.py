@@ -20,7 +20,8 @@ def fit_message(fit: Fit) -> str:
     If a check ended in an error, the message is that of the first error, because it fails the whole attempt.
     """
     if (error := fit.error) is not None:
-        return f"running {error.plugin}: {', '.join(error.reasons)}"
+        text = ", ".join(error.reasons)
+        return text if text.startswith("running ") else f"running {error.plugin}: {text}"
     if fit.refused_at_once:
         return f"{_none_of(len(fit.rows))}: {', '.join(fit.refusals[0].reasons)}."
     counts: Counter[str] = Counter()

@@ -258,7 +258,7 @@ def test_an_error_on_one_node_fails_the_attempt_as_in_the_scheduler() -> None:
     cluster = Cluster.from_objects([*PAIR, pod])
     explanation = cluster.explain(pod)
     assert (explanation.fits, explanation.decision.feasible, explanation.decision.best) == (False, [], [])
-    assert explanation.message.startswith('running DynamicResources: running "DynamicResources" filter plugin: class')
+    assert explanation.message.startswith('running "DynamicResources" filter plugin: class')
     assert explanation.message == cluster.simulate().remaining["default/p"]
     assert cluster.explain_pending()[0].cause == explanation.message
 
