@@ -11,7 +11,7 @@ from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_grou
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES
 from tests.conformance.uniform import examples
-from tests.group_conformance import victims
+from tests.group_conformance import claims, victims
 
 PLAIN = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -34,11 +34,14 @@ FEATURED = (
     "volume-limits",
 )
 MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION = "mixed", "topology", "composite", "large", "preemption"
-KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION)
+CLAIMS = "claims"
+KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION, CLAIMS)
 _GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",)}
 _GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
 _SIZES = {LARGE: (9, 64), PREEMPTION: (2, 16)}
 """The least and the most members that wait."""
+_FEATURES = {PREEMPTION: (0, 2), CLAIMS: (0, 1)}
+"""The least and the most features beside what the kind is about."""
 _KEYS = (ZONE, "disktype", "rack", "absent")
 
 
@@ -58,7 +61,11 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
     dice = Dice(draw)
     drafted = draft(dice)
     preempts = kind == PREEMPTION
-    features = [kind] if kind in FEATURED else dice.some(FEATURED, 0 if preempts else 1, 2)
+    features = (
+        [kind]
+        if kind in FEATURED
+        else dice.some(FEATURED, 0 if kind in (PREEMPTION, CLAIMS) else 1, 1 if kind == CLAIMS else 2)
+    )
     for name in sorted(features, key=list(FEATURES).index):
         FEATURES[name](dice, drafted)
     for node in drafted.nodes:
@@ -66,12 +73,17 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
     drafted.target.priority(0)
     if preempts:
         victims.add(dice, drafted)
+    elif kind == CLAIMS:
+        claims.add(dice, drafted)
     elif dice.chance(70):  # so little room that some gangs do not fit
         for node in drafted.nodes:
             node.capacity(cpu=dice.one("4", "8", "16") if kind == LARGE else dice.one("1", "2", "4"))
     groups = _Groups(dice, drafted, kind).root()
+    waiting = [obj for obj in groups if obj["kind"] == "Pod" and not _is_placed(obj)]
     if preempts:
-        victims.nominate(dice, drafted, [obj for obj in groups if obj["kind"] == "Pod" and not _is_placed(obj)])
+        victims.nominate(dice, drafted, waiting)
+    elif kind == CLAIMS:
+        groups += claims.share_out(dice, drafted, waiting)
     items = [*drafted.case(kind)["cluster"]["items"], *groups]
     return {"cluster": {"items": items}} | ({} if preempts else {"config": PLAIN})
 

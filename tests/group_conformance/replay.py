@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from extender.devices.pod_claims import existing_claims
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
+from extender.framework.status import Refusal
 from extender.groups import (
     Composite,
     GroupDecision,
@@ -27,6 +29,7 @@ from extender.groups import (
 from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import waiting_members
+from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.objects import to_objects
@@ -126,8 +129,11 @@ def differences(case: Object, stock: Object) -> list[str]:
     profiles = Profiles([default_profile()], FeatureGates(generic_workload=True, **gates))
     state = ClusterState(to_objects(case["cluster"]["items"]), profiles)
     root = _tree(state, [each["pod"] for each in stock["tries"]])
-    if stock.get("gated"):
-        return [] if _is_short(root) or _is_gated(root) else ["stock does not try the group"]
+    is_held = _is_short(root) or _is_gated(root, state)
+    if is_held != bool(stock.get("gated")):
+        return [f"the group is {'' if is_held else 'not '}held back, otherwise than in stock"]
+    if is_held:
+        return []
     first, dry = _phases(stock)
     profile = state.profiles.all[0]
     cycle, dry_run = Forced(profile, state, stock, first), Forced(_without_images(profile), state, stock, dry)
@@ -211,10 +217,10 @@ def _settled(message: str) -> str:
     """Returns the text without what is random in stock, and without the words of a plugin's own error.
 
     Stock appends the reason of PodGroupPostFilter several times to a status that groups share, and names any of the
-    scheduled members that are in no domain, or in several.
+    scheduled members that are in no domain, or in several. It names any of the nodes on which a plugin has failed.
     """
     message = re.sub(r"(no topology domain found for pod|more than 1 domain found for pod group:) .*", r"\1", message)
-    message = re.sub(r'(running \w+ plugin "\w+":) .*', r"\1", message)
+    message = re.sub(r'(running (\w+ plugin "\w+"|"\w+" filter plugin):) .*', r"\1", message)
     return re.sub(r"(, )+$", ", ", message)
 
 
@@ -243,7 +249,11 @@ def _is_short(tree: Tree) -> bool:
     return sum(not _is_short(child) for child in tree.children) < tree.group.min_count
 
 
-def _is_gated(tree: Tree) -> bool:
-    """Returns True if a member has a scheduling gate or waits for a claim, which holds the whole group."""
+def _is_gated(tree: Tree, state: ClusterState) -> bool:
+    """Returns True if a member has a scheduling gate or lacks a claim, which holds the whole group."""
+
+    def find(key: str) -> ResourceClaim | None:
+        return state.objects.get(ResourceClaim, key)
+
     pods = [info.pod for info in waiting_members(tree)]
-    return any(pod.spec.scheduling_gates or pod.spec.resource_claims for pod in pods)
+    return any(pod.spec.scheduling_gates or isinstance(existing_claims(pod, find), Refusal) for pod in pods)

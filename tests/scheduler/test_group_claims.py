@@ -77,6 +77,18 @@ def test_without_the_gate_members_reserve_the_claim_for_themselves() -> None:
     assert [consumer.name for consumer in claim(world).status.reserved_for or ()] == ["a", "b"]
 
 
+def test_a_claim_that_members_share_keeps_its_device_beside_their_own_claims() -> None:
+    devices = make_resource_slice("n2", "gpu.example.com", "gpu-0", "gpu-1", "gpu-2")
+    own = [make_resource_claim(f"own-{name}", "gpu") for name in "ab"]
+    members = [sharing(name).resource_claim(f"own-{name}") for name in "ab"]
+    world = World(*cluster(make_pod_group("workers", 2), devices, *own, *members), features=ON)
+    world.settle()
+    world.pass_time(10)
+    assert nodes_of(world) == ["n2", "n2"]
+    allocations = [claim(world, name).allocation for name in ("shared", "own-a", "own-b")]
+    assert sorted(each.devices.results[0].device for each in allocations if each) == ["gpu-0", "gpu-1", "gpu-2"]
+
+
 def test_members_wait_until_the_claim_of_their_group_is_created() -> None:
     template = {"resourceClaimTemplateName": "shared"}
     members = [member(name).resource_claim("shared", template=True) for name in "ab"]

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -193,6 +195,7 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	}
 	factory := func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return notes, nil }
 	client := fake.NewSimpleClientset(objects...)
+	client.PrependReactor("create", "resourceclaims", nameGenerated)
 	sched, err := syncedWith(ctx, client, configuration, notes.snapshot, frameworkruntime.Registry{recorderName: factory})
 	if err != nil {
 		return err
@@ -216,6 +219,15 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	sched.ScheduleOne(ctx)
 	notes.detach()
 	return a.readActions(client)
+}
+
+// nameGenerated names a new claim as the API server does; the fake client would store all of them without a name.
+func nameGenerated(action clienttesting.Action) (bool, runtime.Object, error) {
+	claim := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceClaim)
+	if claim.Name == "" {
+		claim.Name = names.SimpleNameGenerator.GenerateName(claim.GenerateName)
+	}
+	return false, nil, nil
 }
 
 // readActions reads the conditions of PodGroups, and the evictions.
