@@ -229,6 +229,7 @@ BESIDE_THE_DOOR = {
     },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen
         "extender.devices.extended_resources",
+        "extender.devices.pod_claims",
         "extender.framework.events",
         "extender.scheduler.binding",
         "extender.scheduler.group_members.reserved",

@@ -62,7 +62,7 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
-    group = _group(pod.pod, table)
+    group = sharing_group(pod.pod, table)
     user = existing_claims(pod.pod, lambda key: table.objects.get(ResourceClaim, key), group)
     if isinstance(user, Refusal):
         return user
@@ -87,7 +87,8 @@ def group_claims(group: PodGroup, table: Table) -> Iterator[ResourceClaim]:
             yield claim
 
 
-def _group(pod: Pod, table: Table) -> PodGroup | None:
+def sharing_group(pod: Pod, table: Table) -> PodGroup | None:
+    """Returns the group of which the pod may share claims; None if it has none, or without the feature gate."""
     key = pod.group_key if table.features.group_claims else None
     return None if key is None else table.objects.get(PodGroup, key)
 
@@ -96,12 +97,13 @@ def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
     """Yields the names of the claims that the pod shares with its group, as far as they are created."""
     for named in pod.spec.resource_claims or () if group is not None else ():
         if group is not None and named in (group.spec.resource_claims or ()):
-            name = named.resource_claim_name or _generated(group.status.resource_claim_statuses, named.name)
+            name = named.resource_claim_name or generated_name(group.status.resource_claim_statuses, named.name)
             if name:
                 yield name
 
 
-def _generated(statuses: Sequence[PodResourceClaimStatus] | None, name: str) -> str | None:
+def generated_name(statuses: Sequence[PodResourceClaimStatus] | None, name: str) -> str | None:
+    """Returns the name of the claim that was generated for this entry of a pod or a group; None if there is none."""
     return next((each.resource_claim_name for each in statuses or () if each.name == name), None)
 
 

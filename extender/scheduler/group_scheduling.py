@@ -30,10 +30,11 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, L
 from extender.groups import member_failure as failure_message
 from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
+from extender.groups.mismatch import mismatch
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import leaves, viable, waiting_members
 from extender.model.devices.claims import ResourceClaim
-from extender.model.scheduling.pod_groups import GroupName, PodGroup, SchedulingGroup
+from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -179,19 +180,9 @@ class GroupScheduler:
         groups = [placing.cache.groups.get(leaf.group.key) for leaf in leaves(tree)]
         scheduled = [info for group in groups for info in group.scheduled.values()]
         infos = [*waiting_members(tree), *scheduled]
-        return mismatch(tree.group, infos, placing.cycles) or self._other_policy(tree.group, infos)
-
-    def _other_policy(self, group: SchedulingGroup, infos: Sequence[PodInfo]) -> str | None:
-        """Returns which preemption policies differ: those of siblings or, with the gate, one from the group's."""
-        of_group = self.features.pod_group_preemption_policy
-        policies = [_policy(info.pod.spec.preemption_policy) for info in infos]
-        expected = _policy(group.spec.preemption_policy) if of_group else policies[0]
-        other = next((policy for policy in policies if policy != expected), None)
-        if other is None:
-            return None
-        suffix = " as the pod group's preemption policy" if of_group else ""
-        same = f"all pods in a single pod group should have the same preemption policy{suffix}"
-        return f"{same}, got {other} and {expected}"
+        name = infos[0].pod.spec.scheduler_name
+        no_profile = f'profile not found for scheduler name "{name}"' if name not in placing.cycles else None
+        return mismatch(tree.group, infos, self.features) or no_profile
 
     def _without_skipped(self, members: Iterable[QueuedPod]) -> list[QueuedPod]:
         waiting = []
@@ -389,30 +380,6 @@ def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -
     if uid in preemption.nominated:
         return preemption.nominated[uid]
     return Nominating.CLEAR if member.node_name is not None and not preemption.helps else Nominating.KEEP
-
-
-def mismatch(group: SchedulingGroup, infos: Sequence[PodInfo], profiles: Mapping[str, object]) -> str | None:
-    """Returns why these members cannot be scheduled as one group; None if they can. Upstream's messages."""
-    first = infos[0].pod.spec
-    for info in infos:
-        spec = info.pod.spec
-        if spec.scheduler_name != first.scheduler_name:
-            return (
-                "all pods in a single pod group should have the same .spec.schedulerName set, got: "
-                f'"{spec.scheduler_name}" and "{first.scheduler_name}"'
-            )
-        if info.priority != group.priority:
-            return (
-                "all pods in a single pod group should have the same priority as the pod group's priority, got "
-                f"{info.priority} and {group.priority}"
-            )
-    if first.scheduler_name not in profiles:
-        return f'profile not found for scheduler name "{first.scheduler_name}"'
-    return None
-
-
-def _policy(preemption_policy: str | None) -> str:
-    return preemption_policy or "PreemptLowerPriority"
 
 
 def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:

@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from extender.devices.pod_claims import generated_name, sharing_group
 from extender.errors import MalformedCluster
 from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import NodeSelector, ObjectMeta, OwnerReference
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
 from extender.model.volumes.storage import (
     BETA_STORAGE_CLASS_ANNOTATION,
@@ -36,6 +38,7 @@ from extender.table.objects import Objects
 from extender.volumes.node_volumes import node_term
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_GROUP_VERSION = "scheduling.k8s.io/v1beta1"
 _IMMEDIATE = "Immediate"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -50,10 +53,12 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
         owners = [_owner(pod)] if isinstance(source, Volume) else None
         template = _ephemeral_template(pod, source) if isinstance(source, Volume) else source
         _create_volume_claim(state, template, pod, name, owners)
-    statuses = []
+    statuses, group = [], sharing_group(pod, state.table)
     for reference in _ungenerated(pod):
         template_or_none = _template(pod, reference, state.objects)
-        if template_or_none is not None:
+        if group is not None and reference in (group.spec.resource_claims or ()):
+            group = _with_group_claim(state, group, reference, template_or_none)
+        elif template_or_none is not None:
             claim = _generated(pod, reference, template_or_none, state.objects)
             state.add(claim)
             statuses.append(PodResourceClaimStatus(name=reference.name, resource_claim_name=claim.name))
@@ -156,17 +161,32 @@ def _template(pod: Pod, reference: PodResourceClaim, objects: Objects) -> Resour
     return objects.get(ResourceClaimTemplate, f"{pod.namespace}/{reference.resource_claim_template_name}")
 
 
+def _with_group_claim(
+    state: ClusterState, group: PodGroup, reference: PodResourceClaim, template: ResourceClaimTemplate | None
+) -> PodGroup:
+    """Creates the claim that the members share, unless it exists, and returns the group with its name."""
+    statuses = group.status.resource_claim_statuses or []
+    if template is None or generated_name(statuses, reference.name) is not None:
+        return group
+    claim = _generated(group, reference, template, state.objects)
+    state.add(claim)
+    statuses = [*statuses, PodResourceClaimStatus(name=reference.name, resource_claim_name=claim.name)]
+    changed = replace(group, status=replace(group.status, resource_claim_statuses=statuses))
+    state.add(changed)
+    return changed
+
+
 def _generated(
-    pod: Pod, reference: PodResourceClaim, template: ResourceClaimTemplate, objects: Objects
+    owner: Pod | PodGroup, reference: PodResourceClaim, template: ResourceClaimTemplate, objects: Objects
 ) -> ResourceClaim:
-    names = (f"{pod.name}-{reference.name}-{number}" for number in count(1))
-    name = next(name for name in names if objects.get(ResourceClaim, f"{pod.namespace}/{name}") is None)
+    names = (f"{owner.name}-{reference.name}-{number}" for number in count(1))
+    name = next(name for name in names if objects.get(ResourceClaim, f"{owner.namespace}/{name}") is None)
     metadata = ObjectMeta(
         name=name,
-        namespace=pod.namespace,
-        uid=f"{pod.uid}/{name}",
+        namespace=owner.namespace,
+        uid=f"{owner.uid}/{name}",
         annotations={_POD_CLAIM_NAME: reference.name},
-        owner_references=[_owner(pod)],
+        owner_references=[_owner(owner)],
     )
     return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
@@ -269,5 +289,8 @@ def _default_class(objects: Objects) -> str | None:
     return min(defaults, key=newest_first).name if defaults else None
 
 
-def _owner(pod: Pod) -> OwnerReference:
-    return OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
+def _owner(owner: Pod | PodGroup) -> OwnerReference:
+    version = "v1" if isinstance(owner, Pod) else _GROUP_VERSION
+    return OwnerReference(
+        api_version=version, kind=type(owner).__name__, name=owner.name, uid=owner.uid, controller=True
+    )

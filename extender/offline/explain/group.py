@@ -22,6 +22,7 @@ from extender.groups.idle_claims import idle_claims
 from extender.groups.placements import domains
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import leaves, scheduled_members, waiting_members
+from extender.offline.claims.sharing import without_group
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.evictions import GroupEvictions, evictions
@@ -301,7 +302,7 @@ class GroupExplanation:
         self.placed = {each.info.pod.key: each.node_name for each in outcomes if each.node_name is not None}
         with before_refused(self._state, best) as refused:
             if refused is not None:
-                pod = refused.info.pod.with_spec(scheduling_group=None)
+                pod = without_group(refused.info.pod, self._state.table)
                 explanation = Explanation(self._state, pod, nodes=nodes_in(self._state, refused.domains))
                 self.refused = None if explanation.decision.feasible else explanation
         shown = refused or next(iter(outcomes), None)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from extender.groups import Composite, Leaf, Tree
-from extender.groups.tree import leaves
+from extender.groups.mismatch import mismatch
+from extender.groups.tree import leaves, waiting_members
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
@@ -119,17 +120,17 @@ def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGro
     return group
 
 
-def obstacle(tree: Tree) -> Obstacle | None:
+def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     """Returns why no scheduler tries the group; None if one does."""
-    members = [info.pod for leaf in leaves(tree) for info in leaf.waiting]
-    for pod in members:
+    infos = waiting_members(tree)
+    for pod in (info.pod for info in infos):
         if pod.spec.scheduling_gates:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
             text = f"member {pod.name} is gated by {gates}, which holds back the whole group"
             return Obstacle(CauseCode.GATED, text)
     if (shortage := _shortage(tree)) is not None:
         return Obstacle(CauseCode.SHORT_OF_PODS, shortage)
-    difference = _difference(tree, [pod for pod in members if not pod.terminating])
+    difference = mismatch(tree.group, infos, state.profiles.features)
     return None if difference is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, difference)
 
 
@@ -160,21 +161,3 @@ def _shortage(tree: Tree) -> str | None:
 
 def _has_pods(tree: Tree) -> bool:
     return any(leaf.waiting or leaf.scheduled for leaf in leaves(tree))
-
-
-def _difference(tree: Tree, pods: list[Pod]) -> str | None:
-    """Returns what differs between members that must be alike, in kube-scheduler's words."""
-    policies = [pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods]
-    for pod, policy in zip(pods, policies, strict=True):
-        first, name = pods[0].spec.scheduler_name, pod.spec.scheduler_name
-        if name != first:
-            names = f'"{name}" and "{first}"'
-            return f"all pods in a single pod group should have the same .spec.schedulerName set, got: {names}"
-        if pod.priority != tree.group.priority:
-            same = "all pods in a single pod group should have the same priority as the pod group's priority"
-            return f"{same}, got {pod.priority} and {tree.group.priority}"
-        if policy != policies[0]:
-            return (
-                f"all pods in a single pod group should have the same preemption policy, got {policy} and {policies[0]}"
-            )
-    return None

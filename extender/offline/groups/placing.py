@@ -58,7 +58,7 @@ class GroupMembers:
             self.obstacle: str | None = MissingGroup(root.kind, root.key).obstacle.text
             return
         whole = Membership(state).tree(group)
-        reason = obstacle(whole)
+        reason = obstacle(whole, state)
         self.obstacle = None if reason is None else reason.text
         self._tree = _in_order(whole, waiting)
 

@@ -76,7 +76,7 @@ class GroupVerdicts:
 def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
     """Decides about the group, unless no scheduler tries it."""
     kind, key = type(tree.group).__name__, tree.group.key
-    if (reason := obstacle(tree)) is not None:
+    if (reason := obstacle(tree, state)) is not None:
         return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason.text for info in waiting_members(tree)})
     decision = decide(state, tree)
     failures = {}

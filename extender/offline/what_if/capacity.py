@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
+from extender.groups import Leaf
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
@@ -316,8 +317,9 @@ def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[R
     """Returns why no further pod of a template fits, or no further gang."""
     if gang is None:
         return Explanation(state, with_claims(state, _nth(state, pod, -1))).reasons
-    members = [with_claims(state, _nth(state, pod, -1 - each)) for each in range(gang.min_count)]
-    return lacking(state, copy_of_gang(state, gang, members, -1))
+    copied = copy_of_gang(state, gang, [_nth(state, pod, -1 - each) for each in range(gang.min_count)], -1)
+    members = [PodInfo(with_claims(state, info.pod)) for info in copied.waiting]
+    return lacking(state, Leaf(copied.group, members))
 
 
 def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from extender.groups import Leaf
 from extender.model.pod import Pod, PodSchedulingGroup
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.scheduling.pod_groups import PodGroup, PodGroupStatus
+from extender.offline.claims.sharing import without_group
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups.outcomes import before_refused, nodes_in
 from extender.offline.groups.verdict import decide
@@ -60,7 +61,8 @@ def counted_in(gang: PodGroup) -> str:
 def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], number: int) -> Leaf:
     """Adds a copy of the gang to the cluster, and returns it with these pods as its waiting members."""
     name = f"{gang.name}-{number}"
-    copied = replace(gang, metadata=replace(gang.metadata, name=name, uid=f"capacity/{gang.namespace}/{name}"))
+    metadata = replace(gang.metadata, name=name, uid=f"capacity/{gang.namespace}/{name}")
+    copied = replace(gang, metadata=metadata, status=PodGroupStatus())
     state.add(copied)
     membership = PodSchedulingGroup(pod_group_name=name)
     return Leaf(copied, [PodInfo(pod.with_spec(scheduling_group=membership)) for pod in pods])
@@ -71,5 +73,5 @@ def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
     with before_refused(state, decide(state, leaf, enforces_gangs=False)) as refused:
         if refused is None:
             return []
-        pod = refused.info.pod.with_spec(scheduling_group=None)
+        pod = without_group(refused.info.pod, state.table)
         return Explanation(state, pod, nodes=nodes_in(state, refused.domains)).reasons

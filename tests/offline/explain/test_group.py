@@ -22,6 +22,7 @@ from tests.builders import (
 from tests.groups.deciding import members, node
 
 ROOM = [node("a", 4), node("b", 4)]
+CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def cluster(*objects: Object) -> Cluster:
@@ -263,3 +264,84 @@ def test_a_member_of_a_basic_group_that_finds_no_node_beside_the_others() -> Non
     assert (second.name, second.code) == ("g-1", CauseCode.POD_GROUP)
     assert second.cause == "no node is left beside the other members of its group"
     assert second.blocker == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+BY_GROUP = {**CONFIGURATION, "featureGates": {"GenericWorkload": True, "PodGroupPreemptionPolicy": True}}
+SHARES_CLAIMS = {**CONFIGURATION, "featureGates": {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}}
+
+
+def never_preempting(gang: str, member: str) -> list[Object]:
+    """A full node with a pod of lower priority, and a gang with these preemption policies."""
+    group = make_pod_group("g", 2, priority=5, preemptionPolicy=gang)
+    pods = [make_pod(f"g-{n}").group("g").req(cpu="2").priority(5).preemption_policy(member).obj() for n in range(2)]
+    return [node("a", 4), make_pod("low").req(cpu="4").node("a").obj(), group, *pods]
+
+
+@pytest.mark.parametrize(
+    ("policy", "gang", "member", "message", "evicts"),
+    [
+        (CONFIGURATION, "Never", "PreemptLowerPriority", "none of its 2 waiting members finds a node", True),
+        (BY_GROUP, "Never", "Never", "none of its 2 waiting members finds a node", False),
+        (
+            BY_GROUP,
+            "Never",
+            "PreemptLowerPriority",
+            "all pods in a single pod group should have the same preemption policy as the pod group's "
+            "preemption policy, got PreemptLowerPriority and Never",
+            False,
+        ),
+    ],
+)
+def test_the_gate_says_whose_preemption_policy_counts(
+    policy: Object, gang: str, member: str, message: str, evicts: bool
+) -> None:
+    explanation = Cluster.from_objects(never_preempting(gang, member), policy).explain_group("default/g")
+    assert (explanation.message, explanation.evictions is not None) == (message, evicts)
+
+
+def test_members_are_suggested_to_be_recreated_with_the_policy_of_their_group() -> None:
+    objects = never_preempting("Never", "PreemptLowerPriority")
+    del objects[1]
+    changes = Cluster.from_objects(objects, BY_GROUP).explain_group("default/g").changes
+    assert [change.text for change in changes] == ["recreate 2 members with preemptionPolicy Never"]
+
+
+def sharing_one_device() -> list[Object]:
+    """A gang of two whose members share a claim for the one device, made from a template."""
+    entry = {"name": "shared", "resourceClaimTemplateName": "shared"}
+    claim = make_resource_claim("g-shared-x", "gpu")
+    owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "g", "uid": "g", "controller": True}
+    claim["metadata"]["ownerReferences"] = [owner]
+    group = make_pod_group("g", 2, resourceClaims=[entry])
+    group["metadata"]["uid"] = "g"
+    group["status"] = {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "g-shared-x"}]}
+    pods = [make_pod(f"g-{n}").group("g").req(cpu="2").resource_claim("shared", template=True).obj() for n in range(2)]
+    device = make_resource_slice("a", "gpu.example.com", "gpu-0")
+    return [make_device_class("gpu"), device, claim, group, *pods]
+
+
+def test_members_share_the_claim_of_their_group() -> None:
+    explanation = Cluster.from_objects([*sharing_one_device(), *ROOM], SHARES_CLAIMS).explain_group("default/g")
+    assert explanation.placed == {"default/g-0": "a", "default/g-1": "a"}
+    assert explanation.fits
+
+
+def test_the_member_that_is_refused_uses_the_claim_of_its_group() -> None:
+    objects = [*sharing_one_device(), node("a", 2), node("b", 2)]
+    explanation = Cluster.from_objects(objects, SHARES_CLAIMS).explain_group("default/g")
+    assert explanation.placed == {"default/g-0": "a"}
+    assert explanation.refused is not None
+    assert [reason.reason for reason in explanation.refused.reasons] == [
+        "Insufficient cpu",
+        "resourceclaim not available on the node",
+    ]
+
+
+def test_a_group_waits_for_its_claim_to_be_created() -> None:
+    objects = [*sharing_one_device(), *ROOM]
+    del objects[3]["status"]
+    explanation = Cluster.from_objects(objects, SHARES_CLAIMS).explain_group("default/g")
+    assert explanation.placed == {}
+    reason = 'podgroup "default/g": ResourceClaim not created yet'
+    assert reason in explanation.to_dict()["pending"]["default/g-0"]
+    assert "ResourceClaim not created yet (ResourceClaimTemplate shared)" in explanation.blocker

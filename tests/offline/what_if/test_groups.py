@@ -19,7 +19,16 @@ from extender.offline.what_if.group_counts import by_place
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
-from tests.builders import Object, make_composite_pod_group, make_node, make_pod, make_pod_group
+from tests.builders import (
+    Object,
+    make_composite_pod_group,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_pod_group,
+    make_resource_claim,
+    make_resource_slice,
+)
 from tests.groups.deciding import members, node
 
 
@@ -238,3 +247,44 @@ def test_no_member_of_a_gang_takes_too_few_new_nodes() -> None:
 def test_a_group_that_is_none_is_refused() -> None:
     with pytest.raises(MalformedCluster, match=r"podGroups\[0\]: expected a PodGroup or a CompositePodGroup"):
         asked(podGroups=[{"kind": "Pod", "metadata": {"name": "x"}}], pods=[])
+
+
+def sharing_policy(gate: bool) -> Object:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "featureGates": {"GenericWorkload": True, "DRAWorkloadResourceClaims": gate},
+    }
+
+
+def sharing(*devices: str) -> list[Object]:
+    """Nodes a, which has these devices, and b; and a gang of two whose members share a claim from a template."""
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "shared", "namespace": "default"},
+        "spec": {"spec": make_resource_claim("any", "gpu")["spec"]},
+    }
+    gang = make_pod_group("g", 2, resourceClaims=[{"name": "shared", "resourceClaimTemplateName": "shared"}])
+    slices = [make_device_class("gpu"), make_resource_slice("a", "gpu.example.com", *devices)]
+    return [node("a"), node("b"), template, *slices, gang]
+
+
+def sharing_member(name: str) -> Object:
+    return make_pod(name).group("g").resource_claim("shared", template=True).obj()
+
+
+@pytest.mark.parametrize(("gate", "nodes"), [(True, {"g-0": "a", "g-1": "a"}), (False, {})])
+def test_the_claim_that_members_share_is_created_once(gate: bool, nodes: dict[str, str]) -> None:
+    """Only one device exists, so that two members cannot have a claim each."""
+    objects = [*sharing("gpu-0"), *map(sharing_member, ("g-0", "g-1"))]
+    result = Cluster.from_objects(objects, sharing_policy(gate)).simulate(Scenario())
+    assert {placement.pod.partition("/")[2]: placement.node for placement in result.placements} == nodes
+
+
+@pytest.mark.parametrize(("gate", "pods"), [(True, 4), (False, 2)])
+def test_capacity_creates_a_claim_for_each_gang_that_shares_one(gate: bool, pods: int) -> None:
+    objects = sharing("gpu-0", "gpu-1")
+    lines = list(capacity_text(Cluster.from_objects(objects, sharing_policy(gate)).capacity([sharing_member("w")])))
+    assert f"{pods} more pods would fit" in lines
+    assert any(line.startswith("2      cannot allocate all claims") for line in lines)

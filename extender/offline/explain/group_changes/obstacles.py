@@ -6,13 +6,14 @@ Each suggestion is decided again. If the group would still not fit, the smallest
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from msgspec import structs
 
 from extender.groups import Composite, Leaf, Tree
+from extender.groups.mismatch import preemption_policy
 from extender.groups.tree import waiting_members
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod
@@ -79,7 +80,9 @@ def obstacle_changes(
     state: ClusterState, tree: Tree, reason: Obstacle, most_obstacles: int = _MOST_OBSTACLES
 ) -> list[SuggestedChange]:
     """Returns the changes that admit all waiting members of a group that no scheduler tries, the smallest first."""
-    changes = [change for fix in _FIXES[reason.code](tree) for change in _completed(state, fix, most_obstacles - 1)]
+    changes = [
+        change for fix in _FIXES[reason.code](tree, state) for change in _completed(state, fix, most_obstacles - 1)
+    ]
     return sorted(changes, key=lambda change: change.size)
 
 
@@ -100,7 +103,7 @@ def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[Sugg
 # ---- one function for each obstacle
 
 
-def _without_gates(tree: Tree) -> Iterator[_Fix]:
+def _without_gates(tree: Tree, _state: ClusterState) -> Iterator[_Fix]:
     gated = [info.pod for info in waiting_members(tree) if info.pod.spec.scheduling_gates]
     gates = sorted({gate.name for pod in gated for gate in pod.spec.scheduling_gates or ()})
     opened = with_members(tree, lambda pod: pod.with_spec(scheduling_gates=None) if pod.spec.scheduling_gates else pod)
@@ -111,7 +114,7 @@ def _without_gates(tree: Tree) -> Iterator[_Fix]:
     )
 
 
-def _with_enough_pods(tree: Tree) -> Iterator[_Fix]:
+def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
     if isinstance(tree, Composite) and 0 < (ready := ready_children(tree)) < tree.group.min_count:
         lower_groups = with_group_minimum(tree.group, ready)
         text = f"lower minGroupCount from {tree.group.min_count} to {ready}"
@@ -120,7 +123,7 @@ def _with_enough_pods(tree: Tree) -> Iterator[_Fix]:
     for repair in (_lower_minimum, _more_pods):
         steps: list[SuggestedChange] = []
         repaired = with_leaves(tree, _repairing(repair, steps))
-        if steps and obstacle(repaired) != obstacle(tree):
+        if steps and obstacle(repaired, state) != obstacle(tree, state):
             yield _Fix(joined(steps), repaired)
 
 
@@ -160,13 +163,18 @@ def _more_pods(leaf: Leaf) -> tuple[Leaf, SuggestedChange]:
     return replace(leaf, waiting=[*leaf.waiting, *map(PodInfo, more)]), change
 
 
-def _with_equal_members(tree: Tree) -> Iterator[_Fix]:
-    """Gives all members the group's priority, and the scheduler and preemption policy that most of them have."""
+def _with_equal_members(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
+    """Gives all members the scheduler and the preemption policy that most of them have, and the group's priority.
+
+    With the gate PodGroupPreemptionPolicy, they get the group's preemption policy.
+    """
     pods = [info.pod for info in waiting_members(tree)]
     wanted: dict[str, str | int] = {
         "schedulerName": _most_frequent(pod.spec.scheduler_name for pod in pods),
         "priority": tree.group.priority,
-        "preemptionPolicy": _most_frequent(_preemption_policy(pod) for pod in pods),
+        "preemptionPolicy": preemption_policy(tree.group.spec.preemption_policy)
+        if state.profiles.features.pod_group_preemption_policy
+        else _most_frequent(map(_preemption_policy, pods)),
     }
     differing: set[str] = set()
 
@@ -184,7 +192,7 @@ def _with_equal_members(tree: Tree) -> Iterator[_Fix]:
 
 
 def _preemption_policy(pod: Pod) -> str:
-    return pod.spec.preemption_policy or "PreemptLowerPriority"
+    return preemption_policy(pod.spec.preemption_policy)
 
 
 def _with_fields(pod: Pod, group: PodGroup | CompositePodGroup, fields: Mapping[str, str | int]) -> Pod:
@@ -196,11 +204,11 @@ def _with_fields(pod: Pod, group: PodGroup | CompositePodGroup, fields: Mapping[
     )
 
 
-def _most_frequent(values: Iterator[_T]) -> _T:
+def _most_frequent(values: Iterable[_T]) -> _T:
     return Counter(values).most_common(1)[0][0]
 
 
-_FIXES: Mapping[CauseCode, Callable[[Tree], Iterator[_Fix]]] = {
+_FIXES: Mapping[CauseCode, Callable[[Tree, ClusterState], Iterator[_Fix]]] = {
     CauseCode.GATED: _without_gates,
     CauseCode.SHORT_OF_PODS: _with_enough_pods,
     CauseCode.DIFFERENT_MEMBERS: _with_equal_members,
