@@ -27,6 +27,7 @@ from extender.groups import (
     decide_group,
 )
 from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.idle_claims import idle_claims
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import waiting_members
 from extender.model.devices.claims import ResourceClaim
@@ -148,7 +149,8 @@ def differences(case: Object, stock: Object) -> list[str]:
             return decide_group(root, trial, dry_run.decide_one, rules, dry_run.choose)
 
         preemption = preempt_for_group(root, trial, decide, cycle.profile)
-        leaves = [with_reasons(leaf, preemption, cycle.profile) for leaf in leaves]
+        idle = idle_claims(decision, cycle.profile, state.table)
+        leaves = [with_reasons(leaf, preemption, idle) for leaf in leaves]
     elif decision.status is GroupStatus.UNSCHEDULABLE:
         # Once the root has failed, what PodGroupPostFilter says is appended to all groups; here it says nothing.
         leaves = [with_reason(leaf, "") for leaf in leaves]
