@@ -57,6 +57,11 @@ class GroupRules:
         scoring = next((PlacementScoring(resources=fit.resources) for fit in fits), DEFAULT_SCORING)
         return cls(profile.enforces_gangs, by_placements, scoring)
 
+    @classmethod
+    def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
+        """Returns the rules for the webhook: kube-scheduler enforces gangs, whatever the webhook's profile has."""
+        return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
+
 
 DEFAULT_RULES = GroupRules()
 

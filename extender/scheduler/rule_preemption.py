@@ -147,7 +147,7 @@ class RulePreemption:
             return None
         state = self._cache.groups.get(group.key)
         members = [member for member in state.unscheduled.values() if not member.pod.terminating]
-        rules = GroupRules(by_placements=group.topology_key is not None)
+        rules = GroupRules.beside_scheduler(profile, by_placements=group.topology_key is not None)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             trial = Trial(table)
             scheduled = {uid: info for uid, info in state.scheduled.items() if uid in table.pods.slot_of}

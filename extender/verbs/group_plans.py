@@ -356,7 +356,8 @@ class GroupPlans:
         domain = call.domain(trial.table)
         decide_one = call.restricted(self._judge(profile, trial.table), trial.table, domain)
         is_constrained = leaf.group.topology_key is not None
-        return decide_group(leaf, trial, decide_one, GroupRules(by_placements=is_constrained and domain is None))
+        rules = GroupRules.beside_scheduler(profile, by_placements=is_constrained and domain is None)
+        return decide_group(leaf, trial, decide_one, rules)
 
 
 @dataclass(frozen=True, slots=True)

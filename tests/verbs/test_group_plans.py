@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from extender.cache.cache import Cache
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profiles, WeightedPriority
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
+from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
+from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
@@ -247,6 +249,26 @@ def test_a_topology_constraint_holds_if_the_scheduler_offers_all_nodes() -> None
     webhook = Webhook(*nodes, make_pod_group("gang", 2, schedulingConstraints=constraint), *gang)
     answered = [webhook.ask(pod, ["a0", "b0", "b1", "c0"]) for pod in gang]
     assert sorted(name for names in answered for name in names) == ["b0", "b1"]
+
+
+@pytest.mark.parametrize(("resources", "rack"), [(CPU_AND_MEMORY, "a"), ((("memory", 1),), "b")])
+def test_the_rack_is_chosen_by_the_resources_that_the_profile_counts(resources: ResourceWeights, rack: str) -> None:
+    """Much cpu is in use in rack a, and some memory in rack b."""
+    nodes = [node("a0", rack="a"), node("b0", rack="b")]
+    used = [make_pod("a").req(cpu="2").node("a0").obj(), make_pod("b").req(memory="16Gi").node("b0").obj()]
+    gang = members(2, "1")
+    group = make_pod_group("gang", 2, schedulingConstraints={"topology": [{"key": "rack"}]})
+    profile = default_profile("default-scheduler")
+    scored = replace(profile, priorities=[WeightedPriority(NodeResourcesFitScore(resources=resources))])
+    webhook = Webhook(*nodes, *used, group, *gang, profiles=Profiles([scored]))
+    assert [webhook.ask(pod, ["a0", "b0"]) for pod in gang] == [[f"{rack}0"], [f"{rack}0"]]
+
+
+def test_a_gang_is_kept_together_by_a_profile_without_gang_scheduling() -> None:
+    gang = members(5)
+    profiles = Profiles([replace(default_profile("default-scheduler"), enforces_gangs=False)])
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang, profiles=profiles)
+    assert [webhook.ask(pod, NAMES) for pod in gang] == [[]] * 5
 
 
 def test_members_are_answered_where_pods_of_lower_priority_leave() -> None:

@@ -117,6 +117,7 @@ def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection:
     assert "deletionTimestamp" in left["metadata"]
     target = conditions(control_plane, "p")["DisruptionTarget"]
     assert (target["status"], target["reason"], target["message"]) == ("True", "PreemptionByScheduler", "to make room")
+    assert target["observedGeneration"] == victim.metadata.generation > 0
 
 
 def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: KubeClient) -> None:
