@@ -44,6 +44,10 @@ def load_all(text: bytes | str) -> Iterator[object]:
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise MalformedInput(f"{line}{_cut(error.problem)}") from None
+    except yaml.reader.ReaderError as error:
+        raise MalformedInput(
+            f"position {error.position}: this byte is not allowed in YAML; is it a text file?"
+        ) from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: invalid encoding, or a number with too many digits
         raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 

@@ -73,17 +73,17 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
     return list(_of_type(f"V1{kind}", obj, "") if is_known else _of_type("V1PodTemplateSpec", template, path))
 
 
-def without_nulls(kind: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_nulls(kind: str, obj: Any) -> Any:
     """Returns the object as the API server decodes it: a null field is left out, a null in a list or map is zero.
 
-    An object of an unknown kind is returned as it is.
+    An object of an unknown kind is returned as it is, and so is what is no object.
     """
     return _decoded_type(f"V1{kind}", obj)
 
 
-def _decoded_type(name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _decoded_type(name: str, value: Any) -> Any:
     fields = _fields().get(name)
-    if fields is None:
+    if fields is None or not isinstance(value, Mapping):
         return value
     known = {key: inner for key, inner in value.items() if inner is not None}
     return {key: _decoded(f"{name}.{key}", fields.get(key, ""), inner) for key, inner in known.items()}
@@ -96,7 +96,7 @@ def _decoded(field: str, kind: str, value: Any) -> Any:
     if isinstance(value, Mapping) and kind.startswith("Dict["):
         zero = "0" if field in _QUANTITIES else ""
         return {key: zero if inner is None else inner for key, inner in value.items()}
-    return _decoded_type(kind, value) if isinstance(value, Mapping) else value
+    return _decoded_type(kind, value)
 
 
 def typed(name: str, value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:

@@ -118,7 +118,9 @@ def group_in(item: Mapping[str, Any], place: str, namespace: str = "") -> list[S
     """
     if item.get("kind") not in _GROUP_KINDS:
         return []
-    metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **(item.get("metadata") or {})}
+    metadata = item.get("metadata") or {}
+    if isinstance(metadata, Mapping):  # otherwise the conversion names the fault
+        metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **metadata}
     group = to_object({**item, "metadata": metadata}, place)
     return [group] if isinstance(group, SchedulingGroup) else []
 

@@ -99,6 +99,16 @@ def test_objects_without_pods_are_passed_over() -> None:
         pytest.param(
             [make_pod("a").obj(), {"kind": "Pod", "spec": {}}], "document 2: metadata.name is missing", id="no name"
         ),
+        pytest.param(
+            [workload("Deployment", template="text")],
+            "spec.template: expected a mapping, got 'text'",
+            id="text as template",
+        ),
+        pytest.param(
+            [{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": "text"}, make_pod("p").obj()],
+            "document 1: Expected `object`, got `str` - at `$.metadata`",
+            id="text as metadata of a group",
+        ),
     ],
 )
 def test_faults_are_named(objects: list[Any], fault: str) -> None:
