@@ -34,13 +34,13 @@ FEATURED = (
     "volume-limits",
 )
 MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION = "mixed", "topology", "composite", "large", "preemption"
-CLAIMS = "claims"
-KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION, CLAIMS)
-_GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",)}
+CLAIMS, GROUP_CLAIMS = "claims", "group-claims"
+KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION, CLAIMS, GROUP_CLAIMS)
+_GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",), GROUP_CLAIMS: ("DRAWorkloadResourceClaims",)}
 _GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
 _SIZES = {LARGE: (9, 64), PREEMPTION: (2, 16)}
 """The least and the most members that wait."""
-_FEATURES = {PREEMPTION: (0, 2), CLAIMS: (0, 1)}
+_FEATURES = {PREEMPTION: (0, 2), CLAIMS: (0, 1), GROUP_CLAIMS: (0, 1)}
 """The least and the most features beside what the kind is about."""
 _KEYS = (ZONE, "disktype", "rack", "absent")
 
@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
     drafted.target.priority(0)
     if preempts:
         victims.add(dice, drafted)
-    elif kind == CLAIMS:
+    elif kind in (CLAIMS, GROUP_CLAIMS):
         claims.add(dice, drafted)
     elif dice.chance(70):  # so little room that some gangs do not fit
         for node in drafted.nodes:
@@ -82,8 +82,8 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
     waiting = [obj for obj in groups if obj["kind"] == "Pod" and not _is_placed(obj)]
     if preempts:
         victims.nominate(dice, drafted, waiting)
-    elif kind == CLAIMS:
-        groups += claims.share_out(dice, drafted, waiting)
+    elif kind in (CLAIMS, GROUP_CLAIMS):
+        groups += claims.share_out(dice, drafted, waiting, groups[0] if kind == GROUP_CLAIMS else None)
     items = [*drafted.case(kind)["cluster"]["items"], *groups]
     return {"cluster": {"items": items}} | ({} if preempts else {"config": PLAIN})
 
@@ -95,7 +95,7 @@ class _Groups:
         self._dice = dice
         self._target = drafted.target.obj()
         self._nodes = drafted.node_names
-        self._constrained = bool(gates_of(kind))
+        self._constrained = kind in (TOPOLOGY, COMPOSITE)
         self._is_tree = kind == COMPOSITE
         self._sizes = _SIZES.get(kind, (1, 8))
         self._members = 0

@@ -9,14 +9,17 @@ from tests.conformance.draft import Dice, Draft
 from tests.conformance.features import devices
 
 _OWN_PERCENT = 70
+_OWN_PERCENT_IN_GROUP = 20
 
 
 def add(dice: Dice, drafted: Draft) -> None:
     devices.add(dice, drafted)
 
 
-def share_out(dice: Dice, drafted: Draft, members: list[Object]) -> list[Object]:
+def share_out(dice: Dice, drafted: Draft, members: list[Object], group: Object | None = None) -> list[Object]:
     """Returns the claims of the members; most of the target's claims become one claim for each member.
+
+    A claim that stays is shared by its name or, if there is a group, mostly through the group.
 
     Members share only a claim beside which they need no other devices: stock mixes them up; see docs/differences.md.
     """
@@ -28,8 +31,11 @@ def share_out(dice: Dice, drafted: Draft, members: list[Object]) -> list[Object]
     for entry in entries:
         by_template = "resourceClaimTemplateName" in entry
         claim = claims.get(f"target-{entry['name']}" if by_template else entry["name"])
-        if claim is not None and (by_template or not may_share or dice.chance(_OWN_PERCENT)):
+        is_own = by_template or not may_share or dice.chance(_OWN_PERCENT_IN_GROUP if group else _OWN_PERCENT)
+        if claim is not None and is_own:
             copies += [_own(entry["name"], claim, member) for member in members]
+        elif group is not None and dice.chance(85):
+            _give(dice, group, entry, claim, members)
     return copies
 
 
@@ -47,3 +53,26 @@ def _own(entry_name: str, claim: Object, member: Object) -> Object:
         if status["name"] == entry_name:
             status["resourceClaimName"] = name
     return own
+
+
+def _give(dice: Dice, group: Object, entry: Object, claim: Object | None, members: list[Object]) -> None:
+    """Makes the claim one of the group: named by it, or made of its template, and perhaps reserved for it already."""
+    metadata = group["metadata"]
+    if claim is not None and dice.chance(30):
+        entry = {"name": entry["name"], "resourceClaimTemplateName": "template"}
+        _make_of_template(group, entry, claim, members, is_made=dice.chance(90))
+    group["spec"]["resourceClaims"] = [dict(entry)]
+    if claim is not None and claim.get("status", {}).get("reservedFor") and dice.chance(70):
+        reference = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": metadata["name"]}
+        claim["status"]["reservedFor"] = [{**reference, "uid": metadata["uid"]}]
+
+
+def _make_of_template(group: Object, entry: Object, claim: Object, members: list[Object], *, is_made: bool) -> None:
+    """Lets the group own the claim, whose name the group and its members have in their status once it is made."""
+    owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": group["metadata"]["name"]}
+    claim["metadata"]["ownerReferences"] = [{**owner, "uid": group["metadata"]["uid"], "controller": True}]
+    status = {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
+    for member in members:
+        member["spec"]["resourceClaims"] = [dict(entry)]
+    for each in (group, *members) if is_made else ():
+        each["status"] = {**each.get("status", {}), "resourceClaimStatuses": [dict(status)]}

@@ -257,5 +257,7 @@ def _is_gated(tree: Tree, state: ClusterState) -> bool:
     def find(key: str) -> ResourceClaim | None:
         return state.objects.get(ResourceClaim, key)
 
+    assert isinstance(tree, Leaf) or not state.table.features.group_claims
+    group = tree.group if isinstance(tree, Leaf) and state.table.features.group_claims else None
     pods = [info.pod for info in waiting_members(tree)]
-    return any(pod.spec.scheduling_gates or isinstance(existing_claims(pod, find), Refusal) for pod in pods)
+    return any(pod.spec.scheduling_gates or isinstance(existing_claims(pod, find, group), Refusal) for pod in pods)
