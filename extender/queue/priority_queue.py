@@ -44,7 +44,7 @@ from extender.model.meta import NO_LABELS
 from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf
+from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf, entity_type
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
@@ -356,11 +356,7 @@ class PriorityQueue:
     def entities(self) -> dict[tuple[str, ...], int]:
         """Returns the number of single pods and of groups by (tier, "pod" or "podgroup"), if any (queued_entities)."""
         with self.lock:
-            kinds = (
-                (tier.value, "podgroup" if isinstance(entity, QueuedGroup) else "pod")
-                for tier in Tier
-                for entity in self._tiers[tier]
-            )
+            kinds = ((tier.value, entity_type(entity)) for tier in Tier for entity in self._tiers[tier])
             return {**{(tier.value, "pod"): 0 for tier in Tier}, **Counter(kinds)}
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:

@@ -99,3 +99,8 @@ RootOf = Callable[[str], GroupName]
 
 Entity = QueuedPod | QueuedGroup
 """What is queued and popped as one: a pod without a group, or a group."""
+
+
+def entity_type(entity: Entity) -> str:
+    """Returns the label `type` of the metrics about what waits as one (upstream EntityToLabel)."""
+    return "podgroup" if isinstance(entity, QueuedGroup) else "pod"

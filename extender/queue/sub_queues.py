@@ -23,7 +23,7 @@ from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
-from extender.queue.queued_group import Entity, QueuedGroup, group_uid
+from extender.queue.queued_group import Entity, QueuedGroup, entity_type, group_uid
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
 
@@ -31,6 +31,9 @@ from extender.queue.unschedulable import UnschedulablePods
 class QueueTelemetry(Protocol):
     def incoming(self, queue: str, event: str) -> None:
         """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
+
+    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
+        """Counts a pod without a group, or a root group (scheduler_queue_incoming_entities_total)."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         """Receives each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
@@ -315,6 +318,8 @@ class SubQueues:
 
     def _arrived(self, entity: Entity, origin: Tier | None, tier: Tier, event: str) -> None:
         is_incoming = origin is None or origin.queue != tier.queue
+        if is_incoming:
+            self._telemetry.entity_incoming(tier.queue, event, entity_type(entity))
         for pod in entity.pods:
             if is_incoming:
                 self._telemetry.incoming(tier.queue, event)

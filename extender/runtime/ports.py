@@ -57,6 +57,9 @@ class Telemetry:
     def incoming(self, queue: str, event: str) -> None:
         """Called when a pod enters `queue` because of `event`."""
 
+    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
+        """Called when a pod without a group ("pod") or a root group ("podgroup") enters `queue`."""
+
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         """Called for each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
 

@@ -43,11 +43,15 @@ class Told:
 
     def __init__(self) -> None:
         self.arrivals: list[tuple[str, str]] = []
+        self.entities: list[tuple[str, str, str]] = []
         self.failed: list[str] = []
         self.moves: list[tuple[str, str, str, str]] = []
 
     def incoming(self, queue: str, event: str) -> None:
         self.arrivals.append((queue, event))
+
+    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
+        self.entities.append((queue, event, entity))
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         self.moves.append((pod_key, origin, tier, event))

@@ -267,3 +267,17 @@ def test_pods_are_counted_one_by_one() -> None:
     assert groups.queue.pending()["active"] == 3
     groups.reject(groups.pop())
     assert groups.queue.rejections() == {(FIT, ""): 2}
+
+
+def test_a_group_enters_a_queue_as_one_entity() -> None:
+    groups = Groups()
+    groups.add("a", "b", make_pod("single"))
+    groups.reject(groups.pop())
+    assert groups.queue.move(NEW_NODE) == 1
+    added, rejected = "UnscheduledPodAdd", "ScheduleAttemptFailure"
+    assert groups.told.entities == [
+        ("active", added, "podgroup"),
+        ("active", added, "pod"),
+        ("unschedulable", rejected, "podgroup"),
+        ("backoff", "NodeAdd", "podgroup"),
+    ]

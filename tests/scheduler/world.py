@@ -60,6 +60,9 @@ class Telemetry(ports.Telemetry):
     def incoming(self, queue: str, event: str) -> None:
         pass
 
+    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
+        pass
+
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         self.moves.append((pod_key, origin, tier, event))
 

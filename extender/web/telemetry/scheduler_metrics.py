@@ -87,6 +87,9 @@ class SchedulerMetrics(Metrics):
     def incoming(self, queue: str, event: str) -> None:
         self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
 
+    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
+        self._counter("scheduler_queue_incoming_entities_total", queue, event, entity).inc()
+
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         """Logs the move at level debug, so that a pod's way can be read afterwards."""
         _log.debug("pod moved pod=%s from=%s to=%s event=%s", pod_key, origin or "none", tier, event)

@@ -248,6 +248,13 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "type",
         ),
         counter(
+            "scheduler_queue_incoming_entities_total",
+            "Pods without a group (pod) and root groups (podgroup) that entered a queue, by the event.",
+            "queue",
+            "event",
+            "type",
+        ),
+        counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Attempts to schedule a root group by result: scheduled, unschedulable, waiting_on_preemption, error.",
             "result",

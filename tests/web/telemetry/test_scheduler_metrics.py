@@ -31,6 +31,7 @@ def told() -> SchedulerMetrics:
     refused = {("NodeResourcesFit", "mine"): 2}
     metrics.observe_queue(Waiting(lambda: pending, lambda: entities, lambda: refused, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
+    metrics.entity_incoming("active", "PodAdd", "podgroup")
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "n1"))
     metrics.decided(0.002)
@@ -58,6 +59,7 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_framework_extension_point_duration_seconds_sum", "Filter", "Success", "mine"] == 0.003
     assert found["scheduler_plugin_execution_duration_seconds_sum", "Filter", "NodeAffinity", "Success"] == 0.001
     assert found["scheduler_queue_incoming_pods_total", "PodAdd", "active"] == 1
+    assert found["scheduler_queue_incoming_entities_total", "PodAdd", "active", "podgroup"] == 1
     assert found["scheduler_schedule_attempts_total", "mine", "scheduled"] == 1
     assert found["scheduler_scheduling_attempt_duration_seconds_sum", "mine", "scheduled"] == 0.5
     assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
