@@ -148,6 +148,7 @@ class SchedulerProcess:
             settings.pod_max_in_unschedulable_pods_seconds,
             setup.limit,
             setup.features,
+            setup.observation.random(settings.seed),
             sample_every=settings.sample_every,
         )
 

@@ -28,6 +28,7 @@ from extender.framework.permit import Permit
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
 from extender.groups import member_failure as failure_message
+from extender.groups.algorithm import Choose
 from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
@@ -204,14 +205,12 @@ class GroupScheduler:
                     return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
-                rules = GroupRules.of(cycle.profile, by_placements=self.features.topology_aware_workload_scheduling)
-
-                def decide() -> GroupDecision:
-                    return decide_group(tree, trial, decide_one, rules, self.random.choice)
-
+                decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice)
                 decision = decide()
                 placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
-                return self._post_filter(decision, trial, decide, cycle.profile)
+                decided = self._post_filter(decision, trial, decide, cycle.profile)
+                cycle.group_decided(table, decision, decided.preemption)
+                return decided
         except DeadlineExceeded as error:
             return Failure(str(error))
         except Exception as error:  # nothing has changed yet, and one group must not hold up the others
@@ -226,9 +225,8 @@ class GroupScheduler:
         if decision.status is not GroupStatus.UNSCHEDULABLE:
             return Decided(decision, groups)
         idle = idle_claims(decision, profile, trial.table)
-        preemption = NOT_TRIED
-        if profile.preemption is not None:
-            preemption = preempt_for_group(decision.tree, trial, decide, profile)
+        preemption = preemption_after(decision, trial, decide, profile)
+        if preemption is not NOT_TRIED:
             self.pods.placing.telemetry.group_preemption_tried(preemption.code)
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
@@ -337,6 +335,23 @@ class GroupScheduler:
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:
         for pod in pods:
             self.pods.failures.handle(pod, failure, began_at)
+
+
+def decides_tree(
+    tree: Tree, trial: Trial, decide_one: DecideOne, profile: Profile, choose: Choose
+) -> Callable[[], GroupDecision]:
+    """Returns the function that decides about all members of the tree on the trial's table."""
+    rules = GroupRules.of(profile, by_placements=trial.table.features.topology_aware_workload_scheduling)
+    return lambda: decide_group(tree, trial, decide_one, rules, choose)
+
+
+def preemption_after(
+    decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
+) -> GroupPreemption:
+    """Returns the pods to evict for the group if it was refused; NOT_TRIED if it was not, or if nothing preempts."""
+    if decision.status is not GroupStatus.UNSCHEDULABLE or profile.preemption is None:
+        return NOT_TRIED
+    return preempt_for_group(decision.tree, trial, decide, profile)
 
 
 def viability(tree: Tree, profile: Profile) -> Viable:

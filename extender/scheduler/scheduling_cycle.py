@@ -23,6 +23,8 @@ from extender.framework.rankings import Rankings
 from extender.framework.rules import Proposal
 from extender.framework.score import score
 from extender.framework.status import Code, Refusal
+from extender.groups import GroupDecision
+from extender.groups.preemption import GroupPreemption
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import SchedulingGroup
@@ -131,6 +133,9 @@ class AttemptObserver(Protocol):
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         """Receives the decision about a pod, with its table, in the loop's thread."""
 
+    def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
+        """Receives the decision about a pod group, with its table, in the loop's thread."""
+
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         """Receives an event about a pod, in any thread."""
 
@@ -183,6 +188,11 @@ class SchedulingCycle:
     def _notify(self, pod: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         for observer in self._observers:
             observer.attempted(pod, table, decided)
+
+    def group_decided(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
+        """Notifies the observers of the decision about a pod group, whose members this cycle has decided about."""
+        for observer in self._observers:
+            observer.group_attempted(table, decision, preemption)
 
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         decided = self._choose(pod, table, table.nodes.rows)

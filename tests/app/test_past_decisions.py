@@ -12,8 +12,9 @@ from extender.errors import UnknownPod
 from extender.extender_v1.decoding import decode_args
 from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
 from extender.runtime.clock import ManualClock
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.offline.recording.recorded import RecordedServer
+from tests.scheduler.test_pod_groups import ON, member, node
 from tests.scheduler.world import NAME, World
 from tests.verbs.cluster import args
 from tests.verbs.test_recordings import in_order_of_cause
@@ -66,6 +67,19 @@ def test_attempts_of_the_loop_are_remembered_failed_ones_too() -> None:
     assert told(past.of("default/fits"))[0] == ("attempt", "chose n1")
     (failed,) = past.of("default/big")
     assert failed.outcome.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_attempts_of_groups_are_remembered_for_each_member() -> None:
+    world = World(node("n1", "1"), make_pod_group("g", 2), member("a", "g"), member("b", "g"), features=ON)
+    past = PastDecisions(world.clock, 1 << 20, 3600.0)
+    world.observed.observers.append(past)
+    world.settle()
+    (first,), (second,) = past.of("default/a"), past.of("default/b")
+    assert first.outcome.startswith("pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled")
+    assert second.outcome == "0/1 nodes are available: 1 Insufficient cpu."
+    world.put(node("n2"))
+    world.pass_time(5)
+    assert ("attempt", "chose n2") in told(past.of("default/b"))
 
 
 @pytest.mark.parametrize(("error", "outcome"), [("", "to n1"), ("is full", "to n1: is full")])

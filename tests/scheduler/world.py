@@ -21,6 +21,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
+from extender.policy.kubernetes_versions import by_name
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
@@ -136,6 +137,10 @@ class Survey:
         return version is not None and (pod is None or version > int(pod.metadata.resource_version))
 
 
+def _gates(features: FeatureGates) -> str:
+    return ",".join(f"{name}={str(is_on).lower()}" for name, is_on in by_name(features).items())
+
+
 class World:
     """An API server's objects, whose changes the cache hears of when `watch` is called, and the loop on top.
 
@@ -159,7 +164,9 @@ class World:
     ) -> None:
         """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
-        self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
+        self.observed = Observation(
+            Settings(record=record, feature_gates=_gates(features)), "schedule", Metrics(self.clock, ""), self.clock
+        )
         told = telemetry or self.telemetry
         self.cache = create_cache(settings, self.clock, told, features, self.observed.changes)
         self.expiry = Expiry(self.cache, lambda: Survey(self), self.clock)
@@ -180,7 +187,7 @@ class World:
         rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
-        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features)
+        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features, random=random)
         self.cycles = cycles
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery

@@ -19,6 +19,10 @@ from extender.extender_v1.types import (
     ExtenderPreemptionResult,
     HostPriorityList,
 )
+from extender.groups import GroupDecision, member_failure
+from extender.groups.decision import UNSCHEDULABLE_GROUP, leaf_decisions
+from extender.groups.preemption import GroupPreemption
+from extender.groups.tree import waiting_members
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.ports import EventType
@@ -103,9 +107,19 @@ class PastDecisions:
         nominated = f" nominated to {plan.node_name}" if plan else ""
         self._add(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
 
+    def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:  # noqa: ARG002  an observer's
+        """Remembers for each member what the attempt to schedule its group meant for it."""
+        at = self._clock.now()
+        for leaf in leaf_decisions(decision):
+            for info in waiting_members(leaf.tree):
+                member = leaf.members[info.uid]
+                reason = member_failure(leaf, member, waits_for_victims=preemption.helps)
+                node = "" if reason is not None else member.node_name or ""
+                self._add(info.pod.key, PastDecision(at, "attempt", reason or f"chose {node}", node))
+
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
         """Remembers an event of the loop, unless it only repeats the message of a failed attempt."""
-        if reason != "FailedScheduling" or not note.startswith("0/"):
+        if reason != "FailedScheduling" or not note.startswith(("0/", UNSCHEDULABLE_GROUP)):
             self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
 
     def of(self, key: str) -> list[PastDecision]:

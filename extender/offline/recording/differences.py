@@ -8,7 +8,8 @@ from typing import Any
 
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, from_digits, from_ranges
+from extender.offline.recording.encoding import placed_keys
+from extender.offline.recording.lines import AttemptLine, CallLine, GroupLine, NodeNumbers, from_digits, from_ranges
 from extender.offline.recording.worlds import World
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.verbs.bind import UNFIT
@@ -118,7 +119,27 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
     yield Difference(recorded, replayed, cause, [node for node in (line.node, chosen) if node])
 
 
+def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
+    """Yields a difference if the group's message or victims differ, or else for each member with another node."""
+    decision, evicted = second.group_attempt(line)
+    placed, victims = placed_keys(decision), [victim.pod.key for victim in evicted]
+    recorded = _group_outcome(line.message, line.victims)
+    replayed = _group_outcome(decision.text, victims)
+    if recorded != replayed:
+        yield Difference(recorded, replayed)
+        return
+    for key in dict.fromkeys((*line.placed, *placed)):
+        before, after = line.placed.get(key), placed.get(key)
+        if before != after:
+            nodes = [node for node in (before, after) if node]
+            yield Difference(f"{key}: {before or 'no node'}", f"{key}: {after or 'no node'}", "", nodes)
+
+
 # ---- verdicts in words
+
+
+def _group_outcome(message: str, victims: Sequence[str]) -> str:
+    return f"{message} evicts {', '.join(victims)}" if victims else message or "scheduled"
 
 
 def _verdict(reason: str, *, final: bool) -> str:

@@ -13,6 +13,8 @@ from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
+from extender.groups import GroupDecision, Leaf, Tree
+from extender.groups.tree import waiting_members
 from extender.model.devices.claims import PendingClaim
 from extender.model.documents import WHOLE
 from extender.model.kinds import KINDS
@@ -22,6 +24,8 @@ from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
     CheckpointLine,
+    GroupLine,
+    GroupTree,
     Line,
     NodeNumbers,
     NodesLine,
@@ -177,13 +181,7 @@ class LineEncoder:
         `order` has the names of the nodes in the order of the table's rows; None means the order has not changed.
         """
         line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
-        if order is not None:
-            self._order = order
-            self._order_written = False
-        if self._order is not None and not self._order_written:
-            yield from self._naming(at, self._order)
-            line.order = as_ranges(self._numbers.of(self._order))
-            self._order_written = True
+        yield from self._ordering(line, order)
         if isinstance(decided, Chosen):
             line.node = decided.node_name
         else:
@@ -193,6 +191,36 @@ class LineEncoder:
                 line.nominated_node = plan.node_name
                 line.victims = [victim.pod.key for victim in plan.victims]
         yield line
+
+    def group(
+        self,
+        at: float,
+        moment: int,
+        order: Sequence[str] | None,
+        draws: list[tuple[int, int]],
+        decision: GroupDecision,
+        victims: Sequence[PodInfo],
+    ) -> Iterator[Line]:
+        """Yields the line for an attempt to schedule a group; `order` is as in `attempt`."""
+        tree = decision.tree
+        line = GroupLine(
+            at=at, moment=moment, group=f"{type(tree.group).__name__} {tree.group.key}",
+            tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=draws, message=decision.text,
+        )  # fmt: skip
+        yield from self._ordering(line, order)
+        line.placed = placed_keys(decision)
+        line.victims = [victim.pod.key for victim in victims]
+        yield line
+
+    def _ordering(self, line: AttemptLine | GroupLine, order: Sequence[str] | None) -> Iterator[Line]:
+        """Fills in the line's order of nodes if it has changed; yields the lines that name these nodes."""
+        if order is not None:
+            self._order = order
+            self._order_written = False
+        if self._order is not None and not self._order_written:
+            yield from self._naming(line.at, self._order)
+            line.order = as_ranges(self._numbers.of(self._order))
+            self._order_written = True
 
     def _naming(self, at: float, names: Sequence[str]) -> Iterator[Line]:
         if unknown := self._numbers.unknown(names):
@@ -211,6 +239,22 @@ def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:
     """Returns the object as JSON, with the fields that a rule can read and no others."""
     obj = without_documents(obj)
     return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.of(obj)))
+
+
+def _tree(tree: Tree) -> GroupTree:
+    written = GroupTree(kind=type(tree.group).__name__, key=tree.group.key)
+    if isinstance(tree, Leaf):
+        written.waiting = [without_documents(info.pod) for info in tree.waiting]
+        written.scheduled = list(tree.scheduled)
+    else:
+        written.children = [_tree(child) for child in tree.children]
+    return written
+
+
+def placed_keys(decision: GroupDecision) -> dict[str, str]:
+    """Returns pod -> node of the members that would be placed."""
+    keys = {info.uid: info.pod.key for info in waiting_members(decision.tree)}
+    return {keys[uid]: node for uid, node in decision.placed.items()}
 
 
 def _essence(victims: NodeVictims) -> NodeVictims:

@@ -183,6 +183,42 @@ class AttemptLine(_Line, tag="attempt"):
         return decoded(self.pod, _POD, "pod")
 
 
+class GroupTree(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """A group of a recorded attempt: its members without a node, the UIDs of the others, and the groups below it."""
+
+    kind: str
+    key: str
+    waiting: list[Pod] = []
+    scheduled: list[str] = []
+    children: list[GroupTree] = []
+
+
+class GroupLine(_Line, tag="group"):
+    """An attempt of the scheduling loop to place a pod group; EventLines have the final outcome for its members.
+
+    Attributes:
+        moment, order, draws: as in an AttemptLine.
+        group: the root group, as KIND NAMESPACE/NAME.
+        tree: the root group with its members, as the attempt saw them.
+        message: why the group is not scheduled; "" if it is.
+        placed: pod -> the chosen node, for the members that would be bound.
+        victims: the keys of the pods that preemption evicts.
+    """
+
+    moment: Count
+    group: str
+    tree: msgspec.Raw
+    order: str = ""
+    draws: list[tuple[Draw, Draw]] = []
+    message: str = ""
+    placed: dict[str, str] = {}
+    victims: list[str] = []
+
+    def decoded_tree(self) -> GroupTree:
+        """Returns the tree in the line. Raises MalformedCluster if its JSON is not a valid tree."""
+        return decoded(self.tree, _TREE, "tree")
+
+
 class EventLine(_Line, tag="event"):
     """The outcome for a pod (bound, failed or preempted), as in the event sent to the API server."""
 
@@ -198,13 +234,14 @@ class DroppedLine(_Line, tag="dropped"):
     entries: Count
 
 
-StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | EventLine | DroppedLine
+StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | GroupLine | EventLine | DroppedLine
 """The lines that are a step: something that happened at one time."""
 Line = HeaderLine | NodesLine | StepLine
 decode_line = msgspec.json.Decoder(Line).decode
 encode_line = msgspec.json.Encoder().encode
 
 _POD = msgspec.json.Decoder(Pod)
+_TREE = msgspec.json.Decoder(GroupTree)
 _VICTIMS = msgspec.json.Decoder(dict[str, NodeVictims])
 _PREEMPTION = msgspec.json.Decoder(ExtenderPreemptionResult)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
@@ -257,7 +294,7 @@ class NodeNumbers:
             if len(line.scores) != asked and (line.scores or is_scored):
                 raise ValueError(f"{len(line.scores)} scores of {asked} nodes")
             from_digits(line.scores)
-        elif isinstance(line, AttemptLine):
+        elif isinstance(line, AttemptLine | GroupLine):
             self._check_ranges(line.order)
 
     def _check_ranges(self, text: str) -> int:
@@ -311,5 +348,7 @@ def elements(line: Line) -> int:
             return len(line.outside) + len(line.refused) + len(line.unresolvable)
         case AttemptLine():
             return len(line.draws) + len(line.plugins) + len(line.victims)
+        case GroupLine():
+            return len(line.draws) + len(line.placed) + len(line.victims)
         case _:
             return 0

@@ -7,6 +7,9 @@ from random import Random
 
 from extender.cache.changes import Changes, Current, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
+from extender.groups import GroupDecision
+from extender.groups.preemption import GroupPreemption
+from extender.groups.tree import waiting_members
 from extender.model.pod import Pod
 from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
@@ -83,20 +86,35 @@ class RecordingObserver:
         )
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
-        rows, order = table.nodes.rows, None
-        if rows is not self._rows:  # the table makes a new array of rows when a node is added or deleted
-            order = table.nodes.names_of(rows)
-        draws = self._random.take_draws() if self._random else []
+        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
-        size_bytes = _POD_BYTES + (len(order) * _NAME_BYTES if order else 0)
         was_put = self._recorder.put(
-            at, lambda encoder: encoder.attempt(at, moment, info, order, draws, decided), size_bytes
+            at, lambda encoder: encoder.attempt(at, moment, info, order, draws, decided), _attempt_bytes(order, 1)
         )
-        self._rows = rows if was_put else None
+        self._rows = table.nodes.rows if was_put else None
+
+    def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
+        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
+        at, moment = self._recorder.now(), self._changes.moment_read
+        was_put = self._recorder.put(
+            at,
+            lambda encoder: encoder.group(at, moment, order, draws, decision, preemption.victims),
+            _attempt_bytes(order, len(waiting_members(decision.tree))),
+        )
+        self._rows = table.nodes.rows if was_put else None
+
+    def _changed_order(self, table: Table) -> list[str] | None:
+        """Returns the names of the nodes in the order of the rows; None if it is that of the last attempt."""
+        rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
+        return table.nodes.names_of(rows) if rows is not self._rows else None
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
         self._recorder.put(line.at, lambda _: iter((line,)), len(note) + _NAME_BYTES)
+
+
+def _attempt_bytes(order: list[str] | None, pods: int) -> int:
+    return _POD_BYTES * pods + len(order or ()) * _NAME_BYTES
 
 
 def _size_bytes(request: object) -> int:

@@ -21,10 +21,11 @@ from extender.offline.recording.differences import (
     attempt_differences,
     bind_differences,
     filter_differences,
+    group_differences,
     preempt_differences,
     prioritize_differences,
 )
-from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLine, ObjectLine
+from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLine, GroupLine, ObjectLine
 from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
@@ -36,14 +37,15 @@ from extender.verbs.verb import DECIDED
 if TYPE_CHECKING:
     import pandas as pd
 
-ATTEMPT = "attempt"
+ATTEMPT, GROUP = "attempt", "group"
 BEFORE = "decided before the file begins"
 MISSING = "decided on changes that were not recorded"
 UNJUDGED = "not judged by any rule"
+PLANNED = "asked about members of a pod group, whose plans are not recorded"
 UNDECIDED = "ended because a rule did not answer in time"
 EXTENDERS = "other extenders took part, and their answers are not recorded"
 Progress = Callable[[int, int], None]
-DecisionLine = CallLine | AttemptLine
+DecisionLine = CallLine | AttemptLine | GroupLine
 _MOST_NODES = 3
 
 
@@ -53,7 +55,7 @@ class ChangedDecision:
 
     Attributes:
         step: the recorded step of the decision.
-        what: the verb, or "attempt" for a decision of the scheduling loop.
+        what: the verb; for a decision of the scheduling loop, "attempt" about a pod, or "group" about a pod group.
         differences: how it differs.
     """
 
@@ -77,7 +79,7 @@ class ReplayResult:
     """The outcome of a replay.
 
     Attributes:
-        decided: the number of decisions repeated, by verb or "attempt".
+        decided: the number of decisions repeated, by verb, "attempt" or "group".
         left_out: the number of decisions that could not be made again, by reason.
         changed: the decisions that differ, in the order of the recording.
         notes: remarks about the recording.
@@ -198,7 +200,7 @@ class _Replay:
         begun = not (lines and isinstance(lines[0], CheckpointLine))
         for item in items:
             line = lines[item.number]
-            if isinstance(line, CallLine | AttemptLine):
+            if isinstance(line, DecisionLine):
                 missing = any(begin < item.moment < end for begin, end in gaps)
                 self._decide(item.number, line, MISSING if missing else "" if begun else BEFORE)
                 if progress:
@@ -213,7 +215,7 @@ class _Replay:
         for number, line in enumerate(self._recording.lines):
             if isinstance(line, ObjectLine | CheckpointLine):
                 yield _Item(line.moment, False, number)
-            elif isinstance(line, CallLine | AttemptLine):
+            elif isinstance(line, DecisionLine):
                 yield _Item(line.moment, True, number)
 
     def _gaps(self) -> list[tuple[int, int]]:
@@ -240,14 +242,15 @@ class _Replay:
                 world.change(*reference, present)
 
     def _decide(self, number: int, line: DecisionLine, obstacle: str) -> None:
-        what = line.verb if isinstance(line, CallLine) else ATTEMPT
+        what = line.verb if isinstance(line, CallLine) else GROUP if isinstance(line, GroupLine) else ATTEMPT
         if isinstance(line, AttemptLine) and line.message.startswith(LATE):
             obstacle = obstacle or UNDECIDED
         with rule_errors(), naming_step(number):
+            obstacle = obstacle or (PLANNED if self._is_planned(line) else "")
             compared = None if obstacle else self._differences(line)
             differences = list(compared or ())
         if compared is None:
-            self._left_out[obstacle or (EXTENDERS if what == ATTEMPT else UNJUDGED)] += 1
+            self._left_out[obstacle or (UNJUDGED if isinstance(line, CallLine) else EXTENDERS)] += 1
             return
         self._decided[what] += 1
         if differences:
@@ -255,9 +258,12 @@ class _Replay:
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
         """Makes the decision again and returns the differences; None if it cannot be made again."""
-        if isinstance(line, AttemptLine):
-            asks = self._first.rules.asks_extenders or self._second.rules.asks_extenders
-            return None if asks else attempt_differences(line, self._first, self._second)
+        if not isinstance(line, CallLine):
+            if self._first.rules.asks_extenders or self._second.rules.asks_extenders:
+                return None
+            if isinstance(line, GroupLine):
+                return group_differences(line, self._second)
+            return attempt_differences(line, self._first, self._second)
         if line.result != DECIDED:
             return None
         match line.verb:
@@ -269,6 +275,12 @@ class _Replay:
                 return preempt_differences(line, self._second)
             case _:
                 return bind_differences(line, self._second)
+
+    def _is_planned(self, line: DecisionLine) -> bool:
+        """Returns True if filter may have answered from a plan for the pod's group, which a replay does not make."""
+        if not self._first.rules.profiles.features.generic_workload or not isinstance(line, CallLine):
+            return False
+        return (line.verb, line.result) == ("filter", DECIDED) and line.decoded_pod().group_key is not None
 
     def _notes(self) -> Iterator[str]:
         if self._recording.truncated:

@@ -19,6 +19,7 @@ from extender.offline.recording.lines import (
     CheckpointLine,
     DroppedLine,
     EventLine,
+    GroupLine,
     NodeNumbers,
     ObjectLine,
     StepLine,
@@ -26,6 +27,7 @@ from extender.offline.recording.lines import (
     from_digits,
     from_ranges,
 )
+from extender.runtime.text import counted
 from extender.verbs.verb import DECIDED
 
 _METADATA = msgspec.json.Decoder(Object)
@@ -38,8 +40,8 @@ class RecordedStep:
     Attributes:
         number: its position, from 0.
         at: seconds since the epoch.
-        kind: change, call, attempt, event, checkpoint or dropped.
-        subject: the pod (namespace/name), or the object ("Node worker-1").
+        kind: change, call, attempt, group, event, checkpoint or dropped.
+        subject: the pod (namespace/name), or the object ("Node worker-1", "PodGroup ml/train").
         text: what happened, in one line.
         line: the line of the recording.
     """
@@ -83,6 +85,8 @@ def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -
             return "call", *_call(line, numbers)
         case AttemptLine():
             return "attempt", _key(line.pod), f"chose {line.node}" if line.node else line.message
+        case GroupLine():
+            return "group", line.group, line.message or f"places {counted(len(line.placed), 'member')}"
         case EventLine():
             return "event", line.pod, f"{line.reason}: {line.note}"
         case CheckpointLine():

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -14,14 +15,26 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Current, Update, apply
 from extender.cache.placements import PodPlacement
+from extender.errors import MalformedCluster
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.framework.status import Refusal
+from extender.groups import Composite, GroupDecision, Leaf, Tree
+from extender.groups.tree import waiting_members
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.policies import AnyPolicy
-from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
+from extender.offline.recording.lines import (
+    AttemptLine,
+    CallLine,
+    GroupLine,
+    GroupTree,
+    NodeNumbers,
+    RecordedSettings,
+    from_ranges,
+)
 from extender.plugins.users import OfflineHost
 from extender.policy.kubernetes_versions import upgraded
 from extender.policy.library import Library
@@ -29,14 +42,19 @@ from extender.policy.loading import load, read
 from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.scheduler.group_members import decides_members
+from extender.scheduler.group_scheduling import decides_tree, preemption_after
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
+from extender.table.trial import Trial
 from extender.verbs.bind import at_bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
+
+_Group = TypeVar("_Group", PodGroup, CompositePodGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +207,24 @@ class World:
         cycle = SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws))
         return cycle.schedule_pod(info, self._ordered.table())
 
+    def group_attempt(self, line: GroupLine) -> tuple[GroupDecision, Sequence[PodInfo]]:
+        """Tries the group again, with the recorded random numbers; returns the decision, and the pods to evict.
+
+        Raises MalformedCluster if the recorded tree has a group that does not exist, or no waiting member.
+        """
+        if line.order:
+            self._ordered.order = self._numbers.named(from_ranges(line.order))
+        table, random = self._ordered.table(), PlayedRandom(line.draws)
+        tree = _tree(line.decoded_tree(), table)
+        members = waiting_members(tree)
+        if not members or any(info.uid in table.pods.slot_of for info in members):
+            raise MalformedCluster("tree: no member waits, or one of them is on a node")
+        profile, trial = self.profile(members[0].pod), Trial(table)
+        decide_one = decides_members(SchedulingCycle(profile, random), table)
+        decide = decides_tree(tree, trial, decide_one, profile, random.choice)
+        decision = decide()
+        return decision, preemption_after(decision, trial, decide, profile).victims
+
     def profile(self, pod: Pod) -> Profile:
         return self.rules.profiles.of(pod)
 
@@ -214,6 +250,20 @@ class World:
             part.plugin: dict(zip(scored, (part.scores * part.weight).tolist(), strict=True))
             for part in scoring.by_plugin
         }
+
+
+def _tree(recorded: GroupTree, table: Table) -> Tree:
+    if recorded.kind == CompositePodGroup.__name__:
+        composite = _existing(table.objects.get(CompositePodGroup, recorded.key), recorded)
+        return Composite(composite, [_tree(child, table) for child in recorded.children])
+    group = _existing(table.objects.get(PodGroup, recorded.key), recorded)
+    return Leaf(group, list(map(PodInfo, recorded.waiting)), recorded.scheduled)
+
+
+def _existing(group: _Group | None, recorded: GroupTree) -> _Group:
+    if group is None:
+        raise MalformedCluster(f"tree: {recorded.kind} {recorded.key} does not exist")
+    return group
 
 
 _NAMED = b'{"metadata":{"name":"%b"}}'
