@@ -48,6 +48,7 @@ _QUANTITIES = (
     "V1EmptyDirVolumeSource.sizeLimit",
     "V1ResourceFieldSelector.divisor",
 )
+_PORTS = ("V1HTTPGetAction.port", "V1TCPSocketAction.port")  # a number, or the name of a port
 _LIST = re.compile(r"List\[(.*)\]")
 _SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
 _ZEROS: Mapping[str, object] = {"str": "", "int": 0, "bool": False}
@@ -145,6 +146,9 @@ def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
         yield from _mapping(field, value, path)
     elif field in _QUANTITIES:
         yield from _quantity(value, path)
+    elif field in _PORTS:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            yield _mismatch(path, "a number or a name", value)
     elif kind in _SCALARS:
         yield from _scalar(field, kind, value, path)
     else:
@@ -157,7 +161,9 @@ def _mapping(field: str, value: object, path: str) -> Iterator[str]:
         return
     for key, inner in value.items():
         here = _join(path, key)
-        if field in _QUANTITIES:
+        if not isinstance(key, str):
+            yield _mismatch(path, "text as the key", key)
+        elif field in _QUANTITIES:
             yield from _quantity(inner, here)
         elif not isinstance(inner, str):
             yield _mismatch(here, "text (put it in quotes)", inner)

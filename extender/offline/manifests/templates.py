@@ -140,7 +140,9 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     template_path = ".".join(path or ())
     if faults := schema.faults(kind, item, template, template_path):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
-    metadata: Mapping[str, Any] = item.get("metadata") or {}
+    metadata: Any = item.get("metadata") or {}
+    if not isinstance(metadata, Mapping):  # of a kind whose fields are not known
+        raise MalformedCluster(f"{place}: metadata: expected a mapping")
     name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
     if not name:
         raise MalformedCluster(f"{place}: metadata.name is missing")

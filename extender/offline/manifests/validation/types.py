@@ -128,6 +128,9 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1SeccompProfile": ("type",),
     "V1AppArmorProfile": ("type",),
     "V1PodDNSConfigOption": ("name",),
+    "V1PodReadinessGate": ("conditionType",),
+    "V1HostAlias": ("ip",),
+    "V1PodFailurePolicyRule": ("action",),
     "V1VolumeDevice": ("name", "devicePath"),
 }
 # Type -> the fields of which it must have exactly one.
@@ -137,6 +140,7 @@ _ONE_OF: Mapping[str, tuple[str, ...]] = {
     "V1Probe": ("exec", "httpGet", "tcpSocket", "grpc"),
     "V1LifecycleHandler": ("exec", "httpGet", "tcpSocket", "sleep"),
     "V1DownwardAPIVolumeFile": ("fieldRef", "resourceFieldRef"),
+    "V1PodFailurePolicyRule": ("onExitCodes", "onPodConditions"),
     "V1FCVolumeSource": ("targetWWNs", "wwids"),
     "V1FlockerVolumeSource": ("datasetName", "datasetUUID"),
 }

@@ -37,8 +37,7 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
     if kind in _KNOWN:
         yield from _metadata(kind, fields(item, "metadata"))
         yield from _of_kind(kind, fields(item, "metadata").get("name") or "", fields(item, "spec"), template, path)
-    claims = [fields(claim, "metadata").get("name") or "" for _, claim in _claim_templates(item)]
-    yield from pods.of_template(template, path, claims if kind == "StatefulSet" else ())
+    yield from pods.of_template(template, path, _claim_names(item) if kind == "StatefulSet" else ())
 
 
 def _version_fault(kind: str, version: str | None) -> str | None:
@@ -46,8 +45,9 @@ def _version_fault(kind: str, version: str | None) -> str | None:
     return f"expected {expected} for a {kind}, got {version!r}" if version not in (None, "", expected) else None
 
 
-def _claim_templates(item: Fields) -> Iterator[tuple[str, Fields]]:
-    return items(fields(item, "spec"), "volumeClaimTemplates", "spec")
+def _claim_names(item: Fields) -> list[str]:
+    templates = items(fields(item, "spec"), "volumeClaimTemplates", "spec")
+    return [fields(claim, "metadata").get("name") or "" for _, claim in templates]
 
 
 def _metadata(kind: str, metadata: Fields) -> Iterator[str]:

@@ -1,0 +1,51 @@
+"""A manifest with values of any type anywhere ends in an answer or in MalformedCluster, never in another error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.errors import MalformedCluster
+from extender.offline.manifests.templates import required_workload
+from extender.offline.state import ClusterState
+from tests.builders import Object
+from tests.offline.admission import handmade
+from tests.offline.admission.comparing import cluster
+from tests.offline.admission.generator import made
+
+_ODD: tuple[Any, ...] = (
+    *([1], [], "x", "", 5, {}, True, None, -1, 1e30, float("nan"), "ü", {"a": 1}, [None], [{}], ["x"], 10**30),
+    *("1", "-1%", {None: 1}, {1: 2}),
+)
+_MANIFESTS = 3000
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields (container, key) of everything in a manifest."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield value, key
+        yield from _places(inner)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_manifest_of_odd_values_ends_in_one_kind_of_error(seed: int) -> None:
+    random, state = Random(seed), cluster()
+    manifests = [*(obj for _, obj in handmade.cases()), *(made(seed, number)[0] for number in range(200))]
+    for _ in range(_MANIFESTS):
+        manifest = copy.deepcopy(random.choice(manifests))
+        container, key = random.choice(list(_places(manifest)))
+        container[key] = copy.deepcopy(random.choice(_ODD))
+        _admit(manifest, state)
+
+
+def _admit(manifest: Object, state: ClusterState) -> None:
+    try:
+        workload = required_workload(manifest)
+        state.admit(workload.pod(workload.manifest["metadata"]["name"]))
+    except MalformedCluster:
+        pass
