@@ -104,7 +104,7 @@ def test_no_link_of_the_readme_is_relative(built: Built) -> None:
 
 
 def test_without_an_address_the_readme_has_no_relative_links(built: Built) -> None:
-    printed = run(sys.executable, "setup.py", "--long-description", cwd=built.clone)
+    printed = run(built.clone / ".venv-build/bin/python", "setup.py", "--long-description", cwd=built.clone)
     assert "troubleshooting" in printed
     assert re.findall(r"\]\((?!https?:)", printed) == []
 
