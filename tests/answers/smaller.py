@@ -25,7 +25,7 @@ SMALLER: list[Callable[[Case, dict[str, SuggestedChange]], Faults]] = []
 def check_smaller(case: Case) -> Faults:
     """No change of the same kind that is smaller would do; and where one would, one is suggested."""
     explanation = case.explanation
-    if _fits(case, explanation.pod) or not explanation.decision.nodes:
+    if case.cluster._state.engine.feasible(explanation.pod) or not explanation.decision.nodes:
         return
     if any(item["kind"] == "LimitRange" for item in case.items):  # the API server may refuse a smaller pod
         return
@@ -39,7 +39,9 @@ def _smaller(function: Callable[[Case, dict[str, SuggestedChange]], Faults]) -> 
 
 
 def _fits(case: Case, pod: Pod) -> bool:
-    return bool(case.cluster._state.engine.feasible(pod))
+    """Returns True if a scheduler would place the pod; an error of scoring also fails the attempt."""
+    engine = case.cluster._state.engine
+    return bool(engine.feasible(pod) and engine.decide(pod).feasible)
 
 
 def _single_pod_change(changes: dict[str, SuggestedChange]) -> bool:
@@ -63,7 +65,7 @@ def _fewer_removals(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
             return
         for chosen in combinations(removable, count):
             with state.engine.suppose(remove=chosen):
-                if state.engine.feasible(case.explanation.pod):
+                if _fits(case, case.explanation.pod):
                     keys = [info.pod.key for info in chosen]
                     yield f"{change and change.text}: removing {keys} would do"
                     return
@@ -173,6 +175,5 @@ def _one_node(case: Case, changes: dict[str, SuggestedChange]) -> Faults:
 
 
 def _fits_with(case: Case, pod: Pod, nodes: Sequence[Model]) -> bool:
-    engine = case.cluster._state.engine
-    with engine.suppose(objects=nodes):
-        return bool(engine.feasible(pod))
+    with case.cluster._state.engine.suppose(objects=nodes):
+        return _fits(case, pod)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.answers.checks import Check, check_drain, check_order, check_redaction, faults
+from tests.answers.smaller import check_smaller
 from tests.builders import Object, make_node, make_pod
 
 NODE = make_node("n").capacity(cpu="2").obj()
+UNREADABLE = {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In"}]}}
+UNSCORED = (
+    make_pod("p")
+    .node_selector(pool="a")
+    .spec(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [UNREADABLE]}})
+)
 AGENT = make_pod("agent").owner("DaemonSet", "agents").toleration("node.kubernetes.io/unschedulable")
 RUNNING = [make_pod(name).req(cpu=cpu).node("n").priority(0).obj() for name, cpu in (("a", "500m"), ("b", "1500m"))]
 
@@ -16,6 +23,9 @@ RUNNING = [make_pod(name).req(cpu=cpu).node("n").priority(0).obj() for name, cpu
     ("check", "pod", "items"),
     [
         pytest.param(check_drain, AGENT.obj(), [NODE], id="a DaemonSet's pod is placed on a drained node"),
+        pytest.param(
+            check_smaller, UNSCORED.obj(), [NODE, make_node("m").obj()], id="no change helps a pod without scores"
+        ),
         pytest.param(
             check_order, make_pod("p").req(cpu="1").priority(9).obj(), [NODE, *RUNNING], id="equally important victims"
         ),
