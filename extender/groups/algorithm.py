@@ -77,12 +77,12 @@ def decide_group(
     rules: GroupRules = DEFAULT_RULES,
     choose: Choose = _first,
 ) -> GroupDecision:
-    """Returns the decision about the whole tree; the trial is at its mark again when this returns.
+    """Returns the decision about the whole tree; all changes to the trial are undone before it returns.
 
     Args:
         decide_one: decides about one member on the trial's table.
-        choose: chooses one of the decisions for placements with equal scores, or that all refuse the group; upstream
-            chooses at random.
+        choose: picks a decision if several placements have the same score, or if every placement refuses the
+            group; upstream picks one at random.
 
     Raises what `decide_one` raises.
     """
@@ -107,7 +107,7 @@ class _Feasibility:
         self._scheduled = scheduled
 
     def count(self, *, scheduled: bool) -> None:
-        """Records that one of the remaining was tried."""
+        """Records that one more member, or child group, was tried."""
         self._remaining -= 1
         self._scheduled += scheduled
 

@@ -54,7 +54,7 @@ def scheduled_members(tree: Tree) -> list[str]:
 
 
 def viable(tree: Tree, placed: Collection[str]) -> Collection[str]:
-    """Returns those of the placed members that may be bound, by UID: each group that they are in has its minimum."""
+    """Returns the UIDs of the placed members that may be bound: all groups above them have their minimum."""
     return _viable(tree, placed) or ()
 
 

@@ -268,8 +268,8 @@ class GroupScheduler:
     def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> str | None:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
-        Returns why nothing of that is done: too few members could be assumed or reserved. Members that alone cannot be,
-        or whose gang cannot be, are given back to the queue.
+        Returns None if members are being bound; the placed members that are left out go back to the queue. If too few
+        members could be assumed or reserved, none is bound, and the reason is returned.
         """
         placing = self.pods.placing
         profile = placing.cycles[waiting[0].info.pod.spec.scheduler_name].profile

@@ -62,7 +62,7 @@ class Events(Protocol):
 
 
 class Evictor(Protocol):
-    """Evicts pods."""
+    """Evicts the victims of preemption through the API server."""
 
     def evict(self, victim: Pod, message: str) -> bool:
         """Sets the condition DisruptionTarget and deletes the pod; returns False if it was already deleted.
@@ -92,7 +92,7 @@ class VolumeWriter(Protocol):
         """Reserves the volume for the claim; the PV controller then binds them."""
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """Asks for a new volume for the claim that the node can reach."""
+        """Asks the provisioner to create a volume for the claim that this node can reach."""
 
 
 class ClaimWriter(Protocol):

@@ -53,7 +53,7 @@ from extender.table.labels import Rows
 
 POD_UNSCHEDULABLE = "Unschedulable"
 POD_SCHEDULER_ERROR = "SchedulerError"
-ANYWHERE = "cluster"  # what upstream calls the place of a group's victims, where others name a node
+ANYWHERE = "cluster"  # the victims of a group are on several nodes; upstream writes this in place of a node's name
 VOLUME_BINDING = "VolumeBinding"
 DEVICES = "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()

@@ -80,7 +80,7 @@ class _BindInProgress:
 
 
 class PermitWait:
-    """The binds that wait for a Permit rule: limits how many wait at the same time, and how long; can end each.
+    """Holds binds until their Permit rules decide; limits how many wait at the same time, and how long.
 
     The owner calls `end_deleted` several times a second.
     """

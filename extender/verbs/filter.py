@@ -164,7 +164,7 @@ class Filter:
 
 
 def _beside(siblings: Sequence[tuple[PodInfo, str]], table: Table) -> AbstractContextManager[None]:
-    """Places the siblings on their nodes within the block."""
+    """Counts the siblings as placed on their nodes until the `with` block ends."""
     return table.hypothetically(placed=siblings) if siblings else nullcontext()
 
 

@@ -336,7 +336,7 @@ class GroupPlans:
         )
 
     def _decide_group(self, call: _Call, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it is the one without the pods of lower priority."""
+        """Returns the decision, and True if it was made as if the pods of lower priority were gone."""
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._scheduler_filters:
             return decision, False
