@@ -92,7 +92,7 @@ class PendingGroup:
 
 
 def pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
-    """Returns the root groups of these pods, unless all members of the group would be placed now."""
+    """Returns the root groups of these pods, without the groups that could be placed completely now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
     verdicts = {
         (verdict.kind, verdict.key): verdict

@@ -82,11 +82,11 @@ class Redaction:
         self._claim_bases: dict[str, tuple[str, str]] = {}  # claims' names without ordinal -> template, StatefulSet
 
     def learn(self, objects: Collection[Object]) -> None:
-        """Finds the names that controllers, and rules, compose of other names, so that the hashes compose too.
+        """Finds names made of other names, such as "web-0"; each part of them is then hashed separately.
 
-        Call it before an object is redacted, if possible with all objects at once. Such names are those of a
-        Deployment's ReplicaSets, of a StatefulSet's pods and their claims, and of the claims of generic ephemeral
-        volumes.
+        So the redacted name still contains the redacted name of its owner. Controllers make such names for the
+        ReplicaSets of a Deployment, the pods and claims of a StatefulSet, and the claims of generic ephemeral volumes.
+        Call it before an object is redacted, if possible with all objects at once.
         """
         for obj in objects:
             if isinstance(obj, StatefulSet):

@@ -77,7 +77,7 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
 def without_nulls(kind: str, obj: Any) -> Any:
     """Returns the object as the API server decodes it: a null field is left out, a null in a list or map is zero.
 
-    An object of an unknown kind is returned as it is, and so is what is no object.
+    An object of an unknown kind, and a value that is not an object, are returned unchanged.
     """
     return _decoded_type(f"V1{kind}", obj)
 

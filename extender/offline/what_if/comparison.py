@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def moved_groups(self) -> list[MovedGroup]:
-        """The pod groups of which another number of members has a node."""
+        """The pod groups of which the two simulations place different numbers of members."""
         first = {each.group: each for each in self.first.groups}
         second = {each.group: each for each in self.second.groups}
         both = [

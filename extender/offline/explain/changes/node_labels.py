@@ -160,7 +160,7 @@ def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
 
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
-    """Returns each demand of the term -> a term with this requirement only."""
+    """Splits the term into its requirements: demand -> a term with this requirement alone."""
     expressions = {
         _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
         for each in term.match_expressions or ()

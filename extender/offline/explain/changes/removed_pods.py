@@ -28,7 +28,7 @@ Pods = Sequence[PodInfo]
 
 
 def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests removing the fewest pods that are enough, as far as the search finds them; None if it finds none."""
+    """Suggests the smallest set of pods it finds whose removal lets the pod run; None if it finds none."""
     removable = list(_removable(state, pod))
     enough = _enough(state, pod, removable)
     victims = _fewer(state, pod, removable, enough) or enough

@@ -1,1 +1,1 @@
-"""Suggests changes for a pod group: `admitting` for one that finds no room, `obstacles` for one that none tries."""
+"""Suggests changes for a pod group: `admitting` if it finds no room, `obstacles` if no scheduler tries it."""
