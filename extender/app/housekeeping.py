@@ -23,7 +23,7 @@ from extender.table.features import FeatureGates
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
-WAITING_SECONDS = 0.2  # how often it is checked what pods wait for between their decision and their bind
+WAITING_SECONDS = 0.2  # time between two checks of the pods that wait between their decision and their bind
 UNANSWERED_SECONDS = 30.0  # until the API server is asked, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # how often threads that have ended are restarted; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0

@@ -134,7 +134,7 @@ class GroupStates:
             return self._root_of(GroupName(PodGroup.__name__, key))
 
     def root_above(self, group: PodGroup | CompositePodGroup) -> GroupName:
-        """Returns the root above this version of a group, which need not exist any more."""
+        """Returns the root above this version of a group, even if the group has been deleted or changed."""
         with self._locked("group_root"):
             parent = self._parent_of(group)
             return GroupName.of(group) if parent is None else self._root_of(parent)

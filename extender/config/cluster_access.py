@@ -11,7 +11,7 @@ from extender.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """The kubeconfig files of a cluster, and the user whose rights to use.
+    """The kubeconfig files that lead to a cluster, and the user to act as.
 
     Attributes:
         kubeconfigs: the files, merged by kubectl's rules; () means the service account of this process's pod.

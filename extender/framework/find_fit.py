@@ -241,7 +241,7 @@ def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
 
 
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
-    """Returns a copy whose checks count the requests of the `awaited` pods as requests on their nominated nodes."""
+    """Returns a copy whose checks treat the `awaited` pods as if they ran on their nominated nodes."""
     requested = table.nodes.requested.copy()
     awaited.add_to(requested)
     checks = [

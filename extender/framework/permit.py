@@ -195,7 +195,7 @@ class Permit:
                 self.decided.set()
 
     def cancel(self, reason: str) -> bool:
-        """Rejects the pod for a reason that is no rule's; returns False if it no longer waits."""
+        """Rejects a pod that was deleted or preempted; returns False if it no longer waits."""
         with self.lock:
             if self.rejection is None and self.pending:
                 self.rejection = BindingFailed(reason)

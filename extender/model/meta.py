@@ -94,7 +94,7 @@ class CustomObject(Object, frozen=True):
 
 
 def custom_type(kind: str) -> type[CustomObject]:
-    """Returns the type of the objects of this kind, which has the name of the kind as every other type has."""
+    """Returns the type of the objects of this kind; it is named after the kind, as every other type is."""
     return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]  # a Struct
 
 

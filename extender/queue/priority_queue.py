@@ -314,7 +314,7 @@ class PriorityQueue:
                 self._tiers.requeue(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
 
     def nomination_ended(self, info: PodInfo) -> None:
-        """Requeues pods of the same or lower priority, which could not use what was kept for this pod."""
+        """Requeues pods of the same or lower priority, because the room kept for this pod is free again."""
         if info.pod.status.nominated_node_name:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
