@@ -38,7 +38,7 @@ CLAIMS, GROUP_CLAIMS = "claims", "group-claims"
 KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION, CLAIMS, GROUP_CLAIMS)
 _GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",), GROUP_CLAIMS: ("DRAWorkloadResourceClaims",)}
 _GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
-_SIZES = {LARGE: (9, 64), PREEMPTION: (2, 16)}
+_SIZES = {LARGE: (9, 64), PREEMPTION: (2, 64)}
 """The least and the most members that wait."""
 _FEATURES = {PREEMPTION: (0, 2), CLAIMS: (0, 1), GROUP_CLAIMS: (0, 1)}
 """The least and the most features beside what the kind is about."""
