@@ -26,6 +26,7 @@ _ROWS = (
     ("GET", "/readyz", "serve, schedule", "200 once the cache is complete; ?verbose lists the checks"),
     ("GET", "/metrics", "serve, schedule", "metrics for Prometheus; serve has these four at --metrics-bind too"),
     ("POST", "/simulate", "serve, schedule", "with --simulate: says if pods would fit, also on nodes to come"),
+    ("GET", "/", "serve, schedule", "leads to /ui"),
     ("GET", "/ui", "serve, schedule", "pages for people, also as JSON: pending pods, a pod, nodes, two configurations"),
     ("GET", "/debug/decisions", "serve, schedule", "last decision about each pod, or all about ?pod=NAMESPACE/NAME"),
     ("GET", "/debug/cache/dump", "serve, schedule", "the nodes, pods and totals in the cache"),
