@@ -92,7 +92,7 @@ def activate(refused: RefusedPods, activator: Activator) -> None:
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
     """Evicts pods in favour of pods that only users' rules have refused; pods without success may be tried again."""
     pods = refused.take(preemption.rules())
-    failed = [uid for uid, _ in pods]  # all of them, if an unexpected error ends the run
+    failed = [uid for uid, _ in pods]  # an unexpected error in the run fails all pods
     try:
         failed = preemption.run(pods)
     finally:

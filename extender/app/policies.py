@@ -327,7 +327,10 @@ def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
 
 
 def watched(policy: Policy) -> frozenset[str]:
-    """Returns the paths of the kinds that the policy watches. Reading a policy again gives them new types."""
+    """Returns the paths of the kinds that the policy watches.
+
+    Policies are compared by these paths, because reading a policy again creates new types for the same kinds.
+    """
     return frozenset(kind.path for kind in policy.watch)
 
 

@@ -57,7 +57,7 @@ class Replica:
         """
         for number, update in enumerate(self.pending, start=1):
             apply((update,), self.table)
-            deadline.check("the table had all changes")
+            deadline.check("the table was up to date")
             if not number % _UPDATES_BETWEEN:
                 between()
 

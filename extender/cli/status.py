@@ -68,7 +68,7 @@ Pod = Mapping[str, Any]
     "--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="show only pods in this tier; repeatable"
 )
 @list_options
-@switch("-w", "--watch", help="afterwards show each pod that comes or changes, until Ctrl-C")
+@switch("-w", "--watch", help="then keep showing pods as they are added or change, until Ctrl-C")
 @output_option()
 def status(
     names: tuple[str, ...],

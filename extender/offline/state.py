@@ -28,7 +28,7 @@ from extender.table.objects import Objects
 
 Amounts = NDArray[np.int64]
 
-_MOST_COMPARED = 5000  # the most node names that are searched for one similar to a wrong name
+_MOST_COMPARED = 5000  # at most this many node names are compared with a wrong name
 _ONLY_SCORED = ("nonzero-cpu", "nonzero-memory")
 
 

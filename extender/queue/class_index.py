@@ -142,7 +142,7 @@ class AmountTable:
             last.row = members.row
 
     def within(self, limits: AmountLimits) -> Iterator[EquivalenceClass]:
-        """Yields the classes that the limits admit; see AmountLimits.admit."""
+        """Yields the classes of waiting pods whose requests are within the limits; see AmountLimits.admit."""
         amounts = self._amounts[:, : len(self._classes)]
         fits = np.ones(len(self._classes), np.bool_)
         asks = np.full(len(self._classes), limits.any_of is None)

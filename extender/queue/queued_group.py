@@ -68,10 +68,10 @@ class QueuedGroup(AttemptHistory):
         )
 
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
-        """Records the end of an attempt after which the `returned` pods wait.
+        """Records that an attempt has ended, and that the `returned` pods wait again.
 
-        After a success the timestamp stays if one of these pods took part, so that they are tried again at once: that
-        attempt places nothing, and may then preempt.
+        The group keeps its timestamp if the attempt placed some of its members and returned others, so that it is
+        tried again at once. The next attempt places none of those that are left, and may therefore preempt for them.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}

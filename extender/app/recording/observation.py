@@ -1,4 +1,4 @@
-"""Creates the observers of a process's decisions, connects them with its parts, and runs `extender record`."""
+"""Creates the observers of decisions, connects them to cache, loop and verbs, and runs `extender record`."""
 
 from __future__ import annotations
 

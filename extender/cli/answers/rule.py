@@ -222,7 +222,7 @@ def _texts(name: str, kind: str) -> tuple[str, str]:
 def test(source: Source, file: Path, arguments: tuple[str, ...], output: Output) -> None:
     """Run the rules in FILE on a cluster, and show what they refuse, what they prefer, and how long they take.
 
-    The rules are run for every pending pod, or for all pods if none is pending (200 at most), on every node.
+    The rules are run for every pending pod, or for all pods if none is pending (at most 200), on every node.
 
     \b
       extender rule test rules.py --cluster cluster.yaml

@@ -195,7 +195,11 @@ class Surveyor:
         self._unconfirmed_surveys: list[Survey] = []
 
     def survey(self, reflector: Reflector) -> Survey:
-        """Surveys the kind now. Raises Refused or OutcomeUnknown."""
+        """Lists the versions of all objects of the kind now, to compare them with what the watch delivered.
+
+        Raises:
+            Refused, OutcomeUnknown: the API server did not answer with a list.
+        """
         self._hurried.discard(reflector)
         self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # used only if this attempt fails
         survey = self._ask(reflector)

@@ -10,7 +10,7 @@ from extender.devices.cel.values import EvaluationError
 from extender.runtime.clock import Deadline
 
 MAX_COST = 1_000_000  # upstream CELSelectorExpressionMaxCost
-_UNITS_BETWEEN_CHECKS = 10_000  # so many units take about ten milliseconds; then the deadline is checked
+_UNITS_BETWEEN_CHECKS = 10_000  # the deadline is checked after this many units, about every ten milliseconds
 
 
 class CostBudget:

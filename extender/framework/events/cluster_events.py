@@ -155,10 +155,10 @@ class Change(NamedTuple):
 
 
 def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent]:
-    """Returns the events of a pod's update; a single general Update if no special property changed.
+    """Returns an event for each changed property of a pod that has its own event, or else one general Update.
 
     Args:
-        target: True for the events of a waiting pod that concern that pod itself.
+        target: True if the events are for the updated pod itself, which waits; False if they are for other pods.
     """
     resource = Resource.TARGET_POD if target else Resource.UNSCHEDULED_POD
     if new.pod.node_name:

@@ -70,7 +70,7 @@ class GroupSpec(Value, frozen=True):
 
 
 class PodGroupSpec(GroupSpec, frozen=True):
-    """The spec of a PodGroup. `min_member` is the field of a coscheduling PodGroup."""
+    """The spec of a PodGroup. Only PodGroups of the coscheduling plugin have `min_member`."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     resource_claims: list[PodResourceClaim] | None = None

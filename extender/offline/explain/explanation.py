@@ -269,10 +269,17 @@ def _node_text(name: str, state: ClusterState) -> str:
 def _kinds_that_are_missing(pod: Pod, state: ClusterState) -> Iterator[str]:
     """Yields a note if the pod uses claims and the cluster has none: a file may have been written without them."""
     if claims_of(pod) and not state.objects.all(PersistentVolumeClaim):
-        yield "there are no PersistentVolumeClaims in this cluster; if it is a file, write pv,pvc,sc into it too"
+        yield _missing("PersistentVolumeClaims", "pv,pvc,sc")
     if pod.spec.resource_claims and not state.objects.all(ResourceClaim):
         kinds = "resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses"
-        yield f"there are no ResourceClaims in this cluster; if it is a file, write {kinds} into it too"
+        yield _missing("ResourceClaims", kinds)
+
+
+def _missing(kind: str, resources: str) -> str:
+    return (
+        f"there are no {kind} in this cluster; if it was read from a file, add {resources} to the `kubectl get` that"
+        " writes it"
+    )
 
 
 def own_message(pod: Pod) -> str:

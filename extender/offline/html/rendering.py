@@ -137,7 +137,7 @@ def _finalize(value: object) -> object:
 
 @cache
 def _templates() -> Environment:
-    """Returns the templates' environment. Jinja is imported here, because most answers are not drawn."""
+    """Returns the Jinja environment. Jinja is imported here, because most answers are never rendered as HTML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -59,7 +59,7 @@ def group_counts(pods: Mapping[str, Pod], lost: Mapping[str, int]) -> list[Group
 
 
 def by_place(groups: Sequence[GroupCount]) -> dict[GroupPlace, int]:
-    """Returns the number of groups for each place; together they are all groups."""
+    """Counts the groups that have a node for all, some or none of their members; every group counts once."""
     places = Counter(group.place for group in groups)
     return {place: places[place] for place in GroupPlace}
 

@@ -212,7 +212,7 @@ def custom_rules(profiles: Iterable[Profile]) -> Iterator[CustomRule]:
 
 
 def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:
-    """Returns the nodes for a function that is called for each: with their pods and totals, or without."""
+    """Returns the node of each row for a function that is called once per node: NodeInfos if `with_pods`."""
     return table.infos(rows) if with_pods else map(table.nodes.node, rows.tolist())
 
 

@@ -49,7 +49,7 @@ class RuleHost(Protocol):
         """Adds the value to a histogram of the rule."""
 
     def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
-        """Returns the context of a call about the pod and its node, which is logged if it hangs."""
+        """Returns a context manager for a call of the rule: a call that hangs is logged with the pod and the node."""
 
 
 class Wake(Protocol):

@@ -102,7 +102,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The sums of the terms that match one kind of incoming pod, by effect."""
+    """The amounts, summed on each node, of the terms that match one kind of incoming pod, by effect."""
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Terms:
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
-        self._counts = 0  # the number of sums in all answers
+        self._counts = 0  # the number of TermCounts in all of `_answers`
         self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._excluding_by_key: Filing[str, tuple[int, HeldTerm]] = Filing()

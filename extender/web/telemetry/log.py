@@ -66,7 +66,7 @@ _encode_ascii = json.JSONEncoder(default=str).encode
 
 
 Event = tuple[float, Mapping[str, object]]
-"""The time in seconds since the epoch, and the fields of the line."""
+"""The time of an event in seconds since the epoch, and the fields of its log line."""
 
 
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:

@@ -151,7 +151,7 @@ SERIES: Mapping[str, Series] = {
         ),
         histogram(
             "rest_client_request_duration_seconds",
-            "Seconds from a request to the API server until the head of its answer arrived, by method.",
+            "Seconds until the API server's response headers arrived, by method.",
             _REQUEST_BUCKETS,
             "verb",
             "host",

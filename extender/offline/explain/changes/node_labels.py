@@ -47,7 +47,7 @@ class NodeSelection:
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         drops = {drop for unmet, _ in unmet_demands(pod, state, _open_nodes(pod, state)) for drop in unmet}
-        if pod.spec.topology_spread_constraints:  # a demand also decides which domains count for the skew
+        if pod.spec.topology_spread_constraints:  # a node selector also decides which domains count for the skew
             drops |= {
                 Unmet(drop.term, frozenset(chosen))
                 for drop in _all_demands(pod)

@@ -59,7 +59,8 @@ def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
 def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) -> list[SuggestedChange]:
     """Returns the changes that the API server accepts and after which some node can take the pod, with all such nodes.
 
-    A search may examine only the nodes that it changes, and an error on another node fails the whole attempt.
+    A search may have examined only the nodes that its change affects. All nodes are examined here, because an error on
+    any of them fails the whole attempt.
     """
     holding = []
     was_accepted: bool | None = None

@@ -141,7 +141,7 @@ def _spread_constraints(spec: Fields, labels: Mapping[str, str], path: str) -> I
         if kinds[kind] > 1:
             yield f"{here}: an earlier constraint has the same topologyKey and whenUnsatisfiable"
         if (constraint.get("maxSkew") or 0) < 1:
-            yield f"{here}.maxSkew: expected a number of 1 at least, got {constraint.get('maxSkew')}"
+            yield f"{here}.maxSkew: expected a number of at least 1, got {constraint.get('maxSkew')}"
         if not constraint.get("topologyKey"):
             yield f"{here}.topologyKey: is empty"
         yield from _min_domains(constraint, here)
@@ -154,7 +154,7 @@ def _min_domains(constraint: Fields, path: str) -> Iterator[str]:
     if domains is None:
         return
     if domains < 1:
-        yield f"{path}.minDomains: expected a number of 1 at least, got {domains}"
+        yield f"{path}.minDomains: expected a number of at least 1, got {domains}"
     if constraint.get("whenUnsatisfiable") != "DoNotSchedule":
         yield f"{path}.minDomains: can only be used with whenUnsatisfiable=DoNotSchedule"
 
