@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from extender.errors import ExtenderError
 from extender.offline.recording.lines import GroupLine
 from extender.offline.recording.reading import Recording
-from extender.offline.recording.replay import replay
+from extender.offline.recording.replay import PLANNED, replay
 from extender.table.features import FeatureGates
-from tests.builders import make_composite_pod_group, make_pod_group
+from tests.builders import make_composite_pod_group, make_pod, make_pod_group
+from tests.offline.recording.test_hostile import CALL, CHANGE, HEADER, NODES, mutated, uses, written
 from tests.scheduler.test_pod_groups import member, node
 from tests.scheduler.world import World
 
 GATES = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
+CHECKPOINT = {"line": "checkpoint", "at": 1, "moment": 1, "objects": 1}
 IN_A_ZONE = {"topology": [{"key": "topology.kubernetes.io/zone"}]}
 
 
@@ -91,3 +96,35 @@ def test_without_the_gate_for_domains_groups_are_placed_elsewhere(tmp_path: Path
     changed = replay(path, gates="TopologyAwareWorkloadScheduling=false,CompositePodGroup=false").changed
     assert {each.what for each in changed} == {"group"}
     assert changed[0].differences[0].replayed == "scheduled"
+
+
+@pytest.mark.parametrize(("gates", "left_out"), [("GenericWorkload=true", {PLANNED: 1}), ("", {})])
+def test_calls_about_members_are_left_out_if_filter_plans_groups(
+    gates: str, left_out: dict[str, int], tmp_path: Path
+) -> None:
+    header = {**HEADER, "settings": {"mode": "serve", "featureGates": gates}}
+    call = {**CALL, "moment": 2, "pod": make_pod("p").uid("u").group("g").obj()}
+    result = replay(written(tmp_path / "r", NODES, CHECKPOINT, CHANGE, call, header=header))
+    assert result.left_out == left_out
+    assert sum(result.decided.values()) == 1 - len(left_out)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The lines up to the fifth attempt of a group."""
+    path = tmp_path_factory.mktemp("groups") / "recording.jsonl"
+    churn(path, 1)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return lines[: [number for number, line in enumerate(lines) if line["line"] == "group"][4] + 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mutated_attempt_is_decided_or_refused_in_one_line(seed: int, short: list[Any], tmp_path: Path) -> None:
+    random = Random(seed)
+    path = tmp_path / "r"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*short[:-1], mutated(short[-1], random)]))
+    try:
+        for use in uses(path):
+            assert use is not None
+    except ExtenderError as error:
+        assert len(str(error).splitlines()) == 1, error
