@@ -218,7 +218,7 @@ class ClassUsage:
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """Returns the usage by storage class.
+    """Returns storage class -> how much of its capacity the pod's claims would use on each node.
 
     If any claim matches an existing volume on a node, only such claims count there. Otherwise the claims count whose
     volume would be provisioned from a pool of known size.

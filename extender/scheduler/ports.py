@@ -49,7 +49,7 @@ class GroupStatuses(Protocol):
         """Sets the condition to True; it is never changed after that."""
 
     def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
-        """Sets the condition to False."""
+        """Sets the condition to False, with the reason and the message why the group was not placed."""
 
 
 class Events(Protocol):

@@ -92,7 +92,7 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BesideSiblings:
-    """The answer for a member that the plan leaves out: it is judged as a pod, beside these siblings."""
+    """The answer for a member without a planned node: it is judged alone, with these siblings in place."""
 
     siblings: Sequence[tuple[PodInfo, str]]
 

@@ -120,7 +120,7 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
 
 
 def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
-    """Yields a difference if the group's message or victims differ, or else for each member with another node."""
+    """Yields one difference if the message or victims differ, otherwise one for each member on another node."""
     decision, evicted = second.group_attempt(line)
     placed, victims = placed_keys(decision), [victim.pod.key for victim in evicted]
     recorded = _group_outcome(line.message, line.victims)
