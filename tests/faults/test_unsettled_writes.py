@@ -405,7 +405,7 @@ def staged(case: Case, control_plane: ControlPlane, directory: Path) -> Iterator
         following = process(direct)
         stack.callback(following.kill)
         if standby is not None:
-            assert wait_until(standby.said)
+            assert wait_until(standby.said, 60)
         stage = Stage(case, Scene(control_plane.client), proxy, first, standby, following)
         stage.remember_holder()
         yield stage
