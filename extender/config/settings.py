@@ -239,8 +239,8 @@ class Settings(BaseModel):
     )
     leader_elect: bool = setting(
         False,
-        "run several replicas of which the holder of a Lease decides; serve does not need it as a sidecar of"
-        " kube-scheduler",
+        "run several replicas, of which only the one that holds a Lease decides; serve does not need this as a"
+        " sidecar of kube-scheduler",
         in_schedule=True,
     )
     lease_namespace: str = setting("", "namespace of the lease; if empty: ownNamespace", in_schedule="kube-system")

@@ -128,7 +128,7 @@ class PastDecisions:
             self._drop_old()
             decisions = [_DECODE(encoded) for encoded in self._pods.get(key, ())]
         if not decisions:
-            raise UnknownPod(f"no decision about a pod {key} is kept: there was none, or it was too long ago")
+            raise UnknownPod(f"no decision about pod {key} is remembered: none was made, or it is too old")
         return decisions
 
     def last(self) -> Mapping[str, PastDecision]:

@@ -17,7 +17,7 @@ def faults(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
         is_template: True for a pod template, for which the API server checks a little less.
     """
     if not spec.get("containers"):
-        yield f"{path}.containers: is empty; expected a container at least"
+        yield f"{path}.containers: is empty; expected at least one container"
     volumes = {volume.get("name") or "": volume for _, volume in items(spec, "volumes", "")}
     claims = {claim.get("name") for _, claim in items(spec, "resourceClaims", "")}
     host_network = bool(spec.get("hostNetwork"))

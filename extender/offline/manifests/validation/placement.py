@@ -44,7 +44,7 @@ def _expression(expression: Fields, path: str, *, checks_values: bool = True) ->
     values, operator = texts(expression, "values"), expression.get("operator")
     yield from at(join(path, "key"), formats.qualified_name(expression.get("key") or ""))
     if operator in ("In", "NotIn") and not values:
-        yield f"{path}.values: is missing; {operator} needs one at least"
+        yield f"{path}.values: is missing; {operator} needs at least one"
     if operator in ("Exists", "DoesNotExist") and values:
         yield f"{path}.values: {operator} takes none"
     if operator in ("Gt", "Lt") and len(values) != 1:

@@ -64,7 +64,7 @@ def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     """Yields the faults in the spec of a PersistentVolumeClaim."""
     modes = texts(spec, "accessModes")
     if not modes:
-        yield f"{path}.accessModes: is empty; expected one at least"
+        yield f"{path}.accessModes: is empty; expected at least one"
     for mode in modes:
         if mode not in _ACCESS_MODES:
             yield f"{path}.accessModes: {mode!r} is not one of {', '.join(_ACCESS_MODES)}"
