@@ -161,9 +161,10 @@ class CacheFollower:
 
 
 class LiveCluster:
-    """A cluster that is read again when a page is opened and the last reading is old.
+    """A cluster that is read again when a page is opened and the last reading has expired.
 
-    A reading is used for ten seconds, and for ten times as long as it took. One thread at a time may use it.
+    A reading expires after ten seconds, or after ten times as long as it took if that is more. One thread at a time
+    may use it.
 
     Args:
         read: reads the cluster; returns it, and notes on what could not be read.

@@ -235,7 +235,7 @@ class Settings(BaseModel):
         300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
     )
     max_staleness_seconds: Seconds = setting(
-        110.0, "not ready if some kind has not been known to be up to date for this long; 0: no limit"
+        110.0, "how long ago each kind may last have been known to be up to date before /readyz fails; 0: no limit"
     )
     leader_elect: bool = setting(
         False,

@@ -17,8 +17,11 @@ ZONE = "topology.kubernetes.io/zone"
 def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | None = None) -> IntColumn:
     """Returns the sum of `by_node` over the nodes of each domain: int64[len(column)].
 
-    Nodes without the label belong to no domain, so the sum for ABSENT, the id of a missing label, is 0. `domain`:
-    intp[row], the domain of each node, is given to leave out some nodes; by default it is the ids of the column.
+    Nodes without the label belong to no domain, so the sum for ABSENT, the id of a missing label, is 0.
+
+    Args:
+        domain: intp[row]: the domain of each node, if some nodes must not count: these have ABSENT. By default, the
+            ids of the column.
     """
     ids = column.ids if domain is None else domain
     counted = np.flatnonzero(by_node != 0)  # usually few

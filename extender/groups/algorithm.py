@@ -116,7 +116,7 @@ class _Feasibility:
         return self._remaining + self._scheduled < self._minimum
 
     def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
-        """Returns the status if nothing more is tried, with the reasons if the minimum is not reached."""
+        """Returns SCHEDULED if enough were scheduled so far, else UNSCHEDULABLE and the reasons."""
         if self._scheduled >= self._minimum:
             return GroupStatus.SCHEDULED, ()
         counts = f"{self._scheduled} scheduled, {self._remaining} remaining"

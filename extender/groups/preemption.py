@@ -179,7 +179,7 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
 
 
 class _Reprieve:
-    """Puts units back while all members still fit on their nodes.
+    """Decides which victims can stay: those beside which all members still fit on their nodes.
 
     Args:
         members: the members that are to be placed, in their order.

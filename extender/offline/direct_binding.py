@@ -18,7 +18,7 @@ _NO_EXECUTE = "NoExecute"
 
 
 def names_its_node(pod: Pod, state: ClusterState) -> bool:
-    """Returns True if the pod is bound by its manifest, and not a pod of this cluster that is on a node already."""
+    """Returns True if the manifest sets spec.nodeName, and the cluster does not already have the pod on a node."""
     return bool(pod.node_name) and state.node_of(pod) is None
 
 

@@ -231,7 +231,7 @@ class GroupScheduler:
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
-        """Returns `decide` with the time limit of a decision about a single pod for each member."""
+        """Returns `decide` with a time limit for each member, the same as for a pod without a group."""
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             with table.until(self.pods.limit.begin()):

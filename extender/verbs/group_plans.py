@@ -293,12 +293,12 @@ class GroupPlans:
     # ---- planning
 
     def _plan(self, call: _Call, state: GroupState) -> Plan:
-        """Plans all members that wait, the one of this call first."""
+        """Plans nodes for all waiting members of the group, starting with the one that this call is about."""
         others = [info for uid, info in state.unscheduled.items() if uid != call.info.uid and _can_be_tried(info)]
         return self._decide(call, [call.info, *sorted(others, key=_turn)], state, None)
 
     def _plan_rest(self, before: Plan, call: _Call, state: GroupState) -> Plan:
-        """Plans the members that were not answered yet, the one of this call first, beside those that were."""
+        """Plans nodes for the members that were not answered yet, this call's member first, beside those that were."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]

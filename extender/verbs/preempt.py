@@ -1,4 +1,4 @@
-"""Implements preempt: on which of the scheduler's candidate nodes evictions help, and of which victims."""
+"""Implements preempt: decides on which candidate nodes evictions help the pod, and which pods to evict there."""
 
 from __future__ import annotations
 

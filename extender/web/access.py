@@ -29,8 +29,8 @@ PRIVATE = (DEBUG, UI, CONFIGZ, SIMULATE, OPENAPI)
 """Paths that show pods and nodes, or cost much. Only this machine and clients with a certificate may use them."""
 
 ONLY_LOCAL = (
-    "allowed only from this machine under a name of its own, as through kubectl port-forward, or with a client"
-    " certificate (clientCa)"
+    "allowed only from this machine with a Host header of localhost, 127.0.0.1 or [::1], as through kubectl"
+    " port-forward, or with a client certificate (clientCa)"
 )
 _FOREIGN_HOST = (
     "the Host header must name this machine (localhost, 127.0.0.1 or [::1]) in a request to a loopback address;"

@@ -147,7 +147,7 @@ profiles:
     args: {{label: example.com/team}}
 """
 _IN_SERVE = ("reserve", "permit", "pre_bind", "post_bind")
-# names that the new file uses, so that no rule may have them
+# names that the new file uses itself, so a rule must not have them
 _TAKEN = {
     *dir(builtins),
     *", ".join(("Mapping, predicate, priority", *(each[0] for each in _OTHERS.values()))).split(", "),

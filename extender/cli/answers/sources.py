@@ -40,10 +40,10 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The cluster that a command is about, and the rules: the values of the options that `source_options` adds.
+    """The values of the options that `source_options` adds: which cluster a command reads, and which rules it uses.
 
     Attributes:
-        access: how to reach a live cluster, as the options say it; `live_access` adds kubectl's default files.
+        access: how the options say to reach a live cluster; `live_access` adds kubectl's default files.
     """
 
     cluster: Path | None = None

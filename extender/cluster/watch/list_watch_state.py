@@ -117,7 +117,7 @@ class ListWatchState:
         return self._version or ""
 
     def next(self, now: float) -> Step:
-        """Returns what to do now."""
+        """Returns the reflector's next step: pause, list a page, or watch."""
         if now < self._resume_at:
             return Pause(self._resume_at - now)
         if self._distrusted:

@@ -227,7 +227,10 @@ class Surveyor:
         return True
 
     def follow_up(self) -> None:
-        """Checks every unconfirmed survey once, and reports to the telemetry since when the kinds are up to date."""
+        """Checks every unconfirmed survey once.
+
+        For each survey that is confirmed now, it reports to the telemetry as of when the kind was up to date.
+        """
         with self._lock:
             surveys = self._unconfirmed_surveys
             self._unconfirmed_surveys = []

@@ -145,7 +145,9 @@ class FiledAs(NamedTuple):
 
 
 class QueueingHints:
-    """The interests of all rules, by rule and event. A hint that raises counts as True, so that no pod is stuck.
+    """The interests that each rule registered: the events that may help a pod it refused.
+
+    A hint that raises counts as True, so that no pod is stuck.
 
     Args:
         on_failure: called with the name of a rule whose hint raised.

@@ -1,4 +1,4 @@
-"""Names the causes why a pod is pending by codes, which stay the same if the texts of the scheduler change."""
+"""Defines codes for the causes why a pod is pending; they stay the same if the scheduler's texts change."""
 
 from __future__ import annotations
 

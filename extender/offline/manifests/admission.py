@@ -1,7 +1,7 @@
-"""Completes a new pod as the API server would, or refuses it: with defaults, and with what admission plugins do.
+"""Completes a new pod as the API server would, with defaults and the changes of admission plugins, or refuses it.
 
-What depends on the pod alone is checked before, by `validation`. ResourceQuotas, admission webhooks and policies, and
-namespaces' Pod Security levels are not looked at.
+What depends on the pod alone has been checked before, by `validation`. ResourceQuotas, admission webhooks and
+policies, and namespaces' Pod Security levels are not looked at.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
 limitranger,runtimeclass,defaulttolerationseconds}.

@@ -52,11 +52,11 @@ class Workload:
     """The pods of one object, such as a Deployment, which share a template.
 
     Attributes:
-        source: the object with the template, as text for people, such as "Deployment shop/web".
+        source: the kind and name of the object with the template, for messages, such as "Deployment shop/web".
         manifest: the manifest of the first pod; the other pods differ only in their names.
         replicas: the object's number of replicas; None means one for each node (DaemonSet).
-        owner: the controller whose selector spreads the pods if they have no spread constraints.
-        groups: the PodGroups and CompositePodGroups in the same text, which are created with the pods.
+        owner: the controller, whose selector the default spread constraints use.
+        groups: the PodGroups and CompositePodGroups in the same file, which are created with the pods.
     """
 
     source: str

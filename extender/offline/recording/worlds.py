@@ -91,7 +91,7 @@ class Rules:
     def of_policy(cls, policy: AnyPolicy, settings: RecordedSettings) -> Rules:
         """Returns the rules of another policy, with all other settings from the recording.
 
-        Modules with users' rules that are in the directory of a policy's file are imported.
+        If `policy` is a path, modules with users' rules may be imported from the directory of that file.
 
         Raises:
             ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
@@ -218,7 +218,9 @@ class World:
         tree = _tree(line.decoded_tree(), table)
         members = waiting_members(tree)
         if not members or any(info.uid in table.pods.slot_of for info in members):
-            raise MalformedCluster("tree: no member waits, or one of them is on a node")
+            raise MalformedCluster(
+                "tree: expected at least one waiting member, and no waiting member that is on a node already"
+            )
         profile, trial = self.profile(members[0].pod), Trial(table)
         decide_one = decides_members(SchedulingCycle(profile, random), table)
         decide = decides_tree(tree, trial, decide_one, profile, random.choice)

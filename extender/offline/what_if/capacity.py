@@ -187,7 +187,10 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
 def _admitted(
     state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
 ) -> dict[str, Admitted]:
-    """Returns the first pod of each template, by the template's name; `existing`: a pod of each workload by target."""
+    """Returns one pod per template as the API server would store it, by the template's name.
+
+    `existing`: for each template that names a workload in the cluster, the pod of it to copy.
+    """
     admitted: dict[str, Admitted] = {}
     for template in templates:
         name = template if isinstance(template, str) else template.source

@@ -190,7 +190,7 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def report(self, error: BaseException) -> None:
-        """Reports to the process that the function failed with this exception. Raises Ctrl-C again."""
+        """Reports to the process that the function raised this exception. Re-raises it if it is Ctrl-C."""
         if is_ctrl_c(error):
             raise error
         self.host.failed(self.name, error)

@@ -103,7 +103,9 @@ class GroupLabels:
                 mask &= ~self._mask(having)
             case "DoesNotExist":
                 mask &= ~self._mask((self._by_key.get(key),))
-            case _:  # an operator that the API does not allow in label selectors; checked pod group by pod group
+            case (
+                _
+            ):  # an operator that the API does not allow in label selectors; checked for one group of pods at a time
                 for slot in np.flatnonzero(mask).tolist():
                     mask[slot] = requirement.matches(self._groups[slot].mapping)
 

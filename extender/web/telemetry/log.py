@@ -49,15 +49,16 @@ FIELDS = {
     "error": "the error that a call returned to kube-scheduler, or the reason why an attempt has not bound the pod",
     "trace_id": "the trace of a call or an attempt, taken from the caller's header `traceparent` if there is one",
     "command": "the command that has started: serve or schedule",
-    "cluster": "the API server's address, or the file with the cluster, at the start",
-    "kubernetes": "the API server's version at the start, or the reason why it is unknown",
+    "cluster": "the API server's address, or the file with the cluster, when the process started",
+    "kubernetes": "the API server's version when the process started, or the reason why it is unknown",
     "version": "the extender's version",
     "commit": "the commit that the extender was built from, or `unknown`",
-    "policy": "the policy's file or ConfigMap, or the provider, at the start",
-    "profiles": "the schedulerNames of the profiles at the start",
+    "policy": "the policy's file or ConfigMap, or the provider, when the process started",
+    "profiles": "the schedulerNames of the profiles when the process started",
     "rules": "the users' rules in these profiles",
     "addresses": "the URLs of the servers of this process",
-    "off": "everything that is switched off at the start: settings by key, spans, feature gates, default plugins",
+    "off": "everything that was switched off when the process started: settings by key, spans, feature gates, default"
+    " plugins",
 }
 """The fields that a line may have, and their meaning; `extender reference log` lists them."""
 

@@ -94,10 +94,10 @@ def _drop_text(pod: Pod, drop: Unmet) -> str:
 
 
 def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests setting labels, as few as possible, on one node so that it can take the pod; None if none help.
+    """Suggests the fewest labels to set on one node so that it can take the pod; None if labels do not help.
 
-    Nodes that only the pod's demands keep it from are tried first. Another node may also need the labels because of
-    the affinity that the profile adds to every pod (addedAffinity).
+    Nodes that refuse the pod only because of the labels it asks for are tried first. Then other nodes are tried, which
+    may lack labels that the profile's own affinity (addedAffinity) asks for.
     """
     open_nodes = _open_nodes(pod, state)
     return _labelled(state, pod, open_nodes) or _labelled(state, pod, state.node_names()[:_MOST_OTHER_NODES])
