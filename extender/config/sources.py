@@ -28,7 +28,7 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$"
 
 _ALIKE = 0.75  # higher than usual, because all variables have the same prefix
 
-_OWN_PATHS = {"livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui", "openapi.json"}
+_OWN_PATHS = {"", "livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui", "openapi.json"}
 _OWN_FOLDERS = ("debug/", "ui/")
 
 _Values = dict[str, tuple[str, object]]  # setting -> (its location in the source, its value)

@@ -79,7 +79,7 @@ def test_capacity_says_that_it_ignores_scheduling_gates() -> None:
 )
 def test_a_note_says_that_a_file_has_no_claims(pod: Object, kind: str) -> None:
     notes = Cluster.from_objects([NODE, pod]).explain(pod).notes
-    assert [note for note in notes if note.startswith(f"there are no {kind} in this cluster; if it is a file")]
+    assert [note for note in notes if note.startswith(f"there are no {kind} in this cluster; if it was read")]
 
 
 @pytest.mark.parametrize(
