@@ -137,7 +137,7 @@ class GroupQuorum:
         certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
         have_node = {*state.assigned, *certain} - its_round.waiting
         needed = min(gang.min_count - len(have_node), self._most_waiting)
-        return needed - len(its_round.waiting)
+        return needed - len(its_round.waiting & {*state.assumed, *state.assigned})  # a waiting member may be deleted
 
     def _is_certain(self, uid: str) -> bool:
         placement = self._cache.placement(uid)
@@ -145,7 +145,7 @@ class GroupQuorum:
 
     def _out_of_reach(self, gang: PodGroup, its_round: _Round) -> bool:
         state = self._cache.groups.get(gang.key)
-        members = {*state.unscheduled, *state.assumed, *state.assigned, *its_round.waiting}
+        members = {*state.unscheduled, *state.assumed, *state.assigned}
         return len(members - its_round.failed) < gang.min_count
 
     def _refuse(self, gang: PodGroup, its_round: _Round, reason: str) -> None:

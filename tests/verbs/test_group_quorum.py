@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+import msgspec
+
 from extender.cache.cache import Cache
 from extender.errors import OutcomeUnknown, Refused
+from extender.model.pod import Pod
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.group_quorum import GroupQuorum
@@ -46,6 +49,9 @@ class Binds:
     def bind(self, pod: Object, node: str) -> str:
         error: str = answer(self.verb, binding(pod, node))["Error"]
         return error
+
+    def delete(self, pod: Object) -> None:
+        self.cache.deleted("Pod", msgspec.convert(pod, Pod))
 
     def assumed(self) -> set[str]:
         return {uid for uids in self.cache.unconfirmed().values() for uid in uids}
@@ -103,6 +109,31 @@ def test_a_surplus_member_needs_no_others() -> None:
     with binds(make_pod_group("gang", 2), *pods) as webhook:
         assert [call.result() for call in [webhook.begin(pod, "n0") for pod in pods[:2]]] == ["", ""]
         assert webhook.bind(pods[2], "n1") == ""
+
+
+def test_a_member_that_is_deleted_while_it_waits_does_not_count() -> None:
+    pods = gang(4)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        calls = [webhook.begin(pods[0], "n0")]
+        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        webhook.delete(pods[0])
+        calls += [webhook.begin(pod, "n0") for pod in pods[1:3]]
+        assert wait_until(lambda: webhook.assumed() == {"m1", "m2"})
+        assert not wait_until(lambda: webhook.binder.bound, timeout_seconds=0.2)
+        assert webhook.bind(pods[3], "n1") == ""
+        assert [call.result() for call in calls[1:]] == ["", ""]
+
+
+def test_a_deleted_member_that_waited_leaves_its_gang_out_of_reach() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        first = webhook.begin(pods[0], "n0")
+        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        webhook.delete(pods[0])
+        reason = "2 of 3 members that pod group default/gang needs are missing because others cannot be bound"
+        assert webhook.bind(pods[1], "n0") == reason
+        assert first.result() == reason
+        assert (webhook.binder.bound, webhook.assumed()) == ([], set())
 
 
 def test_bound_members_count_after_a_restart() -> None:
