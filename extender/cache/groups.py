@@ -140,14 +140,14 @@ class GroupStates:
             return GroupName.of(group) if parent is None else self._root_of(parent)
 
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
-        """Returns the tree below an existing root with its scheduled members; None if the root does not exist.
+        """Returns the tree below a root with its scheduled members; None if it does not exist or is in a circle.
 
         Args:
             waiting: key of a PodGroup -> its members that are to be placed, in the order in which they are tried.
         """
         with self._locked("group_tree"):
             group = self._objects.get(root)
-            return None if group is None else self._tree(group, waiting)
+            return None if group is None or self._parent_of(group) is not None else self._tree(group, waiting)
 
     def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
         """Returns what the tree of the PodGroup lacks to be tried: groups, or enough pods; None if nothing.
@@ -159,6 +159,8 @@ class GroupStates:
             group = self._objects.get(root)
             if group is None:
                 return f"waiting for {root.kind} {root.key} to appear"
+            if self._parent_of(group) is not None:  # a tree in a circle could not be walked to its end
+                return f"waiting for {root.kind} {root.key}: its parents form a circle"
             return self._shortage(root, group) if enforces_gangs else None
 
     # ---- with the lock held
@@ -170,7 +172,7 @@ class GroupStates:
     def _root_of(self, name: GroupName) -> GroupName:
         passed = {name}
         while (group := self._objects.get(name)) is not None and (parent := self._parent_of(group)) is not None:
-            if parent in passed:  # a circle has no root: its members wait as for a group that does not exist
+            if parent in passed:  # a circle has no root: its members wait until a parent changes
                 return parent
             passed.add(parent)
             name = parent

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod_group
@@ -109,6 +111,34 @@ def test_members_wait_for_a_tree_that_was_deleted() -> None:
     world.put(tree)
     world.pass_time(5)
     assert "" not in nodes_of(world, "ab")
+
+
+@pytest.mark.parametrize(
+    "parents", [{"tree": "tree"}, {"tree": "upper", "upper": "tree"}], ids=["itself", "each other"]
+)
+def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, str]) -> None:
+    circle = [make_composite_pod_group(name, 1, parentCompositePodGroupName=up) for name, up in parents.items()]
+    world = World(node("n1"), *circle, leaf("left", 2), *map(left, "ab"), features=ON)
+    world.put(make_pod_group("other", 1))
+    world.put(member("c", "other"))
+    world.pass_time(5)
+    assert waiting(world, Tier.GATED) == ["a", "b"]
+    assert nodes_of(world, "abc") == ["", "", "n1"]
+    assert world.cache.groups.shortage("default/left") == (
+        "waiting for CompositePodGroup default/tree: its parents form a circle"
+    )
+    world.put(make_composite_pod_group("tree", 1))
+    world.pass_time(5)
+    assert nodes_of(world, "ab") == ["n1", "n1"]
+
+
+def test_a_tree_that_becomes_a_circle_while_its_members_are_queued_is_not_tried() -> None:
+    world = World(node("n1"), make_composite_pod_group("tree", 1), leaf("left", 2), *map(left, "ab"), features=ON)
+    world.watch()
+    world.put(make_composite_pod_group("tree", 1, parentCompositePodGroupName="tree"))
+    world.pass_time(5)
+    assert nodes_of(world, "ab") == ["", ""]
+    assert world.cache.groups.tree(world.cache.groups.root_of("default/left"), {}) is None
 
 
 def test_a_group_that_leaves_its_tree_is_tried_alone() -> None:
