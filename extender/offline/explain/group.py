@@ -227,7 +227,10 @@ class GroupExplanation:
             return []
         verdict = self.verdict
         if verdict.tree is None:
-            return created_group_changes(self._state, self._groups.membership, MissingGroup(verdict.kind, verdict.key))
+            missing = self._groups.membership.root_named(verdict.kind, verdict.key)
+            if not isinstance(missing, MissingGroup) or missing.is_circular:
+                return []
+            return created_group_changes(self._state, self._groups.membership, missing)
         if not self.waiting:  # the group lacks pods, and none of those it has needs a node
             return []
         if verdict.obstacle is not None:

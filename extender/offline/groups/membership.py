@@ -30,13 +30,21 @@ class Obstacle(NamedTuple):
 
 
 class MissingGroup(NamedTuple):
-    """A group that a pod or a child group names, and that does not exist."""
+    """A group that a pod or a child group names, and that does not exist or is its own ancestor.
+
+    Attributes:
+        is_circular: True if the group exists, but is its own ancestor; the key is the least one of the circle.
+    """
 
     kind: str
     key: str
+    is_circular: bool = False
 
     @property
     def obstacle(self) -> Obstacle:
+        if self.is_circular:
+            text = f"{self.kind} {self.key} is its own ancestor: its members have no root group, and no event says so"
+            return Obstacle(CauseCode.NO_GROUP, text)
         text = f"{self.kind} {self.key} does not exist: its members wait for it, and no event says so"
         return Obstacle(CauseCode.NO_GROUP, text)
 
@@ -56,7 +64,7 @@ class Membership:
                 self._children.setdefault(group.parent_key, []).append(group)
 
     def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
-        """Returns the root group of a member, or the first group above it that does not exist."""
+        """Returns the root group of a member, or the first group above it that is missing or its own ancestor."""
         assert pod.group_key is not None
         return _root_of(self._state.objects, pod.group_key)
 
@@ -106,13 +114,25 @@ def root_name(objects: Objects, key: str) -> GroupName:
     return GroupName(root.kind, root.key) if isinstance(root, MissingGroup) else GroupName.of(root)
 
 
+def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
+    """Returns the root above the group with this name, or what keeps it from having one."""
+    if name.kind == PodGroup.__name__:
+        return _root_of(objects, name.key)
+    group = objects.get(CompositePodGroup, name.key)
+    return MissingGroup(name.kind, name.key) if group is None else _root_above(objects, group)
+
+
 def _root_of(objects: Objects, key: str) -> PodGroup | CompositePodGroup | MissingGroup:
     group = objects.get(PodGroup, key)
     return MissingGroup(PodGroup.__name__, key) if group is None else _root_above(objects, group)
 
 
 def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
+    passed = [group.key] if isinstance(group, CompositePodGroup) else []
     while (key := group.parent_key) is not None:
+        if key in passed:
+            return MissingGroup(CompositePodGroup.__name__, min(passed[passed.index(key) :]), is_circular=True)
+        passed.append(key)
         parent = objects.get(CompositePodGroup, key)
         if parent is None:
             return MissingGroup(CompositePodGroup.__name__, key)

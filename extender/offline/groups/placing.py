@@ -9,8 +9,8 @@ from random import Random
 from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group
 from extender.groups.decision import leaf_decisions
 from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
-from extender.offline.groups.membership import Membership, MissingGroup, obstacle
+from extender.model.scheduling.pod_groups import GroupName
+from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
 from extender.offline.groups.verdict import goes_by_placements
 from extender.offline.state import ClusterState
 from extender.queue.queued_group import GroupOutcome
@@ -50,12 +50,10 @@ class GroupMembers:
 
     def __init__(self, state: ClusterState, root: GroupName, waiting: Sequence[PodInfo]) -> None:
         self._state = state
-        objects = state.objects
-        is_leaf = root.kind == PodGroup.__name__
-        group = objects.get(PodGroup, root.key) if is_leaf else objects.get(CompositePodGroup, root.key)
+        group = group_named(state.objects, root)
         self._tree: Tree | None = None
-        if group is None:
-            self.obstacle: str | None = MissingGroup(root.kind, root.key).obstacle.text
+        if isinstance(group, MissingGroup):
+            self.obstacle: str | None = group.obstacle.text
             return
         whole = Membership(state).tree(group)
         reason = obstacle(whole, state)

@@ -64,13 +64,16 @@ class GroupVerdicts:
 
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
         """Returns the verdict on a root group, or on one that does not exist."""
-        if isinstance(root, MissingGroup):
-            failures = {info.uid: root.obstacle.text for info in self.membership.waiting_for(root)}
-            return GroupVerdict(root.kind, root.key, None, root.obstacle, None, failures)
-        identity = type(root).__name__, root.key
+        identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
         if identity not in self._verdicts:
-            self._verdicts[identity] = verdict_on(self._state, self.membership.tree(root))
+            self._verdicts[identity] = self._decided(root)
         return self._verdicts[identity]
+
+    def _decided(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+        if not isinstance(root, MissingGroup):
+            return verdict_on(self._state, self.membership.tree(root))
+        failures = {info.uid: root.obstacle.text for info in self.membership.waiting_for(root)}
+        return GroupVerdict(root.kind, root.key, None, root.obstacle, None, failures)
 
 
 def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:

@@ -8,6 +8,8 @@ from extender import Cluster
 from extender.errors import UnknownPod
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.group import GroupExplanation
+from extender.offline.groups.membership import Membership, MissingGroup
+from extender.table import PodInfo
 from tests.answers.carrying_out import carried_out
 from tests.builders import (
     Object,
@@ -98,6 +100,52 @@ def test_a_group_that_no_scheduler_tries(objects: list[Object], message: str) ->
     explanation = explained(*ROOM, *objects)
     assert (explanation.fits, explanation.message) == (False, message)
     assert (explanation.placed, explanation.refused) == ({}, None)
+
+
+CIRCLE = (
+    make_composite_pod_group("b", 1, parentCompositePodGroupName="a"),
+    make_composite_pod_group("a", 1, parentCompositePodGroupName="b"),
+    make_pod_group("g", 1, parentCompositePodGroupName="b"),
+    *members("g", 1),
+)
+CIRCULAR = "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event says so"
+
+
+def test_groups_that_are_each_others_parents_get_an_answer() -> None:
+    explanation = explained(*ROOM, *CIRCLE)
+    assert (explanation.fits, explanation.message, explanation.changes) == (False, CIRCULAR, [])
+    assert explanation.to_dict()["causes"] == ["NoGroup"]
+    assert cluster(*ROOM, *CIRCLE).explain_group("default/b", kind="CompositePodGroup").message == CIRCULAR
+
+
+def test_a_group_that_is_its_own_parent_gets_an_answer() -> None:
+    own = make_composite_pod_group("a", 1, parentCompositePodGroupName="a")
+    assert explained(*ROOM, own, make_pod_group("g", 1, parentCompositePodGroupName="a"), *members("g", 1)).message == (
+        CIRCULAR
+    )
+
+
+def test_a_member_below_a_circle_of_groups_gets_an_answer() -> None:
+    of_file = cluster(*ROOM, *CIRCLE)
+    explanation = of_file.explain("default/g-0")
+    assert not explanation.fits
+    assert CIRCULAR in explanation.message
+    assert explanation.to_dict()["changes"] == []
+    assert [pod.blocker for pod in of_file.explain_pending()] == [CIRCULAR]
+    assert [group.blocker for group in of_file.explain_pending_groups()] == [CIRCULAR]
+
+
+def test_a_missing_group_is_searched_for_its_members_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    search = Membership.waiting_for
+
+    def counted(self: Membership, missing: MissingGroup) -> list[PodInfo]:
+        searched.append(missing.key)
+        return search(self, missing)
+
+    monkeypatch.setattr(Membership, "waiting_for", counted)
+    assert len(cluster(*ROOM, *members("g", 20)).explain_pending()) == 20
+    assert searched == ["default/g"]
 
 
 def test_a_group_that_does_not_exist_is_an_error() -> None:
