@@ -15,6 +15,10 @@ from urllib.parse import urlencode
 Object = dict[str, Any]
 
 _CONNECTIONS = 8
+# The API server learns of a PriorityClass by a watch of its own, which takes a moment.
+_UNKNOWN_CLASS = "no PriorityClass with name"
+_TRIES = 50
+_PAUSE_SECONDS = 0.1
 _STRICT = "fieldValidation=Strict"
 
 
@@ -153,10 +157,19 @@ class ApiClient:
 
     def create(self, *objects: Object) -> list[Object]:
         """Creates objects of any kind in RESOURCES, in order. A field that the API does not know is an error."""
-        return [
-            self.request("POST", f"{RESOURCES[item['kind']].path(item['metadata'].get('namespace'))}?{_STRICT}", item)
-            for item in objects
-        ]
+        return [self._create_one(item) for item in objects]
+
+    def _create_one(self, item: Object) -> Object:
+        path = f"{RESOURCES[item['kind']].path(item['metadata'].get('namespace'))}?{_STRICT}"
+        for _ in range(_TRIES):
+            try:
+                created: Object = self.request("POST", path, item)
+                return created
+            except ApiError as error:
+                if _UNKNOWN_CLASS not in str(error):
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+        raise AssertionError(f"the PriorityClass of {item['metadata']['name']} does not exist")
 
     def create_many(self, objects: Iterable[Object]) -> list[Object]:
         """Creates objects by several connections, in any order; returns them in theirs, as the API server has them."""
