@@ -131,13 +131,12 @@ class GroupStates:
     def root_of(self, key: str) -> GroupName:
         """Returns the root of the tree that the PodGroup is in, or the first group above it that does not exist."""
         with self._locked("group_root"):
-            return self._root_of(GroupName(PodGroup.__name__, key))
+            return self._root(key)
 
     def root_above(self, group: PodGroup | CompositePodGroup) -> GroupName:
         """Returns the root above this version of a group, even if the group has been deleted or changed."""
         with self._locked("group_root"):
-            parent = self._parent_of(group)
-            return GroupName.of(group) if parent is None else self._root_of(parent)
+            return self._root_of(GroupName.of(group), group)
 
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
         """Returns the tree below a root with its scheduled members; None if it does not exist or is in a circle.
@@ -155,7 +154,7 @@ class GroupStates:
         Without `enforces_gangs` the number of pods does not matter.
         """
         with self._locked("group_shortage"):
-            root = self._root_of(GroupName(PodGroup.__name__, key))
+            root = self._root(key)
             group = self._objects.get(root)
             if group is None:
                 return f"waiting for {root.kind} {root.key} to appear"
@@ -169,14 +168,18 @@ class GroupStates:
         key = group.parent_key if self._composites else None
         return None if key is None else GroupName(CompositePodGroup.__name__, key)
 
-    def _root_of(self, name: GroupName) -> GroupName:
-        passed = {name}
-        while (group := self._objects.get(name)) is not None and (parent := self._parent_of(group)) is not None:
-            if parent in passed:  # a circle has no root: its members wait until a parent changes
-                return parent
-            passed.add(parent)
-            name = parent
-        return name
+    def _root(self, key: str) -> GroupName:
+        name = GroupName(PodGroup.__name__, key)
+        return self._root_of(name, self._objects.get(name))
+
+    def _root_of(self, name: GroupName, group: PodGroup | CompositePodGroup | None) -> GroupName:
+        path = [name]
+        while group is not None and (parent := self._parent_of(group)) is not None:
+            if parent in path:  # a circle has no root: all below it wait under one name until a parent changes
+                return min(path[path.index(parent) :])
+            path.append(parent)
+            group = self._objects.get(parent)
+        return path[-1]
 
     def _tree(self, group: PodGroup | CompositePodGroup, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree:
         if isinstance(group, PodGroup):

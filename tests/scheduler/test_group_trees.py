@@ -114,9 +114,14 @@ def test_members_wait_for_a_tree_that_was_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    "parents", [{"tree": "tree"}, {"tree": "upper", "upper": "tree"}], ids=["itself", "each other"]
+    ("parents", "leaves"),
+    [
+        pytest.param({"tree": "tree"}, "tree", id="itself"),
+        pytest.param({"tree": "upper", "upper": "tree"}, "tree", id="each other, the parent leaves"),
+        pytest.param({"tree": "upper", "upper": "tree"}, "upper", id="each other, the upper leaves"),
+    ],
 )
-def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, str]) -> None:
+def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, str], leaves: str) -> None:
     circle = [make_composite_pod_group(name, 1, parentCompositePodGroupName=up) for name, up in parents.items()]
     world = World(node("n1"), *circle, leaf("left", 2), *map(left, "ab"), features=ON)
     world.put(make_pod_group("other", 1))
@@ -127,7 +132,7 @@ def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, s
     assert world.cache.groups.shortage("default/left") == (
         "waiting for CompositePodGroup default/tree: its parents form a circle"
     )
-    world.put(make_composite_pod_group("tree", 1))
+    world.put(make_composite_pod_group(leaves, 1))
     world.pass_time(5)
     assert nodes_of(world, "ab") == ["n1", "n1"]
 
