@@ -147,8 +147,8 @@ class GroupScheduler:
     def _cycle(self, queued: QueuedGroup, began_at: float) -> GroupOutcome:
         members = queued.in_order()
         tree = self._tree(queued.root, members)
-        if tree is None or len(waiting_members(tree)) < len(members):  # the members wait until all groups exist again
-            self._fail(members, Failure(f"{queued.root.kind} {queued.root.key} was deleted", BY_GANG), began_at)
+        if isinstance(tree, Failure):
+            self._fail(members, tree, began_at)
             return GroupOutcome.REJECTED
         if (fault := self._mismatch(tree)) is not None:
             return self._refuse(tree, members, Failure(fault), began_at)
@@ -168,13 +168,16 @@ class GroupScheduler:
         seconds = placing.clock.monotonic() - began_at
         placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
 
-    def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | None:
-        """Returns the tree as the cache has it now, with these waiting members in their order."""
+    def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | Failure:
+        """Returns the tree as the cache has it now, with these waiting members in their order, if it has them all."""
         placing = self.pods.placing
         by_group: dict[str, list[PodInfo]] = {}
         for pod in waiting:
             by_group.setdefault(pod.info.pod.group_key or "", []).append(placing.with_nomination(pod.info))
-        return placing.cache.groups.tree(root, by_group)
+        tree = placing.cache.groups.tree(root, by_group)
+        if tree is None or len(waiting_members(tree)) < len(waiting):  # the members wait until all groups exist again
+            return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
+        return tree
 
     def _mismatch(self, tree: Tree) -> str | None:
         placing = self.pods.placing
@@ -201,8 +204,8 @@ class GroupScheduler:
         try:
             with placing.cache.snapshot("schedule") as table:
                 tree = self._tree(root, waiting)
-                if tree is None:
-                    return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
+                if isinstance(tree, Failure):  # a group was deleted or moved since the cycle began
+                    return tree
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
                 decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice)

@@ -146,6 +146,28 @@ def test_a_tree_that_becomes_a_circle_while_its_members_are_queued_is_not_tried(
     assert world.cache.groups.tree(world.cache.groups.root_of("default/left"), {}) is None
 
 
+def test_members_whose_group_is_deleted_while_the_tree_is_decided_come_back() -> None:
+    tree = make_composite_pod_group("tree", 1)
+    world = World(node("n1"), tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
+    world.watch()
+    look_up = world.cache.groups.tree
+
+    def deletes_a_group(*args: Any) -> Any:
+        world.cache.groups.tree = look_up  # type: ignore[method-assign]  # for the next call
+        tree = look_up(*args)
+        world.delete("PodGroup", "default/right")
+        world.watch()
+        return tree
+
+    world.cache.groups.tree = deletes_a_group  # type: ignore[method-assign]  # for the first call
+    world.attempt()
+    world.pass_time(10)
+    assert nodes_of(world, "abcd") == ["n1", "n1", "", ""]
+    world.put(leaf("right", 2))
+    world.pass_time(10)
+    assert nodes_of(world, "abcd") == ["n1"] * 4
+
+
 def test_a_group_that_leaves_its_tree_is_tried_alone() -> None:
     tree = make_composite_pod_group("tree", 2)
     world = World(node("n1"), tree, leaf("left", 2), *map(left, "ab"), features=ON)
