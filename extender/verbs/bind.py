@@ -45,7 +45,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
-from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
+from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.group_quorum import GroupQuorum
@@ -85,8 +85,9 @@ class PermitWait:
     The owner calls `end_deleted` several times a second.
     """
 
-    def __init__(self, most_seconds: float, most_pods: int) -> None:
+    def __init__(self, most_seconds: float, most_pods: int, clock: Clock | None = None) -> None:
         self.most_seconds = most_seconds
+        self._clock = clock or SystemClock()
         self._free = threading.Semaphore(most_pods)
         self._lock = threading.Lock()
         self._waiting: dict[str, Permit] = {}
@@ -103,6 +104,10 @@ class PermitWait:
             with self._lock:
                 self._waiting.pop(permit.pod.uid, None)
             self._free.release()
+
+    def deadline(self, at_least: float) -> Deadline:
+        """Returns the deadline of all waits of a bind that begins now, `at_least` seconds from now."""
+        return Deadline(self._clock, max(self.most_seconds, at_least))
 
     def uids(self) -> list[str]:
         """Returns the UIDs of the pods that wait now."""
@@ -242,13 +247,14 @@ class Bind:
         if not checked:
             return self._bind_unchecked(info, binding)
         profile = self._profile_of(info.pod)
+        end_of_waits = self._end_of_waits(profile)
         with self._quorum.member(info, binding.node):
             failure = self._make_ready(info, profile, binding.node, deadline)
             if failure is not None:
                 self._quorum.failed(info)
                 return failure
             try:
-                self._quorum.wait(info)
+                self._quorum.wait(info, end_of_waits.left_seconds)
             except BindingFailed as error:
                 self._forget(info.uid)
                 return self._end("refused", str(error))
@@ -257,6 +263,15 @@ class Bind:
             with suppress(BindingFailed):  # the node was deleted at this moment
                 self._run_rules(profile.post_bind, info, binding.node)
         return result
+
+    def _end_of_waits(self, profile: Profile) -> Deadline:
+        """Returns the deadline that users' rules and the wait for a gang share; none if there are no rules.
+
+        kube-scheduler gives up after httpTimeout, and then places the pod elsewhere.
+        """
+        if not (profile.permit or profile.pre_bind):
+            return NO_DEADLINE
+        return self._permit_wait.deadline(self._quorum.most_seconds)
 
     def _bind_unchecked(self, info: PodInfo, binding: Binding) -> ExtenderBindingResult:
         try:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed
@@ -65,7 +66,7 @@ class GroupQuorum:
     ) -> None:
         self._cache = cache
         self._telemetry = telemetry
-        self._most_seconds = most_seconds
+        self.most_seconds = most_seconds
         self._most_waiting = most_waiting
         self._plans = plans
         self._lock = threading.Lock()
@@ -88,8 +89,8 @@ class GroupQuorum:
             with self._lock:
                 self._undecided.discard(info.uid)
 
-    def wait(self, info: PodInfo) -> None:
-        """Waits until enough members of the pod's gang can be bound.
+    def wait(self, info: PodInfo, seconds_left: float = inf) -> None:
+        """Waits until enough members of the pod's gang can be bound, but never longer than `seconds_left`.
 
         Raises BindingFailed if too few can; the pod is still assumed then.
         """
@@ -104,10 +105,11 @@ class GroupQuorum:
                 self._end(gang.key, its_round, None)
             elif self._out_of_reach(gang, its_round):
                 self._refuse(gang, its_round, UNFIT)
-        if not its_round.is_over.wait(self._most_seconds):
+        seconds = max(0.0, min(self.most_seconds, seconds_left))
+        if not its_round.is_over.wait(seconds):
             with self._lock:
                 if not its_round.is_over.is_set():
-                    self._refuse(gang, its_round, TIMEOUT)
+                    self._refuse(gang, its_round, TIMEOUT, f"after {seconds:.3g} s")
         if its_round.refusal is not None:
             raise BindingFailed(its_round.refusal)
 
@@ -128,7 +130,7 @@ class GroupQuorum:
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if it is a gang of several members that is to be kept together."""
         key = self._cache.groups.key_of(info.pod)
-        group = find_group(self._cache, key) if key is not None and self._most_seconds else None
+        group = find_group(self._cache, key) if key is not None and self.most_seconds else None
         return group if group is not None and group.min_count > 1 else None
 
     def _missing(self, gang: PodGroup, its_round: _Round) -> int:
@@ -148,10 +150,11 @@ class GroupQuorum:
         members = {*state.unscheduled, *state.assumed, *state.assigned}
         return len(members - its_round.failed) < gang.min_count
 
-    def _refuse(self, gang: PodGroup, its_round: _Round, reason: str) -> None:
+    def _refuse(
+        self, gang: PodGroup, its_round: _Round, reason: str, because: str = "because others cannot be bound"
+    ) -> None:
         waiting = len(its_round.waiting)
         missing = self._missing(gang, its_round)
-        because = f"after {self._most_seconds:g} s" if reason == TIMEOUT else "because others cannot be bound"
         text = f"{missing} of {gang.min_count} members that pod group {gang.key} needs are missing {because}"
         self._telemetry.quorum_refused(reason, waiting)
         self._end(gang.key, its_round, text)

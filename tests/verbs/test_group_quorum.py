@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import msgspec
 
+from extender import Node, permit
+from extender import Pod as ViewedPod
 from extender.cache.cache import Cache
 from extender.errors import OutcomeUnknown, Refused
+from extender.framework.profile import Profiles
 from extender.model.pod import Pod
+from extender.plugins.registry import default_profile
+from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from extender.verbs.bind import Bind
+from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
+from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of
 
@@ -162,3 +169,21 @@ def test_pods_of_basic_groups_do_not_wait() -> None:
     pods = gang(2)
     with binds(make_pod_group("gang"), *pods) as webhook:
         assert webhook.bind(pods[0], "n0") == ""
+
+
+def test_the_wait_at_permit_leaves_less_time_for_the_other_members() -> None:
+    clock = ManualClock()
+
+    @permit
+    def slow(pod: ViewedPod, node: Node) -> bool:
+        clock.advance(2.9)
+        return True
+
+    cache = cache_of(*NODES, make_pod_group("gang", 2), *(pods := gang(2)))
+    profiles = Profiles([replace(default_profile(), permit=[slow.rule("slow", {}, Remembered())])])
+    quorum = GroupQuorum(cache, Telemetry(), 2.5, most_waiting=100)
+    binder = FakeBinder()
+    verb = Bind(cache, profiles, binder, Telemetry(), permit_wait=PermitWait(3.0, 1, clock), quorum=quorum)
+    reason = "1 of 2 members that pod group default/gang needs are missing after 0.1 s"
+    assert answer(verb, binding(pods[0], "n0"))["Error"] == reason
+    assert binder.bound == []
