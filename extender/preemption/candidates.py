@@ -88,6 +88,13 @@ class VictimColumns(NamedTuple):
         first = [0] if len(self.rows) else []
         return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
 
+    def whole_units(self, chosen: BoolColumn) -> BoolColumn:
+        """Returns bool[n]: True for the pods of every unit that has a chosen pod."""
+        if not chosen.any():
+            return chosen
+        begins = self.unit_begins()
+        return np.repeat(np.logical_or.reduceat(chosen, begins[:-1]), np.diff(begins))
+
     def on_own_node(self, table: Table) -> BoolColumn:
         """Returns bool[n]: True for the pods that are on the node for which they are evicted."""
         own: BoolColumn = table.pods.row[self.slots] == self.rows

@@ -72,7 +72,7 @@ def preempt(
         fit: the result of the pod's last attempt; only nodes that were refused as Unschedulable are tried.
         offset: the index among these nodes where the dry run starts; it matters only if `limits` end the search.
         rows: the nodes to try, of those refused as Unschedulable; None means all of them.
-        spared: node name -> the UIDs of pods there that must not be evicted.
+        spared: node name -> the UIDs of pods there that must not be evicted, nor the pods evicted together with them.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason is not None:
@@ -93,8 +93,8 @@ def process_preemption(
 
     `offered` has kube-scheduler's victims. If evicting these makes room on a node, those that need not leave are
     dropped. If it does not, or a node has no victims, they are selected among all pods of lower priority. Of the
-    `unconfirmed` pods, which kube-scheduler may not know, only those in `offered` can be victims. Raises
-    DeadlineExceeded.
+    `unconfirmed` pods, which kube-scheduler may not know, only those in `offered` can be victims; the others spare all
+    pods that would be evicted together with them. Raises DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
@@ -106,8 +106,8 @@ def process_preemption(
     table.deadline.check("the search for victims that may stay")
     fewer = dry_run.select_victims(potential.only(suffices & among_offered))
     table.deadline.check("the choice of other victims")
-    selectable = among_offered | ~_among(table, potential, unconfirmed)
-    other = dry_run.select_victims(potential.only(~suffices & selectable))
+    spared = potential.whole_units(_named(table, potential, unconfirmed) & ~among_offered)
+    other = dry_run.select_victims(potential.only(~suffices & ~spared))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])
 
@@ -147,7 +147,7 @@ def _dry_run_preemption(
     for begin in range(0, len(rows), max(enough, 1)):
         potential = potential_victims(pod, table, rows[begin : begin + enough])
         if spared:
-            potential = potential.only(~_among(table, potential, spared))
+            potential = potential.only(~potential.whole_units(_named(table, potential, spared)))
         victims = victims.joined(dry_run.select_victims(potential))
         nodes = victims.num_nodes
         if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
@@ -172,3 +172,10 @@ def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequenc
         if slot >= 0 and node in row_of
     ]
     return np.isin((potential.rows << _SLOT_BITS) + potential.slots, pairs)
+
+
+def _named(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
+    """Returns bool[n]: True for potential victims with one of these UIDs, for whatever node they would be evicted."""
+    slot_of = table.pods.slot_of
+    slots = [slot_of[uid] for uids in uids_by_node.values() for uid in uids if uid in slot_of]
+    return np.isin(potential.slots, slots) if slots else np.zeros(len(potential.slots), np.bool_)

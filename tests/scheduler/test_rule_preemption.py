@@ -271,6 +271,22 @@ def test_a_pod_whose_bind_is_not_confirmed_is_no_victim(certain: bool) -> None:
     assert webhook.evicted == ["low"]
 
 
+def test_a_unit_is_spared_while_one_of_its_pods_is_being_bound() -> None:
+    unit = make_pod_group("unit", 1, priority=1, disruptionMode={"all": {}})
+    lows = [painter("low-n1", 1, "n1").group("unit"), painter("low-n2", 1).group("unit")]
+    webhook = Webhook(node("n1"), node("n2"), unit, *lows, P)
+    in_mid_bind = webhook.cache.find_pod("low-n2", "default/low-n2")
+    assert in_mid_bind is not None
+    webhook.cache.assume(in_mid_bind, "n2")
+    webhook.ask(P, "n1", "n2")
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+    webhook.tell(painter("low-n2", 1, "n2").group("unit"))
+    webhook.ask(P, "n1", "n2")
+    webhook.turn()
+    assert sorted(webhook.evicted) == ["low-n1", "low-n2"]
+
+
 def test_kube_scheduler_has_a_second_to_do_what_it_does_itself() -> None:
     webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
     webhook.ask(P, "n1")

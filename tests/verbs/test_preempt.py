@@ -12,10 +12,11 @@ from extender.errors import InvalidAnswer
 from extender.extender_v1.types import ExtenderPreemptionResult, MetaPod, MetaVictims
 from extender.model.pod import Pod
 from extender.table import PodInfo
+from extender.table.features import FeatureGates
 from extender.verbs.preempt import Preempt
-from tests.builders import Object, make_node, make_pdb, make_pod
+from tests.builders import Object, make_node, make_pdb, make_pod, make_pod_group
 from tests.recordings import Call, Mode
-from tests.verbs.cluster import PROFILES, answer, cache_of, preemption_args
+from tests.verbs.cluster import PROFILES, answer, cache_of, preemption_args, tell
 from tests.verbs.test_recordings import Replay, in_order_of_cause
 
 NODES = [make_node(name).allocatable(cpu="4", memory="16Gi", pods="110").obj() for name in ("n", "m")]
@@ -174,3 +175,15 @@ def test_a_spread_over_fewer_domains_than_one_is_over_one(domains: int) -> None:
         {"maxSkew": 1, "minDomains": domains, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ]
     assert chosen(preempt_of(*PODS), preemption_args(pod, {"n": ["c", "d"]})) == {}
+
+
+def test_a_unit_with_a_pod_in_mid_bind_on_another_node_is_no_victim() -> None:
+    unit = make_pod_group("unit", 1, disruptionMode={"all": {}})
+    placed = make_pod("a").uid("a").node("n").req(cpu="4").priority(0).group("unit").obj()
+    unbound = make_pod("b").uid("b").req(cpu="4").priority(0).group("unit").obj()
+    cache = cache_of(*NODES, unit, placed, unbound, features=FeatureGates(generic_workload=True))
+    cache.assume(PodInfo(msgspec.convert(unbound, Pod)), "m")
+    assert chosen(Preempt(cache, PROFILES), meta(n=["unseen"])) == {}
+    cache.finish_binding("b")
+    tell(cache, [make_pod("b").uid("b").node("m").req(cpu="4").priority(0).group("unit").obj()])
+    assert chosen(Preempt(cache, PROFILES), meta(n=["unseen"])) == {"n": ["a", "b", "unseen"]}
