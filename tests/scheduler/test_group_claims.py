@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.errors import Refused
+from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices.claims import ConsumerReference, ResourceClaim
 from extender.table.features import FeatureGates
 from tests.builders import (
@@ -20,6 +20,7 @@ from tests.builders import (
     make_result,
     with_allocation,
 )
+from tests.scheduler.binding.test_claims import pending, taken
 from tests.scheduler.test_pod_groups import member, node
 from tests.scheduler.world import World
 
@@ -119,6 +120,29 @@ def test_all_members_come_back_if_the_claim_cannot_be_written() -> None:
     assert nodes_of(world) == ["n2", "n2"]
     assert claim(world).status.reserved_for == [OF_GROUP]
     assert world.cache.overview().assumed == []
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["it was written", "it was not"])
+def test_the_devices_of_a_group_stay_taken_until_the_outcome_of_the_write_is_known(*, is_written: bool) -> None:
+    world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
+    world.watch()
+    bind, release = world.claims.bind, world.claims.release
+
+    def unanswered(*arguments: Any, **options: Any) -> Any:
+        if is_written and not options:
+            bind(*arguments)
+        raise OutcomeUnknown("silence")
+
+    world.claims.bind = world.claims.release = unanswered  # type: ignore[method-assign]  # for this world alone
+    world.attempt()
+    world.binders.work()
+    assert (taken(world), world.cache.overview().assumed) == ({"gpu-0"}, [])
+    world.claims.bind, world.claims.release = bind, release  # type: ignore[method-assign]
+    world.device_claims.resolve()
+    assert (pending(world), taken(world)) == ([], {"gpu-0"} if is_written else set())
+    world.pass_time(10)
+    assert nodes_of(world) == ["n2", "n2"]
+    assert claim(world).status.reserved_for == [OF_GROUP]
 
 
 def test_a_group_whose_claim_has_no_devices_is_not_bound() -> None:

@@ -245,8 +245,9 @@ class ClaimReservation:
         self._cache.confirm_object(self._written[-1])
 
     def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
-        """Notes how the pod's reservation is undone; a group keeps its own, because other members may use the claim."""
-        if self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
+        """Notes how the write is undone; a group keeps its reservation, because other members may use the claim."""
+        if deallocate or self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
+            # a group's claim has no reservation for the pod: its release only shows if the devices were allocated
             self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
