@@ -56,6 +56,13 @@ class GroupState:
         """The members that have a node, assumed or bound."""
         return {**self.assumed, **self.assigned}
 
+    def ready(self) -> list[PodInfo]:
+        """Returns the members without a node that a scheduler may try now, in the order of their turns."""
+        infos = self.unscheduled.values()
+        return sorted(
+            (info for info in infos if not (info.pod.terminating or info.pod.spec.scheduling_gates)), key=_turn
+        )
+
 
 class GroupStates:
     """The members of all groups, by the group's `namespace/name`, and the groups. Thread-safe.
@@ -212,3 +219,9 @@ class GroupStates:
 def _age(group: PodGroup | CompositePodGroup) -> tuple[bool, object, str]:
     created = group.metadata.creation_timestamp
     return created is not None, created, group.name
+
+
+def _turn(info: PodInfo) -> tuple[object, ...]:
+    metadata = info.pod.metadata
+    created = metadata.creation_timestamp
+    return -info.priority, created.timestamp() if created is not None else 0.0, metadata.name

@@ -146,7 +146,7 @@ class RulePreemption:
         if profile.preemption is None or by_scheduler is None:
             return None
         state = self._cache.groups.get(group.key)
-        members = [member for member in state.unscheduled.values() if not member.pod.terminating]
+        members = state.ready()
         rules = GroupRules.beside_scheduler(profile, by_placements=group.topology_key is not None)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             trial = Trial(table)

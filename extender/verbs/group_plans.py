@@ -294,8 +294,8 @@ class GroupPlans:
 
     def _plan(self, call: _Call, state: GroupState) -> Plan:
         """Plans nodes for all waiting members of the group, starting with the one that this call is about."""
-        others = [info for uid, info in state.unscheduled.items() if uid != call.info.uid and _can_be_tried(info)]
-        return self._decide(call, [call.info, *sorted(others, key=_turn)], state, None)
+        others = [info for info in state.ready() if info.uid != call.info.uid]
+        return self._decide(call, [call.info, *others], state, None)
 
     def _plan_rest(self, before: Plan, call: _Call, state: GroupState) -> Plan:
         """Plans nodes for the members that were not answered yet, this call's member first, beside those that were."""
@@ -453,16 +453,6 @@ def _touched_node(update: Update) -> str:
     if update.kind == NODE:
         return update.key
     return update.current.node_name if isinstance(update.current, PodPlacement) else ""
-
-
-def _can_be_tried(info: PodInfo) -> bool:
-    return not (info.pod.terminating or info.pod.spec.scheduling_gates)
-
-
-def _turn(info: PodInfo) -> tuple[object, ...]:
-    metadata = info.pod.metadata
-    created = metadata.creation_timestamp
-    return -info.priority, created.timestamp() if created is not None else 0.0, metadata.name
 
 
 def _common(rows: Rows | None, other: Rows | None) -> Rows | None:

@@ -352,3 +352,12 @@ def test_while_the_victims_of_a_gang_leave_no_others_go() -> None:
             webhook.ask(pod, *NAMES)
         webhook.turn()
     assert len(webhook.evicted) == 2
+
+
+def test_a_gated_member_beside_a_whole_gang_evicts_nothing_for_itself() -> None:
+    lows = [painter(f"low-{name}", 1, name) for name in NAMES]
+    gated = painter("g2", 10).group("gang").gate("quota")
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(minimum=1), GANG[0], gated)
+    webhook.ask(GANG[0], *NAMES)
+    webhook.turn()
+    assert (len(webhook.evicted), [name for name, _ in webhook.nominated]) == (1, ["g1"])
