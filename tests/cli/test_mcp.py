@@ -93,6 +93,7 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
         "a policy that imports": ("compare", {"policy": EVIL}),
         "both": ("capacity", {}),
         "scale": ("simulate", {"scale": ["web"]}),
+        "kind": ("explain_group", {"group": "ml/train", "kind": "podgroup"}),
         "nodes": ("simulate", {"add_nodes": ["general-a1=x"]}),
         "doctor": ("doctor", {}),
         "still there": ("pending_pods", {"namespace": "ml"}),
@@ -104,6 +105,7 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
     assert "did you mean Policy?" in failed["faulty policy"]
     assert "os:getcwd" in failed["a policy that imports"]
     assert "nothing to check" in failed["doctor"]
+    assert "'PodGroup' or 'CompositePodGroup'" in failed["kind"]
 
 
 def test_long_lists_are_cut_and_their_length_is_said() -> None:

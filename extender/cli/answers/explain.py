@@ -117,7 +117,8 @@ def explain(
             "--from and --in-cluster take at most a POD, because they do not read a cluster",
         )
         _refuse_if(bool(server and source.names_cluster), "--from asks an address: it takes no kubeconfig")
-        key = pod_key(pod, source.namespace or "default") if pod else None
+        namespace = source.namespace or "default" if server else source.default_namespace()
+        key = pod_key(pod, namespace) if pod else None
         _past(_replicas(source, server, in_cluster), key, output)
         return
     if batch:
@@ -131,7 +132,7 @@ def explain(
         _list(source, "" if all_namespaces else source.namespace or "", selector, sort_by, output)
         return
     _refuse_if(lists, "-l and --sort-by are for the list of pending pods, without a POD or -f FILE")
-    if pod is not None and (group := group_key(pod, source.namespace or "default")) is not None:
+    if pod is not None and (group := group_key(pod, source.default_namespace())) is not None:
         _refuse_if(bool(node or nodes), f"--node and --nodes show one pod, but {pod} is a group")
         sys.exit(_explain_group(source, *group, changes, output))
     sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))

@@ -218,7 +218,7 @@ def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     Every decision is made again on the cluster as it was, with the recording's own policy. A version stands for the
     defaults of its gates; gates that the recording's settings or policy have set keep their values.
 
-    
+    \b
       extender upgrade-check recording.jsonl.gz --to 1.37
       extender upgrade-check recording.jsonl.gz --to NodeDeclaredFeatures=false,StorageCapacityScoring=false
       extender upgrade-check recording.jsonl.gz --to 1.36,VolumeLimitScaling=true -o json

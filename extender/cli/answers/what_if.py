@@ -40,6 +40,7 @@ _FILENAMES = click.option(
     metavar="FILE",
     help="Pod, Deployment, Job ... to place; -: standard input",
 )
+_OBJECT_FILES = (".json", ".yaml", ".yml", ".gz")
 _SEED = click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")
 
 
@@ -312,7 +313,7 @@ def _node(argument: str) -> tuple[str | Node, int]:
     if not equals or not count.isdigit():
         name, count = argument, "1"
     path = Path(name)
-    if not path.suffix and not path.is_file():
+    if path.suffix not in _OBJECT_FILES and not path.is_file():  # a node's name may have a dot
         if not name or (equals and name == argument):
             raise ConfigurationError([f"--add-node {argument}: expected NODE=N or FILE=N, such as worker-1=3"])
         return name, int(count)

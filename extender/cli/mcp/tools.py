@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -93,7 +93,7 @@ class Tools:
     def explain_group(
         self,
         group: Annotated[str, Field(description="NAMESPACE/NAME of a pod group")],
-        kind: Annotated[str, Field(description="PodGroup or CompositePodGroup")] = "PodGroup",
+        kind: Literal["PodGroup", "CompositePodGroup"] = "PodGroup",
     ) -> Document:
         """Explains why a pod group (a gang) is pending: how many members find a node together, and what others lack."""
         state, unread = self._source.load(namespace=group.partition("/")[0])

@@ -7,6 +7,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from extender.engine import rule_errors
 from extender.errors import UnknownPod
 from extender.groups import (
     Composite,
@@ -297,7 +298,8 @@ class GroupExplanation:
             return GroupPreemption("")
         trial, decide_one = Trial(self._state.table), self._decides_members(tree)
         rules = GroupRules(by_placements=goes_by_placements(tree))
-        return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
+        with self._state.engine.limit.begin(self._state.table), rule_errors():
+            return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
 
     def _judge(self, best: GroupDecision) -> None:
         """Fills in which members find a node, and explains why the first other one finds none."""
@@ -326,7 +328,8 @@ class GroupExplanation:
 
         free = without_own_topology(tree)
         rules = GroupRules(enforces_gangs=False, by_placements=goes_by_placements(free))
-        decision = decide_group(free, Trial(self._state.table), decide_within, rules)
+        with self._state.engine.limit.begin(self._state.table), rule_errors():
+            decision = decide_group(free, Trial(self._state.table), decide_within, rules)
         outcomes = list(member_outcomes(decision))
         message = next((outcome.message for outcome in outcomes if outcome.node_name is None), "")
         placed = sum(outcome.node_name is not None for outcome in outcomes)

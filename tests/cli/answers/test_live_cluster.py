@@ -38,6 +38,15 @@ def test_they_are_refused_for_a_file(option: str, tmp_path: Path) -> None:
     assert str(told.exception) == "--context, --as and --as-group are about a live cluster, not about --cluster"
 
 
+def test_a_group_is_looked_up_in_the_namespace_of_the_context(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        config = json.loads(api.kubeconfig(tmp_path).read_text())
+        config["contexts"][0]["context"]["namespace"] = "ml"
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        told = CliRunner().invoke(cli, ["explain", "podgroup/train", "--kubeconfig", str(tmp_path / "kubeconfig")])
+    assert "no PodGroup ml/train" in str(told.exception)
+
+
 def test_a_context_needs_a_kubeconfig() -> None:
     told = CliRunner().invoke(cli, ["serve", "--context", "c"])
     assert str(told.exception) == "context: requires kubeconfig, which has the contexts"

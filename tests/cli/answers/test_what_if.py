@@ -67,6 +67,15 @@ def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Pat
     assert more.returncode == 0
 
 
+def test_a_node_whose_name_has_a_dot_is_copied(tmp_path: Path) -> None:
+    name = "ip-10-0-1-5.ec2.internal"
+    items = [make_node(name).capacity(cpu="2").obj(), *(make_pod(f"p{n}").req(cpu="2").obj() for n in range(3))]
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    answer = extender("simulate", "--cluster", str(tmp_path / "cluster.json"), "--add-node", f"{name}=2")
+    assert (answer.stderr, answer.returncode) == ("", 0)
+    assert answer.stdout.startswith("3 pods placed, 0 left over")
+
+
 def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None:
     told = extender("capacity", "--cluster", cluster, "-f", pod)
     assert told.returncode == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from extender import Cluster
-from extender.errors import UnknownPod
+from extender.errors import RuleFailed, UnknownPod
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.membership import Membership, MissingGroup
@@ -151,6 +154,28 @@ def test_a_missing_group_is_searched_for_its_members_once(monkeypatch: pytest.Mo
 def test_a_group_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(UnknownPod, match="no PodGroup default/g in this cluster"):
         explained(*ROOM)
+
+
+@pytest.mark.parametrize("part", ["domains", "evictions"])
+def test_a_rule_that_raises_while_a_part_is_computed_is_named(part: str, tmp_path: Path) -> None:
+    switch = tmp_path / "raises"
+    (tmp_path / f"raising_{part}.py").write_text(
+        "from pathlib import Path\n\nfrom extender import predicate\n\n\n@predicate\ndef bad(pod, node):\n"
+        f"    return 1 / 0 if Path({str(switch)!r}).exists() else True\n"
+    )
+    profile = {"plugins": {"filter": {"enabled": [{"name": f"raising_{part}:bad"}]}}}
+    (tmp_path / "policy.json").write_text(json.dumps({**CONFIGURATION, "profiles": [profile]}))
+    constraint = {"topology": [{"key": "rack"}]} if part == "domains" else {}
+    objects = [
+        node("a", 4, rack="r1"),
+        make_pod("low").req(cpu="1").node("a").obj(),
+        make_pod_group("g", 2, schedulingConstraints=constraint, priority=5),
+        *(make_pod(f"g-{n}").group("g").req(cpu="2").priority(5).obj() for n in range(2)),
+    ]
+    explanation = Cluster.from_objects(objects, str(tmp_path / "policy.json")).explain_group("default/g")
+    switch.touch()
+    with pytest.raises(RuleFailed, match=f"rule raising_{part}:bad raised ZeroDivisionError"):
+        getattr(explanation, part)
 
 
 # ---- what would help

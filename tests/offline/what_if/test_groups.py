@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -10,6 +12,8 @@ import pytest
 
 from extender import Cluster
 from extender.errors import MalformedCluster
+from extender.offline.html import rendering
+from extender.offline.html.rendering import SiteLinks
 from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.templates import read_workloads
 from extender.offline.state import ClusterState
@@ -30,6 +34,8 @@ from tests.builders import (
     make_resource_slice,
 )
 from tests.groups.deciding import members, node
+
+COUNTS = {"placed": 1, "waiting": 0, "lost": 0}
 
 
 def simulated(*objects: Object, **scenario: object) -> SimulationResult:
@@ -180,6 +186,31 @@ def test_groups_that_lose_their_place_under_another_configuration_are_compared()
     rows = [line.split() for line in comparison_text(comparison, ("first", "second"))]
     assert ["pod", "groups", "whole", "2", "1"] in rows
     assert ["default/g", "3", "of", "3", "on", "a", "node", "0", "of", "3", "on", "a", "node"] in rows
+
+
+def test_the_page_links_each_moved_group_to_its_own_row_of_the_document() -> None:
+    moved = [{"group": f"default/{name}", "first": COUNTS, "second": COUNTS} for name in "abc"]
+    shares = ("utilisation", "imbalance", "zoneImbalance", "fragmentation")
+    balance = {key: {"cpu": 0.0, "memory": 0.0} for key in shares}
+    side = {
+        "notes": [],
+        "placements": [],
+        "remaining": {},
+        "evictions": [],
+        "lost": {},
+        "before": balance,
+        "after": balance,
+    }
+    document = {"first": side, "second": side, "moved": [], "movedGroups": moved, "plugins": {}}
+    links = SiteLinks("compare", {}, {})
+    context = {
+        "names": ("x", "y"),
+        "choices": (),
+        "maps": (),
+        "site": defaultdict(str, kept={}, pages=(), arguments={}),
+    }
+    page = rendering.page("comparison.html", document, links, **context).decode()
+    assert re.findall(r"at=%2FmovedGroups%2F(\d)", page) == ["0", "0", "1", "1", "2", "2"]
 
 
 # ---- how many more gangs
