@@ -145,6 +145,26 @@ def test_the_devices_of_a_group_stay_taken_until_the_outcome_of_the_write_is_kno
     assert claim(world).status.reserved_for == [OF_GROUP]
 
 
+def test_a_member_is_bound_whose_sibling_writes_the_claim_after_it_was_read() -> None:
+    world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
+    world.watch()
+    world.attempt()
+    effective, unwritten = world.cache.effective, claim(world)
+    written_by_first = iter([True])
+
+    def reads_too_early(kind: str, key: str) -> Any:
+        """Answers the second member's first call; the one before checks that the first member's devices are ready."""
+        if kind == "ResourceClaim" and not next(written_by_first, False):
+            world.cache.effective = effective  # type: ignore[method-assign]  # for the next call
+            return unwritten
+        return effective(kind, key)
+
+    world.cache.effective = reads_too_early  # type: ignore[method-assign,assignment]  # for this world alone
+    world.binders.work()
+    assert nodes_of(world) == ["n2", "n2"]
+    assert claim(world).status.reserved_for == [OF_GROUP]
+
+
 def test_a_group_whose_claim_has_no_devices_is_not_bound() -> None:
     world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
     world.delete("ResourceSlice", world_slice(world))

@@ -239,10 +239,14 @@ class ClaimReservation:
 
     def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
         """Writes the allocation that was decided for another member of the group, who may not have written it yet."""
-        if self._cache.effective(PENDING, current.key) is None:
+        if self._cache.effective(PENDING, current.key) is None and not self._is_allocated(current.key):
             raise BindingFailed(f"claim {current.name} was not allocated for another member of the pod's group")
         self._bind(pod, current, decided.allocation, "")
         self._cache.confirm_object(self._written[-1])
+
+    def _is_allocated(self, key: str) -> bool:
+        claim = self._cache.effective(CLAIM, key)
+        return isinstance(claim, ResourceClaim) and claim.allocation is not None
 
     def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
         """Notes how the write is undone; a group keeps its reservation, because other members may use the claim."""
