@@ -18,7 +18,7 @@ its groups can be. This is stricter than upstream, which binds the rest of a gan
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -246,19 +246,27 @@ class GroupScheduler:
 
     def _submit(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> GroupOutcome:
         """Binds the members that are placed, fails the others, and writes the conditions of the groups."""
+        bound: Collection[str] = ()
+        error = ""
         if decided.root.is_success:
-            error = self._bind(decided, waiting, began_at)
-            if error is not None:
+            bound, error = self._bind(decided, waiting, began_at)
+            if not bound:
                 return self._refuse(decided.root.tree, waiting, Failure(error), began_at)
         for decision in decided.leaves:
-            group = group_of(decision)
-            if decision.is_success:
-                self.statuses.scheduled(group)
-            else:
-                self.statuses.unscheduled(group, decision.status.value, decision.text)
+            self._report(decision, bound, error)
         self._fail_unplaced(decided, waiting, began_at)
         self._give_back(decided)
         return _OUTCOMES[decided.root.status]
+
+    def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
+        """Writes the condition of a PodGroup; with an error, it needs a placed member among the bound ones."""
+        group = group_of(decision)
+        if not decision.is_success:
+            self.statuses.unscheduled(group, decision.status.value, decision.text)
+        elif error and decision.placed and decision.placed.keys().isdisjoint(bound):
+            self.statuses.unscheduled(group, Failure(error).reason, error)
+        else:
+            self.statuses.scheduled(group)
 
     def _give_back(self, decided: Decided) -> None:
         failures, unreserved = self.pods.failures, decided.idle.unreserve
@@ -268,11 +276,11 @@ class GroupScheduler:
             uid = decided.root.tree.group.uid
             failures.workers.submit(lambda: self.unreserve(unreserved, uid))
 
-    def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> str | None:
+    def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> tuple[Collection[str], str]:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
-        Returns None if members are being bound; the placed members that are left out go back to the queue. If too few
-        members could be assumed or reserved, none is bound, and the reason is returned.
+        Returns the UIDs of the members that are being bound, and why others are not ("" if none failed). The placed
+        members that are left out go back to the queue, unless none is bound: then the caller fails all members.
         """
         placing = self.pods.placing
         profile = placing.cycles[waiting[0].info.pod.spec.scheduler_name].profile
@@ -298,12 +306,12 @@ class GroupScheduler:
             placing.undo(assumed[uid].pod, assumed[uid].reservations)
         reason = f"pod group {decided.root.tree.group.key}: {next(iter(failures.values())).message}" if failures else ""
         if not kept:
-            return reason
+            return kept, reason
         for each in self._held_back([assumed[uid] for uid in chosen if uid in kept], decided.root.tree, may_bind):
             self.pods.submit(each)
         for uid in chosen.keys() - kept:
             self.pods.failures.handle(chosen[uid][0], failures.get(uid, Failure(reason)), began_at)
-        return None
+        return kept, reason
 
     def _held_back(self, assumed: Sequence[AssumedPod], tree: Tree, may_bind: Viable) -> Sequence[AssumedPod]:
         """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one."""

@@ -10,7 +10,7 @@ from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod_group
 from tests.scheduler.test_pod_groups import high, leaving, let_victims_go, member, node, placed, waiting
-from tests.scheduler.world import World
+from tests.scheduler.world import NAME, World
 
 ON = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
 
@@ -69,6 +69,27 @@ def test_groups_beyond_the_minimum_of_a_tree_may_wait() -> None:
     world.put(node("n2"))
     world.pass_time(5)
     assert "" not in nodes_of(world, "cd")
+
+
+def test_a_group_none_of_whose_members_can_be_assumed_is_not_reported_as_scheduled() -> None:
+    tree = make_composite_pod_group("tree", 1)
+    members = [member("a", "left", cpu="3"), member("b", "right")]
+    nodes = [node("n1", cpu="3"), node("n2", cpu="1")]
+    world = World(*nodes, tree, leaf("left", 1), leaf("right", 1), *members, features=ON)
+    world.watch()
+    world.cache.listen(None)
+    decide = world.cycles[NAME].decide_member
+
+    def deletes_a_node(*args: Any) -> Any:
+        decided = decide(*args)
+        world.cache.deleted("Node", world.objects["Node", "n2"])
+        return decided
+
+    world.cycles[NAME].decide_member = deletes_a_node  # type: ignore[method-assign]
+    assert world.attempt()
+    assert [placed.info.pod.name for placed in world.cache.overview().assumed] == ["a"]
+    reasons = {name: reason for name, reason, _ in world.group_conditions}
+    assert reasons == {"left": "Scheduled", "right": "SchedulerError"}
 
 
 def test_a_tree_below_a_tree_counts_as_one_group() -> None:
