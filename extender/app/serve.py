@@ -156,7 +156,7 @@ class WebhookProcess:
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._in_force = InForce(self._refused.wake, self._permits)
         put_in_force(self._profiles.all, self._in_force)
-        # At most half of the connections may wait at Permit, so that other calls still get one.
+        # At most half of the connections may wait, at Permit or for a gang, so that other calls still get one.
         self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
         self._preemption = self._create_preemption()
@@ -169,9 +169,10 @@ class WebhookProcess:
         # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         plans = self._group_plans()
-        # At most half of the connections may wait for their gangs, too.
         most_waiting = max(1, settings.connections // 2)
-        quorum = GroupQuorum(cache, self.metrics, settings.group_bind_seconds, most_waiting, plans)
+        quorum = GroupQuorum(
+            cache, self.metrics, settings.group_bind_seconds, most_waiting, plans, self._permit_wait.free
+        )  # fmt: skip
         feasible = Filter(
             cache, profiles, self.metrics, reader, limit, self._refused, preemptors,
             scheduler_filters=settings.scheduler_filters, plans=plans,

@@ -88,13 +88,13 @@ class PermitWait:
     def __init__(self, most_seconds: float, most_pods: int, clock: Clock | None = None) -> None:
         self.most_seconds = most_seconds
         self._clock = clock or SystemClock()
-        self._free = threading.Semaphore(most_pods)
+        self.free = threading.Semaphore(most_pods)
         self._lock = threading.Lock()
         self._waiting: dict[str, Permit] = {}
 
     def wait(self, permit: Permit) -> None:
         """Waits until the rule allows the pod; raises BindingFailed if it rejects the pod or waits too long."""
-        if not self._free.acquire(blocking=False):
+        if not self.free.acquire(blocking=False):
             raise BindingFailed("too many pods are waiting at Permit")
         try:
             with self._lock:
@@ -103,7 +103,7 @@ class PermitWait:
         finally:
             with self._lock:
                 self._waiting.pop(permit.pod.uid, None)
-            self._free.release()
+            self.free.release()
 
     def deadline(self, at_least: float) -> Deadline:
         """Returns the deadline of all waits of a bind that begins now, `at_least` seconds from now."""

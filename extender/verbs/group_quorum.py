@@ -52,7 +52,8 @@ class GroupQuorum:
 
     Args:
         most_seconds: how long a call waits for the other members; 0: it does not wait, and gangs may be split.
-        most_waiting: how many calls may wait at once. A larger gang is bound once so many of its members wait.
+        most_waiting: how many calls of one gang wait at most. A larger gang is bound once so many of its members wait.
+        free: how many more calls may wait at once, of all gangs; None: `most_waiting`.
         plans: the plans of filter, which are dropped if a member is bound to another node.
     """
 
@@ -63,12 +64,14 @@ class GroupQuorum:
         most_seconds: float,
         most_waiting: int,
         plans: GroupPlans | None = None,
+        free: threading.Semaphore | None = None,
     ) -> None:
         self._cache = cache
         self._telemetry = telemetry
         self.most_seconds = most_seconds
         self._most_waiting = most_waiting
         self._plans = plans
+        self._free = free or threading.Semaphore(most_waiting)
         self._lock = threading.Lock()
         self._rounds: dict[str, _Round] = {}
         self._undecided: set[str] = set()
@@ -98,18 +101,16 @@ class GroupQuorum:
         if gang is None:
             return
         with self._lock:
-            its_round = self._rounds.setdefault(gang.key, _Round())
-            its_round.waiting.add(info.uid)
-            its_round.failed.discard(info.uid)
-            if self._missing(gang, its_round) <= 0:
-                self._end(gang.key, its_round, None)
-            elif self._out_of_reach(gang, its_round):
-                self._refuse(gang, its_round, UNFIT)
-        seconds = max(0.0, min(self.most_seconds, seconds_left))
-        if not its_round.is_over.wait(seconds):
-            with self._lock:
-                if not its_round.is_over.is_set():
-                    self._refuse(gang, its_round, TIMEOUT, f"after {seconds:.3g} s")
+            its_round = self._join(gang, info)
+            waits = not its_round.is_over.is_set()
+            if waits and not self._free.acquire(blocking=False):
+                self._leave(gang, its_round, info)
+                raise BindingFailed("too many members are waiting for their gangs")
+        if waits:
+            try:
+                self._await(gang, its_round, max(0.0, min(self.most_seconds, seconds_left)))
+            finally:
+                self._free.release()
         if its_round.refusal is not None:
             raise BindingFailed(its_round.refusal)
 
@@ -126,6 +127,33 @@ class GroupQuorum:
                     self._refuse(gang, its_round, UNFIT)
 
     # ---- helpers
+
+    def _join(self, gang: PodGroup, info: PodInfo) -> _Round:
+        """Adds the member to its gang's round, and ends the round if it is decided now; the lock is held."""
+        its_round = self._rounds.setdefault(gang.key, _Round())
+        its_round.waiting.add(info.uid)
+        its_round.failed.discard(info.uid)
+        if self._missing(gang, its_round) <= 0:
+            self._end(gang.key, its_round, None)
+        elif self._out_of_reach(gang, its_round):
+            self._refuse(gang, its_round, UNFIT)
+        return its_round
+
+    def _leave(self, gang: PodGroup, its_round: _Round, info: PodInfo) -> None:
+        """Takes a member that may not wait out of its round; the lock is held."""
+        its_round.waiting.discard(info.uid)
+        its_round.failed.add(info.uid)
+        if not its_round.waiting:
+            self._rounds.pop(gang.key, None)
+        elif self._out_of_reach(gang, its_round):
+            self._refuse(gang, its_round, UNFIT)
+
+    def _await(self, gang: PodGroup, its_round: _Round, seconds: float) -> None:
+        """Waits until the round is over, which it is at the latest after so many seconds."""
+        if not its_round.is_over.wait(seconds):
+            with self._lock:
+                if not its_round.is_over.is_set():
+                    self._refuse(gang, its_round, TIMEOUT, f"after {seconds:.3g} s")
 
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if it is a gang of several members that is to be kept together."""

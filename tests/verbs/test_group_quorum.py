@@ -44,10 +44,12 @@ class Counted(Telemetry):
 class Binds:
     """bind with a quorum; each call runs in a thread."""
 
-    def __init__(self, cache: Cache, seconds: float, binder: FakeBinder, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, cache: Cache, seconds: float, binder: FakeBinder, pool: ThreadPoolExecutor, most_waiting: int
+    ) -> None:
         self.cache, self.binder, self.pool = cache, binder, pool
         self.telemetry = Counted()
-        quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting=100)
+        quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting)
         self.verb = Bind(cache, PROFILES, binder, Telemetry(), quorum=quorum)
 
     def begin(self, pod: Object, node: str) -> Future[str]:
@@ -65,9 +67,11 @@ class Binds:
 
 
 @contextmanager
-def binds(*objects: Object, seconds: float = LONG, binder: FakeBinder | None = None) -> Iterator[Binds]:
+def binds(
+    *objects: Object, seconds: float = LONG, binder: FakeBinder | None = None, most_waiting: int = 100
+) -> Iterator[Binds]:
     with ThreadPoolExecutor() as pool:
-        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool)
+        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool, most_waiting)
 
 
 def test_a_gang_is_bound_once_enough_members_wait() -> None:
@@ -187,3 +191,22 @@ def test_the_wait_at_permit_leaves_less_time_for_the_other_members() -> None:
     reason = "1 of 2 members that pod group default/gang needs are missing after 0.1 s"
     assert answer(verb, binding(pods[0], "n0"))["Error"] == reason
     assert binder.bound == []
+
+
+def test_all_gangs_together_wait_in_a_limited_number_of_calls() -> None:
+    gangs = {
+        name: [make_pod(f"{name}{i}").uid(f"{name}{i}").req(cpu="100m").group(name).obj() for i in range(3)]
+        for name in "abc"
+    }
+    groups = [make_pod_group(name, 3) for name in gangs]
+    pods = [pod for members in gangs.values() for pod in members]
+    with binds(*groups, *pods, most_waiting=2) as webhook:
+        calls = {name: webhook.begin(gangs[name][0], "n0") for name in gangs}
+        assert wait_until(lambda: any(call.done() for call in calls.values()))
+        refused = next(name for name, call in calls.items() if call.done())
+        assert calls.pop(refused).result() == "too many members are waiting for their gangs"
+        assert wait_until(lambda: webhook.assumed() == {f"{name}0" for name in calls})
+        assert [webhook.bind(gangs[name][1], "n0") for name in calls] == ["", ""]
+        assert [call.result() for call in calls.values()] == ["", ""]
+        again = [webhook.begin(pod, "n0") for pod in gangs[refused][:2]]
+        assert [call.result() for call in again] == ["", ""]
