@@ -5,6 +5,7 @@ A completion must not disturb the typing: it takes two seconds at most, and with
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +19,9 @@ from extender.errors import ConfigurationError
 LIMIT_SECONDS = 2.0
 _SHELLS = ("bash", "zsh", "fish")
 _NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
+_FILES = ":0"  # cobra's ShellCompDirectiveDefault, by which the shell completes files
 _GROUPS = "podgroup"
+_PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's script for bash quotes nothing, and names may be from a file
 _WHERE = {
     "bash": "add it to ~/.bashrc:  eval \"$(extender completion bash)\"",
     "zsh": "add it to ~/.zshrc:  eval \"$(extender completion zsh)\"",
@@ -43,10 +46,11 @@ def completion(shell: str) -> None:
 def answer_kubectl(group: click.Group, name: str, arguments: Sequence[str]) -> None:
     """Prints the completions of the last argument, in the form that kubectl reads from kubectl_complete-NAME."""
     *before, incomplete = arguments or ("",)
-    for item in ShellComplete(group, {}, "kubectl", "").get_completions([name, *before], incomplete):
+    items = ShellComplete(group, {}, "kubectl", "").get_completions([name, *before], incomplete)
+    for item in items:
         if item.type == "plain":
             click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    click.echo(_NO_FILES)
+    click.echo(_FILES if any(item.type in ("file", "dir") for item in items) else _NO_FILES)
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -83,7 +87,7 @@ def _beginning(incomplete: str, read: Callable[[], Iterable[str]]) -> list[str]:
 
     def collect() -> None:
         with suppress(Exception):  # an error message would appear in the middle of what is typed
-            found.extend(name for name in read() if name.startswith(incomplete))
+            found.extend(name for name in read() if name.startswith(incomplete) and _PLAIN.fullmatch(name))
 
     reading = threading.Thread(target=collect, daemon=True)
     reading.start()
@@ -107,7 +111,9 @@ def _context_names(ctx: click.Context) -> list[str]:
 
 def _names(ctx: click.Context, kind: str, namespace: str = "") -> list[tuple[str, str]]:
     """Returns (namespace, name) of the objects of this kind in the cluster that the options name."""
-    if cluster := ctx.params.get("cluster"):
+    if (cluster := ctx.params.get("cluster")) and str(cluster) == "-":
+        return []  # standard input is the terminal, where the user types
+    if cluster:
         from extender.offline.manifests.files import load
 
         objects = load(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -96,6 +97,25 @@ def test_without_an_answer_nothing_is_offered(
     cluster = ["--cluster", "/nonexistent"] if fault == "no file" else []
     assert complete("explain", *cluster, "web") == []
     assert capsys.readouterr() == ("", "")
+
+
+def test_names_that_a_shell_would_run_are_not_offered(tmp_path: Path) -> None:
+    names = ("web-0", "web-$(touch x)", "web-`id`", "web-\u00e9", "web-a b", "web-1;id")
+    items = [make_pod(name).obj() for name in names]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert complete("explain", "--cluster", str(tmp_path / "c.json"), "default/web") == ["default/web-0"]
+
+
+def test_standard_input_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("extender.offline.manifests.files.load", lambda path: read.append(path) or [])
+    assert complete("explain", "--cluster", "-", "web") == []
+    assert read == []
+
+
+def test_kubectl_completes_files_for_an_option_that_takes_one(capsys: pytest.CaptureFixture[str]) -> None:
+    completion.answer_kubectl(kubectl, "podseat", ["-f", ""])
+    assert capsys.readouterr().out == ":0\n"
 
 
 def test_kubectl_gets_completions_in_its_own_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from extender.cli.output.jsonpath import Template, template_of
 from extender.offline.documents.kinds import names_in
+from extender.runtime.text import printable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _STDOUT = f"{__name__}.stdout"
@@ -133,11 +134,19 @@ def show(document: Mapping[str, Any], output: Output) -> None:
             say(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120).rstrip())
         case Format.NAME:
             for name in names_in(document):
-                say(name)
+                say(printable(name))
         case Format.JSONPATH if output.template is not None:
-            say(output.template.render(document), newline=False)  # kubectl adds none either
+            say(_safe(output.template.render(document)), newline=False)  # kubectl adds none either
         case _:
             say(json.dumps(document, indent=2))
+
+
+def _safe(text: str) -> str:
+    """Returns the text; if it is printed on a terminal, with control characters escaped except tabs and line ends."""
+    stream = answer_stream()
+    if stream is None or not stream.isatty():
+        return text
+    return "".join(each if each in "\n\t" else printable(each) for each in text)
 
 
 def say_lines(lines: Iterable[str], notes: Sequence[str] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -12,6 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
+from extender.cli.output import formats
+from extender.cli.output.jsonpath import template_of
 from extender.cli.output.listing import in_order, path_of, selector_of
 from tests.builders import make_node, make_pod
 
@@ -106,3 +109,16 @@ def test_the_list_of_pending_pods_is_selected_and_sorted(tmp_path: Path) -> None
 def test_items_are_sorted_by_number_or_text_and_those_without_a_value_come_last() -> None:
     items = [{"n": "x"}, {}, {"n": 10}, {"n": 9}, {"n": None}]
     assert in_order(items, path_of(".n")) == [{"n": 9}, {"n": 10}, {"n": "x"}, {}, {"n": None}]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_control_characters_of_names_do_not_reach_a_terminal(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[str] = []
+    monkeypatch.setattr(formats, "answer_stream", lambda: SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
+    document = {"kind": "Explanation", "pod": "shop/\x1b[31mred"}
+    formats.show(document, formats.Output(formats.Format.NAME))
+    formats.show(document, formats.Output(formats.Format.JSONPATH, template_of("{.pod}{'\\n'}")))
+    assert printed == ["shop/\\x1b[31mred", "shop/\\x1b[31mred\n" if is_terminal else "shop/\x1b[31mred\n"]

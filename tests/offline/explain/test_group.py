@@ -181,6 +181,13 @@ def test_a_rule_that_raises_while_a_part_is_computed_is_named(part: str, tmp_pat
 # ---- what would help
 
 
+def test_the_overhead_of_a_runtime_class_is_left_out_of_smaller_requests() -> None:
+    pods = [make_pod(f"g-{n}").group("g").req(cpu="3").overhead(cpu="500m").obj() for n in range(2)]
+    explanation = explained(node("a", 4), make_pod_group("g", 2), *pods)
+    texts = {change.kind: change.text for change in explanation.changes}
+    assert texts["requests"] == "request 1500m cpu instead of 3 in each member like g-1"
+
+
 TIGHT: list[Object] = [
     node("a", 4),
     node("b", 2),

@@ -26,14 +26,14 @@ class Requests:
     kind = "requests"
 
     def without(self, pod: Pod) -> Pod | None:
-        requested = _own_requests(pod)
+        requested = own_requests(pod)
         return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         """Yields the smallest reduction of requests for each set of resources that some node is short of."""
         bare = self.without(pod)
         nodes = state.engine.feasible(bare, despite_errors=True) if bare else []
-        requests = _own_requests(pod)
+        requests = own_requests(pod)
         free = {name: _free(pod, name, requests, nodes, state) for name in requests}
         given_up = {name: np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()}
         best_position: dict[tuple[str, ...], int] = {}
@@ -49,7 +49,7 @@ class Requests:
             yield PodStep(text, _share_given_up(targets, requests), partial(lowered, targets=targets))
 
 
-def _own_requests(pod: Pod) -> dict[str, int]:
+def own_requests(pod: Pod) -> dict[str, int]:
     """Returns what the pod's containers request; the pod cannot lower the overhead of its RuntimeClass."""
     return {name: amount for name, amount in pod_requests(pod.with_spec(overhead=None)).items() if amount}
 

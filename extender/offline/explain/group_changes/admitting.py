@@ -14,13 +14,13 @@ from extender.groups import Composite, GroupDecision, Leaf, Tree
 from extender.groups.placements import domains
 from extender.groups.tree import scheduled_members, waiting_members
 from extender.model.pod import Pod, PodSpec
-from extender.model.requests import pod_requests
+from extender.model.quantity import amounts
 from extender.model.scheduling.pod_groups import CompositeSchedulingPolicy
 from extender.offline.explain.changes.new_nodes import like, shapes
 from extender.offline.explain.changes.node_labels import labelled_node
 from extender.offline.explain.changes.removed_pods import HIGHEST_PRIORITY, removed_pods
 from extender.offline.explain.changes.search import pod_changes
-from extender.offline.explain.changes.smaller_requests import Requests, lowered
+from extender.offline.explain.changes.smaller_requests import Requests, lowered, own_requests
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.changes.taints import uncordoned_node
 from extender.offline.explain.group_changes.trees import (
@@ -314,14 +314,14 @@ def _smaller_requests(state: ClusterState, tree: Tree) -> SuggestedChange | None
     pod = next((outcome.info.pod for outcome in _best(state, tree) if outcome.node_name is None), None)
     if pod is None:
         return None
-    changes = [_with_less(state, tree, pod, name, amount) for name, amount in pod_requests(pod).items() if amount]
+    changes = [_with_less(state, tree, pod, name, amount) for name, amount in own_requests(pod).items()]
     return min((change for change in changes if change is not None), key=lambda change: change.size, default=None)
 
 
 def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount: int) -> SuggestedChange | None:
     free = state.engine.free_for(pod, resource, state.node_names())
-    most_beside = len(waiting_members(tree))
-    shares = {int(each) // count for each in free if each > 0 for count in range(1, most_beside + 1)}
+    most_beside, overhead = len(waiting_members(tree)), amounts(pod.spec.overhead).get(resource, 0)
+    shares = {int(each) // count - overhead for each in free if each > 0 for count in range(1, most_beside + 1)}
     candidates = sorted(share for share in shares if 0 < share < amount)
     least, most = 0, len(candidates)  # the candidates below `least` admit all members, those from `most` do not
     found: tuple[GroupDecision, Tree] | None = None
