@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 import numpy as np
+from msgspec import structs
 
 from extender.cache.cache import Cache
 from extender.errors import ClusterError, DeadlineExceeded
@@ -147,6 +148,7 @@ class RulePreemption:
             return None
         state = self._cache.groups.get(group.key)
         members = state.ready()
+        group = _with_priority(group, members)
         rules = GroupRules.beside_scheduler(profile, by_placements=group.topology_key is not None)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             trial = Trial(table)
@@ -196,6 +198,14 @@ class RulePreemption:
             names,
             plan.group.key if plan.group else "none",
         )
+
+
+def _with_priority(group: PodGroup, members: Sequence[PodInfo]) -> PodGroup:
+    """Gives a PodGroup of coscheduling, which has no priority, the lowest priority of its members."""
+    if group.spec.min_member is None or not members:
+        return group
+    lowest = min(member.priority for member in members)
+    return structs.replace(group, spec=structs.replace(group.spec, priority=lowest))
 
 
 def _rules_of(profile: Profile) -> frozenset[str]:

@@ -17,6 +17,7 @@ from extender.errors import Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
@@ -62,14 +63,24 @@ def painter(name: str, priority: int, on: str = "", cpu: str = "1") -> PodBuilde
 class Webhook:
     """Filter, and what preempts for its refusals; `faults` are raised by the API server, which else does all."""
 
-    def __init__(self, *built: Any, rule: Any = one_painter, limit: TimeLimit = NO_LIMIT, **profile: Any) -> None:
+    def __init__(
+        self,
+        *built: Any,
+        rule: Any = one_painter,
+        limit: TimeLimit = NO_LIMIT,
+        coscheduling: bool = False,
+        **profile: Any,
+    ) -> None:
         default = provider("DefaultProvider")
         made = rule.rule("painting", {}, OfflineHost())
-        gates = FeatureGates(generic_workload=True)
+        gates = FeatureGates(generic_workload=not coscheduling)
         self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)], gates)
         self.clock = ManualClock()
         objects = (each if isinstance(each, dict) else each.obj() for each in built)
-        self.cache = cache_of(*objects, clock=self.clock, features=gates)
+        self.cache = cache_of(clock=self.clock, features=gates)
+        if coscheduling:
+            self.cache.groups.read_labels()
+        tell(self.cache, objects)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
         plans = GroupPlans(self.cache, MemberJudge(Random(0)), Telemetry(), self.clock, 30.0, pause=self.clock.advance)
         self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused, plans=plans)
@@ -361,3 +372,14 @@ def test_a_gated_member_beside_a_whole_gang_evicts_nothing_for_itself() -> None:
     webhook.ask(GANG[0], *NAMES)
     webhook.turn()
     assert (len(webhook.evicted), [name for name, _ in webhook.nominated]) == (1, ["g1"])
+
+
+def test_a_gang_of_coscheduling_preempts_with_the_lowest_priority_of_its_members() -> None:
+    lows = [painter("low-n1", 1, "n1"), painter("low-n2", 1, "n2"), painter("mid-n3", 7, "n3")]
+    gang = [painter(name, priority).label({COSCHEDULING_LABEL: "gang"}) for name, priority in (("g1", 10), ("g2", 5))]
+    group = {**make_pod_group("gang"), "spec": {"minMember": 2}}
+    webhook = Webhook(*map(node, ("n1", "n2", "n3")), *lows, group, *gang, coscheduling=True)
+    for pod in gang:
+        webhook.ask(pod, "n1", "n2", "n3")
+    webhook.turn()
+    assert sorted(webhook.evicted) == ["low-n1", "low-n2"]
