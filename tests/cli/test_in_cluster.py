@@ -68,6 +68,21 @@ def test_the_decisions_of_a_deployment_are_shown(api: FakeApiServer, port: int, 
     assert json.loads(shown.stdout)["pods"] == DECISIONS["pods"]
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"nonsense"])
+@pytest.mark.parametrize("pod", [[], ["shop/web"]], ids=["all", "one pod"])
+def test_an_answer_without_decisions_is_an_error(body: bytes, pod: list[str]) -> None:
+    server = PageServer("127.0.0.1", 0, {"/debug/decisions": lambda *_: Answer(200, body)})
+    server.start()
+    refused = CliRunner().invoke(cli, ["explain", *pod, "--from", f"http://127.0.0.1:{server.port}"])
+    server.stop()
+    assert "answers without decisions: is it `extender serve` or `schedule`?" in str(refused.exception)
+
+
+def test_decisions_have_no_page() -> None:
+    refused = CliRunner().invoke(cli, ["explain", "--from", "http://127.0.0.1:1", "-o", "html"])
+    assert "--from and --in-cluster print no page" in str(refused.exception)
+
+
 def test_a_replica_that_leads_is_preferred(api: FakeApiServer, tmp_path: Path) -> None:
     pictures = iter([msgspec.structs.replace(PICTURE, leading=False, active=[]), PICTURE])
     server = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: Answer(200, msgspec.json.encode(next(pictures)))})

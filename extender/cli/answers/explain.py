@@ -116,6 +116,7 @@ def explain(
             bool(filename or nodes or node or batch or lists or source.cluster or (server and in_cluster)),
             "--from and --in-cluster take at most a POD, because they do not read a cluster",
         )
+        _refuse_if(output.is_page, "--from and --in-cluster print no page: -o html is for a cluster")
         _refuse_if(bool(server and source.names_cluster), "--from asks an address: it takes no kubeconfig")
         namespace = source.namespace or "default" if server else source.default_namespace()
         key = pod_key(pod, namespace) if pod else None
@@ -162,11 +163,15 @@ def _past(replicas: Iterable[RunningReplica], key: str | None, output: Output) -
         document = json.loads(body)
     except ValueError:
         document = {}
+    if not isinstance(document, dict):
+        document = {}
     if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
         raise UnknownPod(document["error"])
     if status != _OK:
         reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
         raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {reason}")
+    if not isinstance(document.get("decisions" if key else "pods"), list):
+        raise ExtenderError(f"{server}{_DECISIONS} answers without decisions: is it `extender serve` or `schedule`?")
     if not output.is_text:
         show(headed(DocumentKind.DECISIONS, document), output)
         return
