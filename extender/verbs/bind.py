@@ -302,7 +302,7 @@ class Bind:
 
     def _assume(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> Refusal | None:
         """Assumes the pod on the node if it still fits there; returns the refusal if it does not."""
-        return self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
+        return self._cache.assume(info, node, lambda table: self._check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Waits until users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""
@@ -378,7 +378,7 @@ class Bind:
             if not checked:
                 return None
             with table.hypothetically(removed=[uid]):
-                return _check(self._profile_of(info.pod), info, table.nodes.names[row], table, self._limit.begin())
+                return self._check(self._profile_of(info.pod), info, table.nodes.names[row], table, self._limit.begin())
 
     def _bind_again(self, binding: Binding) -> ExtenderBindingResult:
         try:
@@ -433,6 +433,18 @@ class Bind:
             with suppress(IllegalTransition):  # a pod that the watch has shown on a node is not forgotten
                 self._cache.forget(uid)
 
+    def _check(self, profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
+        """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
+
+        Siblings of its pod group that are nominated to the node do not count, because kube-scheduler counted them.
+        """
+        row = table.nodes.row_of.get(node)
+        if row is None or not table.nodes.present[row]:
+            return NODE_DELETED
+        with table.until(deadline), without_nominated_siblings(info, node, table, self._cache.groups.key_of):
+            fit = find_fit(profile, info, table, np.array([row], np.intp))
+        return fit.refusal(0)
+
     def _profile_of(self, pod: Pod) -> Profile:
         profile = self._profiles.of(pod)
         cached = self._at_bind.get(profile.name)
@@ -443,19 +455,6 @@ class Bind:
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
-
-
-def _check(profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
-    """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
-
-    Siblings of its pod group that are nominated to the node do not count, because kube-scheduler counted them.
-    """
-    row = table.nodes.row_of.get(node)
-    if row is None or not table.nodes.present[row]:
-        return NODE_DELETED
-    with table.until(deadline), without_nominated_siblings(info, node, table):
-        fit = find_fit(profile, info, table, np.array([row], np.intp))
-    return fit.refusal(0)
 
 
 def _reason(refusal: Refusal) -> str:

@@ -6,7 +6,7 @@ have been removed. No request and no API object shows that before the first bind
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -29,11 +29,6 @@ def is_member(pod: Pod) -> bool:
     return pod.group_key is not None
 
 
-def is_sibling(pod: Pod, other: Pod) -> bool:
-    """Returns True if both pods belong to the same pod group."""
-    return is_member(pod) and pod.group_key == other.group_key
-
-
 def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:
     """Returns the rows that can take the member once all pods of lower priority have left the cluster.
 
@@ -44,13 +39,18 @@ def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -
 
 
 @contextmanager
-def without_nominated_siblings(info: PodInfo, node: str, table: Table) -> Iterator[None]:
+def without_nominated_siblings(
+    info: PodInfo, node: str, table: Table, key_of: Callable[[Pod], str | None]
+) -> Iterator[None]:
     """Hides the members of the pod's own group that are nominated to the node.
 
     A member that waits at Permit is nominated to its node, and kube-scheduler has counted it when it chose the node.
+    `key_of` returns the key of a pod's group; None if it has none.
     """
     nominated = table.nominated.get(node, {}).values()
-    siblings = [other for other in nominated if other.uid != info.uid and is_sibling(info.pod, other.pod)]
+    key = key_of(info.pod)
+    others = [other for other in nominated if other.uid != info.uid]
+    siblings = [other for other in others if key is not None and key_of(other.pod) == key]
     for sibling in siblings:
         table.withdraw(sibling.uid)
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from tests.builders import Object, PodBuilder, make_node, make_pod
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, tell
 
 NODES = [make_node(name).allocatable(cpu="4", memory="16Gi", pods="110").obj() for name in ("n1", "n2")]
 NAMES = ["n1", "n2"]
@@ -81,3 +82,12 @@ def test_other_nominated_pods_count_at_bind() -> None:
 
 def test_siblings_count_at_bind_once_they_are_bound() -> None:
     assert bound(member("m").obj(), member("sibling").node("n1").obj()) == "n1 no longer fits: Insufficient cpu"
+
+
+def test_siblings_by_coschedulings_label_do_not_count_at_bind() -> None:
+    pod, sibling = (make_pod(name).uid(name).req(cpu="3").label({COSCHEDULING_LABEL: "gang"}) for name in ("m", "s"))
+    node = make_node("n1").allocatable(cpu="4", memory="4Gi", pods="9").obj()
+    cache = cache_of()
+    cache.groups.read_labels()
+    tell(cache, [node, pod.obj(), sibling.nominated("n1").obj()])
+    assert answer(Bind(cache, PROFILES, FakeBinder(), Telemetry()), binding(pod.obj(), "n1"))["Error"] == ""
