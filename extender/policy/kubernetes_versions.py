@@ -20,7 +20,7 @@ _VERSION = re.compile(r"v?(\d+\.\d+)(\.\d+)?")
 
 
 def upgraded(current: FeatureGates, target: str) -> FeatureGates:
-    """Returns the gates after an upgrade: gates that were set explicitly keep their value.
+    """Returns the gates after an upgrade: gates that differ from this version's defaults keep their value.
 
     Args:
         current: the gates in force before.
@@ -33,12 +33,13 @@ def upgraded(current: FeatureGates, target: str) -> FeatureGates:
     versions = [match[1] for part in parts if (match := _VERSION.fullmatch(part))]
     if len(versions) > 1 or not parts:
         raise ConfigurationError([f"{target!r}: expected a version such as 1.36, or gates such as A=true,B=false"])
-    explicit = {name for name, on in by_name(current).items() if on != by_name(DEFAULT_FEATURES)[name]}
+    # A recording does not say which gates its owner has set, so one that was set to its default changes, too.
+    changed = {name for name, on in by_name(current).items() if on != by_name(DEFAULT_FEATURES)[name]}
     base = current
     for version in versions:
         if version not in DEFAULTS:
             raise ConfigurationError([f"Kubernetes {version}: expected one of {', '.join(DEFAULTS)}"])
-        defaults = {name: on for name, on in DEFAULTS[version].items() if name not in explicit}
+        defaults = {name: on for name, on in DEFAULTS[version].items() if name not in changed}
         base = parsed(",".join(f"{name}={on}" for name, on in defaults.items()), current)
     return parsed(",".join(part for part in parts if not _VERSION.fullmatch(part)), base)
 

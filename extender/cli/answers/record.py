@@ -215,8 +215,9 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
 def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
-    Every decision is made again on the cluster as it was, with the recording's own policy. A version stands for the
-    defaults of its gates; gates that the recording's settings or policy have set keep their values.
+    Every decision is made again on the cluster as it was, with the recording's own policy. A version means the
+    defaults of its gates. Gates keep their values if the recording has others than the defaults of 1.37; name in --to
+    those that you have set to a default.
 
     \b
       extender upgrade-check recording.jsonl.gz --to 1.37
