@@ -10,7 +10,7 @@ from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod_group
 from tests.scheduler.test_pod_groups import high, leaving, let_victims_go, member, node, placed, waiting
-from tests.scheduler.world import NAME, World
+from tests.scheduler.world import World
 
 ON = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
 
@@ -78,14 +78,7 @@ def test_a_group_none_of_whose_members_can_be_assumed_is_not_reported_as_schedul
     world = World(*nodes, tree, leaf("left", 1), leaf("right", 1), *members, features=ON)
     world.watch()
     world.cache.listen(None)
-    decide = world.cycles[NAME].decide_member
-
-    def deletes_a_node(*args: Any) -> Any:
-        decided = decide(*args)
-        world.cache.deleted("Node", world.objects["Node", "n2"])
-        return decided
-
-    world.cycles[NAME].decide_member = deletes_a_node  # type: ignore[method-assign]
+    world.delete_node_at_each_decision("n2")
     assert world.attempt()
     assert [placed.info.pod.name for placed in world.cache.overview().assumed] == ["a"]
     reasons = {name: reason for name, reason, _ in world.group_conditions}

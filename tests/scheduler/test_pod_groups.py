@@ -194,14 +194,7 @@ def test_nothing_is_bound_if_the_nodes_of_a_gang_vanish_before_it_is_assumed() -
     )
     world.watch()
     world.cache.listen(None)
-    decide = world.cycles[NAME].decide_member
-
-    def deletes_a_node(*args: Any) -> Any:
-        decided = decide(*args)
-        world.cache.deleted("Node", world.objects["Node", "n2"])
-        return decided
-
-    world.cycles[NAME].decide_member = deletes_a_node  # type: ignore[method-assign]
+    world.delete_node_at_each_decision("n2")
     assert world.attempt()
     assert world.cache.overview().assumed == []
     assert [reason for _, reason, _ in world.group_conditions] == ["SchedulerError"]

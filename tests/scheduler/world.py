@@ -220,6 +220,17 @@ class World:
         while self.untold:
             self.untold.pop(0)()
 
+    def delete_node_at_each_decision(self, name: str) -> None:
+        """Lets the cache lose the node after each decision about a group's member, before the member is assumed."""
+        decide = self.cycles[NAME].decide_member
+
+        def deletes_the_node(*args: Any) -> Any:
+            decided = decide(*args)
+            self.cache.deleted("Node", self.objects["Node", name])
+            return decided
+
+        self.cycles[NAME].decide_member = deletes_the_node  # type: ignore[method-assign]
+
     def put_object(self, obj: Object) -> Object:
         """Stores the object in its next version."""
         self._version += 1

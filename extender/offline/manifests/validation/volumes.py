@@ -25,20 +25,6 @@ _ISCSI_NAMES = {
     "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
     "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
 }
-# A volume's source -> the fields without which the API server refuses it.
-_NEEDED = {
-    "persistentVolumeClaim": ("claimName",),
-    "configMap": ("name",),
-    "secret": ("secretName",),
-    "hostPath": ("path",),
-    "csi": ("driver",),
-    "ephemeral": ("volumeClaimTemplate",),
-    "nfs": ("server", "path"),
-    "rbd": ("monitors", "image"),
-    "iscsi": ("targetPortal", "iqn"),
-    "gcePersistentDisk": ("pdName",),
-    "awsElasticBlockStore": ("volumeID",),
-}
 
 
 def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
