@@ -289,6 +289,10 @@ class Engine:
         """Returns the names of the filters in the pod's profile, in the order in which they run."""
         return [predicate.name for predicate in self.profiles.of(self._waiting(pod).pod).predicates]
 
+    def disabled_filters(self, pod: Pod | PodInfo) -> Sequence[str]:
+        """Returns the names of the filters that the pod's profile disables."""
+        return self.profiles.of(self._waiting(pod).pod).disabled_filters
+
     def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
         """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if the plugin has none."""
         info = self._waiting(pod)

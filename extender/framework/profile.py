@@ -58,6 +58,7 @@ class Profile:
         permit: users' rules of Reserve, then those of Permit, in their order.
         pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
         enforces_gangs: the profile has GangScheduling; without it, groups need no minimum of members.
+        disabled_filters: the filters that run by default, or only as preFilter, and that the configuration disables.
         unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """
@@ -79,6 +80,7 @@ class Profile:
     post_bind: Sequence[BindRule] = ()
     unsupported: tuple[str, ...] = ()
     enforces_gangs: bool = True
+    disabled_filters: tuple[str, ...] = ()
 
     @property
     def rules(self) -> Sequence[object]:

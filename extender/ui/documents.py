@@ -131,7 +131,9 @@ def node(look: Look, arguments: Arguments, _: Choices) -> Document:
     document: Document = {**one_node(look.state, name), "pod": key, "filters": []}
     if key:
         verdicts = Explanation(look.state, look.state.info(key).pod).on_node(name)
-        document["filters"] = [{"plugin": v.plugin, "reasons": list(v.reasons), "detail": v.detail} for v in verdicts]
+        document["filters"] = [
+            {"plugin": v.plugin, "reasons": list(v.reasons), "detail": v.detail, "text": v.text} for v in verdicts
+        ]
     return document
 
 

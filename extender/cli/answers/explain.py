@@ -234,7 +234,9 @@ def _explain(
         documents = [explanation.to_dict(changes=changes) for explanation in explanations]
         if node:
             for document, explanation in zip(documents, explanations, strict=True):
-                document["filters"] = {v.plugin: list(v.reasons) for v in explanation.on_node(node)}
+                document["filters"] = {
+                    v.plugin: None if v.is_disabled else list(v.reasons) for v in explanation.on_node(node)
+                }
         show(one_or_list(DocumentKind.EXPLANATION, documents), output)
     if output.is_page:
         if len(explanations) > 1:

@@ -59,6 +59,8 @@ class PageVerdict(DocumentPart):
     plugin: str
     reasons: list[str]
     detail: str
+    text: str
+    """The verdict for people; it says so if the policy disables the filter."""
 
 
 class NodePage(DocumentPart):

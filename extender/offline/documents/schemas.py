@@ -123,8 +123,8 @@ class ExplanationDocument(Document, ExplanationPart):
     """`extender explain POD`: why a pod is pending, or where it would be placed."""
 
     kind: Literal["Explanation"]
-    filters: dict[str, list[str]] | None = None
-    """With --node: the reasons of each filter on this node; none if it accepts the node."""
+    filters: dict[str, list[str] | None] | None = None
+    """With --node: why each filter refuses this node; empty if it accepts the node, null if the policy disables it."""
     name: Any = None
     """With --batch: the name of the case."""
 

@@ -68,11 +68,19 @@ class FilterVerdict:
         plugin: the name of the filter.
         reasons: why it refuses the node; empty if it accepts the node.
         detail: the numbers behind the first reason.
+        is_disabled: True if the policy disables the filter, so that it refuses no node.
     """
 
     plugin: str
     reasons: tuple[str, ...] = ()
     detail: str = ""
+    is_disabled: bool = False
+
+    @property
+    def text(self) -> str:
+        """The verdict for people."""
+        accepted = "not checked: the policy disables it" if self.is_disabled else "passes"
+        return ", ".join(self.reasons) or accepted
 
 
 class Explanation:
@@ -156,19 +164,23 @@ class Explanation:
     def on_node(self, name: str) -> list[FilterVerdict]:
         """Returns every filter's verdict about the node, not only the first refusal. Raises UnknownNode."""
         self._state.node(name)
-        engine, verdicts = self._state.engine, []
+        engine = self._state.engine
+        disabled = engine.disabled_filters(self.pod)
+        verdicts = [self._verdict(plugin, name, is_disabled=plugin in disabled) for plugin in engine.filters(self.pod)]
+        listed = {verdict.plugin for verdict in verdicts}
+        return verdicts + [FilterVerdict(plugin, is_disabled=True) for plugin in disabled if plugin not in listed]
+
+    def _verdict(self, plugin: str, name: str, *, is_disabled: bool) -> FilterVerdict:
+        engine = self._state.engine
         nominated = [(info, name) for info in engine.awaited_on(name, self.pod)]
-        for plugin in engine.filters(self.pod):
-            refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
-            if refusal is None and nominated:
-                with engine.suppose(place=nominated):
-                    refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
-            if refusal is None:
-                verdicts.append(FilterVerdict(plugin))
-            else:
-                detail = engine.detail(refusal.plugin, refusal.reasons[0], self.pod, [name])
-                verdicts.append(FilterVerdict(plugin, refusal.reasons, detail))
-        return verdicts
+        refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
+        if refusal is None and nominated:
+            with engine.suppose(place=nominated):
+                refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
+        if refusal is None:
+            return FilterVerdict(plugin, is_disabled=is_disabled)
+        detail = engine.detail(refusal.plugin, refusal.reasons[0], self.pod, [name])
+        return FilterVerdict(plugin, refusal.reasons, detail)
 
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/why-pending.md."""

@@ -128,7 +128,7 @@ def nodes(explanation: Explanation) -> Iterator[str]:
 def one_node(name: str, verdicts: Sequence[FilterVerdict]) -> Iterator[str]:
     """Yields lines of text: a table with the verdict of every filter about one node."""
     yield ""
-    lines = [(verdict.plugin, ", ".join(verdict.reasons) or "passes", verdict.detail) for verdict in verdicts]
+    lines = [(verdict.plugin, verdict.text, verdict.detail) for verdict in verdicts]
     yield from aligned([("FILTER", f"VERDICT ON {name}", "DETAIL"), *lines])
 
 

@@ -166,6 +166,7 @@ class _ProfileReader:
             post_bind=self._rules_at(POST_BIND),
             unsupported=tuple(self._unsupported()),
             enforces_gangs=self._enforces_gangs(),
+            disabled_filters=self._disabled_filters(predicates),
         )
 
     # ---- the plugins that a profile names
@@ -226,6 +227,12 @@ class _ProfileReader:
         predicates = [rule if name in filters else PreFilterOnly(rule) for name, rule in rules.items()]
         filter_order = sorted(rules, key=lambda name: filters.index(name) if name in filters else -1)
         return predicates, () if filter_order == list(rules) else tuple(filter_order)
+
+    def _disabled_filters(self, predicates: Iterable[Predicate]) -> tuple[str, ...]:
+        by_default = [plugin.name for plugin in self._library.registry.values() if plugin.default and plugin.predicate]
+        names = dict.fromkeys((*by_default, *(predicate.name for predicate in predicates)))
+        filters = self._running("filter")
+        return tuple(name for name in names if name not in filters)
 
     def _predicate(self, name: str) -> Predicate | None:
         plugin, arguments = self._plugins[name], self._arguments_of(name)

@@ -10,6 +10,7 @@ from extender import Cluster
 from extender.errors import UnknownNode, UnknownPod
 from extender.offline.explain import terminal
 from extender.offline.explain.explanation import Explanation
+from extender.policy.loading import read
 from tests.builders import (
     Object,
     make_device,
@@ -20,6 +21,7 @@ from tests.builders import (
     make_resource_slice,
     stored,
 )
+from tests.policy.configurations import profile
 
 NODES = [
     make_node("big").capacity(cpu="8").obj(),
@@ -200,6 +202,21 @@ def test_a_filter_counts_pods_that_are_nominated_to_the_node() -> None:
     assert [(each.plugin, each.reasons) for each in verdicts if each.reasons] == [
         ("NodeResourcesFit", ("Insufficient cpu",))
     ]
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        pytest.param({"filter": {"disabled": [{"name": "NodeResourcesFit"}]}}, id="only as filter"),
+        pytest.param({"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}, id="everywhere"),
+    ],
+)
+def test_a_filter_that_the_policy_disables_says_so(plugins: Object) -> None:
+    profiles = read(profile(plugins=plugins)).scheduler_profiles()
+    cluster = Cluster.from_objects(NODES, profiles)
+    verdicts = {each.plugin: each.text for each in cluster.explain(make_pod("p").req(cpu="9").obj()).on_node("small")}
+    assert verdicts["NodeResourcesFit"] == "not checked: the policy disables it"
+    assert verdicts["NodeName"] == "passes"
 
 
 def test_node_by_node_says_whether_evictions_may_help() -> None:
