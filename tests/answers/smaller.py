@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import comb
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from extender.errors import MalformedCluster
 from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
 from extender.model.quantity import ResourceList
@@ -27,8 +29,6 @@ def check_smaller(case: Case) -> Faults:
     explanation = case.explanation
     if case.cluster._state.engine.feasible(explanation.pod) or not explanation.decision.nodes:
         return
-    if any(item["kind"] == "LimitRange" for item in case.items):  # the API server may refuse a smaller pod
-        return
     changes = {change.kind: change for change in reversed(explanation.changes)}
     for smaller in SMALLER:
         yield from smaller(case, changes)
@@ -39,9 +39,24 @@ def _smaller(function: Callable[[Case, dict[str, SuggestedChange]], Faults]) -> 
 
 
 def _fits(case: Case, pod: Pod) -> bool:
-    """Returns True if a scheduler would place the pod; an error of scoring also fails the attempt."""
+    """Returns True if a scheduler would place the pod; an error of scoring also fails the attempt.
+
+    With a LimitRange, the API server must accept the pod too; it fills in requests.
+    """
     engine = case.cluster._state.engine
+    if case.is_limited and pod is not case.explanation.pod:
+        pod = _admitted(case, pod) or case.explanation.pod
     return bool(engine.feasible(pod) and engine.decide(pod).feasible)
+
+
+def _admitted(case: Case, pod: Pod) -> Pod | None:
+    """Returns the pod with the requests that the API server would store; None if it would refuse the pod."""
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
+    try:
+        spec = case.cluster._state.admit({"metadata": metadata, "spec": to_builtins(pod.spec)}).pod.spec
+    except MalformedCluster:
+        return None
+    return pod.with_spec(containers=spec.containers, init_containers=spec.init_containers, resources=spec.resources)
 
 
 def _single_pod_change(changes: dict[str, SuggestedChange]) -> bool:

@@ -549,6 +549,29 @@ def test_a_request_that_a_limit_range_refuses_is_not_suggested() -> None:
     assert "requests" in [change.kind for change in explanation(pod, ROOMY).changes]
 
 
+def limit_range(**item: Any) -> Object:
+    metadata = {"name": "l", "namespace": "default"}
+    limits = [{"type": "Container", **item}]
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
+
+
+def test_each_container_keeps_what_a_limit_range_demands() -> None:
+    pod = make_pod("p").req(cpu="2").container("second", cpu="2").obj()
+    node = make_node("n").capacity(cpu="2500m").obj()
+    change = changes(pod, node, limit_range(min={"cpu": "1"}))["requests"]
+    assert change.text == "request 2500m cpu instead of 4"
+    amounts = [container["resources"]["requests"]["cpu"] for container in spec_of(change)["containers"]]
+    assert sorted(amounts) == ["1", "1500m"]
+
+
+def test_a_larger_change_is_suggested_if_a_limit_range_refuses_the_smallest() -> None:
+    pod = make_pod("p").req(cpu="2", memory="2Gi").obj()
+    small = make_node("small").capacity(cpu="900m", memory="4Gi").obj()
+    other = make_node("other").capacity(cpu="1", memory="1Mi").obj()
+    change = changes(pod, small, other, limit_range(min={"cpu": "1"}))["requests"]
+    assert (change.text, change.nodes) == ("request 1 cpu instead of 2 and 1Mi memory instead of 2Gi", ["other"])
+
+
 def test_a_suggested_spec_has_every_field_that_the_api_requires() -> None:
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).req(cpu="6").obj()
     change = changes(pod, make_node("n").label(zone="z").capacity(cpu="4").obj())["requests"]

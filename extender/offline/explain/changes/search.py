@@ -16,6 +16,7 @@ import msgspec
 
 from extender.errors import MalformedCluster
 from extender.model.pod import Pod
+from extender.model.workloads import LimitRange
 from extender.offline.explain.changes import device_claims, volume_claims
 from extender.offline.explain.changes.new_nodes import added_node
 from extender.offline.explain.changes.node_labels import NodeSelection, labelled_node
@@ -31,6 +32,7 @@ _MOST_OF_A_KIND = 2
 _MOST_STEPS = 128
 _MOST_STEPS_WITH_POD = 8
 
+Acceptance = Callable[[Pod], bool]
 ClusterSearch = Callable[[ClusterState, Pod], SuggestedChange | None]
 ClaimSteps = Callable[[ClusterState, Pod], Iterator[ClaimStep]]
 
@@ -91,8 +93,9 @@ def _is_accepted(state: ClusterState, pod: Pod) -> bool:
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """Yields the smallest changes to the pod that let it run, combining as few kinds of change as possible."""
     kinds = [kind for kind in POD_CHANGES if kind.without(pod) is not None]
+    accepts = _acceptance(state, pod)
     for count in range(1, _MOST_KINDS + 1):
-        changes = [change for chosen in combinations(kinds, count) for change in _of_kinds(state, pod, chosen)]
+        changes = [change for chosen in combinations(kinds, count) for change in _of_kinds(state, pod, chosen, accepts)]
         if changes:
             yield from changes
             return
@@ -148,18 +151,32 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
     return None
 
 
-def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
+def _acceptance(state: ClusterState, pod: Pod) -> Acceptance:
+    """Returns a function that says if the LimitRanges of the pod's namespace allow a changed pod.
+
+    They are not looked at if they do not allow the pod itself, which then was created before them.
+    """
+    limited = any(each.namespace == pod.namespace for each in state.objects.all(LimitRange).values())
+    if not limited or not _is_accepted(state, pod):
+        return lambda _: True
+    return partial(_is_accepted, state)
+
+
+def _of_kinds(
+    state: ClusterState, pod: Pod, kinds: Sequence[PodChange], accepts: Acceptance
+) -> Iterator[SuggestedChange]:
     """Yields changes that combine all these kinds. They differ only in the step of the last kind."""
     if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
     for position, kind in enumerate(kinds[:-1]):
-        step = next(_smallest(state, kind, _without(pod, kinds[position + 1 :])), None)
+        bare = partial(_without, kinds=kinds[position + 1 :])
+        step = next(_smallest(state, kind, pod, accepts, bare), None)
         if step is None:
             return
         taken.append(step)
         pod = step.apply(pod)
-    for last in _smallest(state, kinds[-1], pod):
+    for last in _smallest(state, kinds[-1], pod, accepts):
         steps = [*taken, last]
         changed = last.apply(pod)
         yield SuggestedChange(
@@ -171,13 +188,19 @@ def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iter
         )
 
 
-def _smallest(state: ClusterState, kind: PodChange, pod: Pod) -> Iterator[PodStep]:
-    """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size."""
+def _smallest(
+    state: ClusterState, kind: PodChange, pod: Pod, accepts: Acceptance, bare: Callable[[Pod], Pod] = lambda pod: pod
+) -> Iterator[PodStep]:
+    """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size.
+
+    Args:
+        bare: takes from the pod what other kinds of change will take care of.
+    """
     enough: list[PodStep] = []
-    for step in kind.steps(pod, state):
+    for step in kind.steps(bare(pod), state):
         if enough and (step.size > enough[0].size or len(enough) == _MOST_OF_A_KIND):
             break
-        if state.engine.feasible(step.apply(pod)):
+        if state.engine.feasible(step.apply(bare(pod))) and accepts(step.apply(pod)):
             enough.append(step)
             yield step
 

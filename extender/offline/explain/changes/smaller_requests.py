@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,12 +13,16 @@ from numpy.typing import NDArray
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
+from extender.model.workloads import LimitRange
 from extender.offline.explain.changes.suggestion import PodStep
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
 
 Amounts = Mapping[str, int]
 """Resource -> amount: cpu in milli, all else in units."""
+
+_NO_FLOORS: Amounts = {}
+_MOST_REDUCTIONS = 64
 
 
 class Requests:
@@ -30,23 +35,49 @@ class Requests:
         return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the smallest reduction of requests for each set of resources that some node is short of."""
-        bare = self.without(pod)
-        nodes = state.engine.feasible(bare, despite_errors=True) if bare else []
-        requests = own_requests(pod)
-        free = {name: _free(pod, name, requests, nodes, state) for name in requests}
-        given_up = {name: np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()}
-        best_position: dict[tuple[str, ...], int] = {}
-        for position in np.argsort(sum(given_up.values(), np.zeros(len(nodes))), kind="stable").tolist():
-            short = tuple(name for name, amount in requests.items() if free[name][position] < amount)
-            best_position.setdefault(short, position)
-        reductions = (
-            _no_lower_than_needed(pod, {name: int(free[name][position]) for name in short}, requests, state)
-            for short, position in best_position.items()
-        )
-        steps = {_text(targets, requests): targets for targets in reductions if targets}
+        """Yields the smallest reduction of requests for each set of resources that some node is short of.
+
+        A LimitRange may not allow the smallest one, so all are yielded if there is a LimitRange.
+        """
+        requests, minima = own_requests(pod), list(_minima(pod, state))
+        floors = _floors(minima)
+        reductions = _reductions(pod, state, requests, is_limited=bool(minima))
+        lower = (_no_lower_than_needed(pod, targets, requests, state, floors) for targets in reductions)
+        steps = {_text(targets, requests): targets for targets in lower if targets}
         for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
-            yield PodStep(text, _share_given_up(targets, requests), partial(lowered, targets=targets))
+            change = partial(lowered, targets=targets, floors=floors)
+            yield PodStep(text, _share_given_up(targets, requests), change)
+
+
+def _reductions(pod: Pod, state: ClusterState, requests: Amounts, *, is_limited: bool) -> Iterable[dict[str, int]]:
+    """Returns what nodes offer of the resources that they are short of, the smallest reductions first.
+
+    For each set of such resources there is one reduction; if `is_limited`, there is one for each different offer.
+    """
+    bare = lowered(pod, dict.fromkeys(requests, 0))
+    nodes = state.engine.feasible(bare, despite_errors=True) if requests else []
+    free = {name: _free(pod, name, requests, nodes, state) for name in requests}
+    given_up = {name: np.maximum(1 - free[name] / amount, 0) for name, amount in requests.items()}
+    found: dict[object, dict[str, int]] = {}
+    for position in np.argsort(sum(given_up.values(), np.zeros(len(nodes))), kind="stable").tolist():
+        offered = {name: int(free[name][position]) for name in requests}
+        short = {name: offered[name] for name, amount in requests.items() if offered[name] < amount}
+        found.setdefault(tuple(short.items()) if is_limited else tuple(short), short)
+    return islice(found.values(), _MOST_REDUCTIONS)
+
+
+def _minima(pod: Pod, state: ClusterState) -> Iterator[Amounts]:
+    """Yields the least that each container must request, for each LimitRange of the pod's namespace."""
+    for limits in state.objects.all(LimitRange).values():
+        if limits.namespace == pod.namespace:
+            of_containers = [amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"]
+            yield _floors(of_containers)
+
+
+def _floors(minima: Sequence[Amounts]) -> Amounts:
+    """Returns the largest of several minima for each resource."""
+    names = {name for each in minima for name in each}
+    return {name: max(each.get(name, 0) for each in minima) for name in names}
 
 
 def own_requests(pod: Pod) -> dict[str, int]:
@@ -68,7 +99,9 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
     return np.where(accepts, np.maximum(free, requests[name]), free)
 
 
-def _no_lower_than_needed(pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState) -> dict[str, int]:
+def _no_lower_than_needed(
+    pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
+) -> dict[str, int]:
     """Returns `targets` without resources that need not be lowered, and with the most of each extended resource.
 
     The profile may ignore a resource. Devices may back an extended resource, and those are not in `Engine.free_for`.
@@ -76,7 +109,7 @@ def _no_lower_than_needed(pod: Pod, targets: dict[str, int], requests: Amounts, 
     """
 
     def fits(tried: Amounts) -> bool:
-        return bool(state.engine.feasible(lowered(pod, tried)))
+        return bool(state.engine.feasible(lowered(pod, tried, floors)))
 
     if not targets or not fits(targets):
         return {}
@@ -97,16 +130,19 @@ def _share_given_up(targets: Amounts, requests: Amounts) -> float:
     return sum(1 - amount / requests[name] for name, amount in targets.items())
 
 
-def lowered(pod: Pod, targets: Amounts) -> Pod:
+def lowered(pod: Pod, targets: Amounts, floors: Amounts = _NO_FLOORS) -> Pod:
     """Returns the pod with its requests, without overhead, lowered to at most `targets`.
 
     The container with the largest request is lowered first. A request of the pod as a whole is lowered too, because
     the API server does not accept one below the sum over the containers.
+
+    Args:
+        floors: what each container must keep; the requests may then stay above `targets`.
     """
     for resource, target in targets.items():
         # Each round lowers one container, so this ends.
         while (excess := _of_containers(pod, resource) - target) > 0:
-            smaller = _with_less(pod, resource, excess)
+            smaller = _with_less(pod, resource, excess, floors.get(resource, 0))
             if smaller is None:
                 break
             pod = smaller
@@ -120,7 +156,7 @@ def _of_containers(pod: Pod, resource: str) -> int:
     return pod_requests(pod.with_spec(overhead=None), pod_level=False).get(resource, 0)
 
 
-def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
+def _with_less(pod: Pod, resource: str, excess: int, floor: int) -> Pod | None:
     """Returns the pod with one container's request lowered by up to `excess`; None if that changes nothing.
 
     It takes the container with the largest request whose reduction counts.
@@ -136,9 +172,9 @@ def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
         container = containers[field][position]
         resources = container.resources or ResourceRequirements()
         changed = [*containers[field]]
-        changed[position] = replace(container, resources=_requesting(resources, resource, max(amount - excess, 0)))
+        changed[position] = replace(container, resources=_requesting(resources, resource, max(amount - excess, floor)))
         smaller = pod.with_spec(**{field: changed})
-        if amount and (_of_containers(smaller, resource) < before or len(places) > 1):
+        if amount > floor and (_of_containers(smaller, resource) < before or len(places) > 1):
             return smaller
     return None
 
