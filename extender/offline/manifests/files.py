@@ -22,6 +22,7 @@ from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind, read_custom
 from extender.model.meta import CustomObject, Object
 from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
+from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024
@@ -202,11 +203,11 @@ def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
             try:
                 own = _HEAD.decode(item)
             except msgspec.ValidationError as error:
-                raise MalformedCluster(f"{place}: {error}") from None
+                raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(item))}") from None
             kind = own.kind or head.kind.removesuffix("List")
             yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), selection)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{file}: {error}") from None
+        raise MalformedCluster(f"{file}: {plain(error, msgspec.json.decode(data))}") from None
     except (RecursionError, UnicodeDecodeError) as error:
         raise MalformedCluster(f"{file}: {error}") from None
 
@@ -221,7 +222,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection
     try:
         obj = read_custom(kind.type, data) if issubclass(kind.type, CustomObject) else DECODERS[kind.name].decode(data)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{place}: {error}") from None
+        raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(data))}") from None
     if not obj.name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
     yield place, obj

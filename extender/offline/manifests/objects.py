@@ -17,6 +17,7 @@ from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
+from extender.offline.manifests.wording import plain
 
 DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
@@ -62,7 +63,7 @@ def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = R
     obj = _converted(item, kind.type, place)
     if isinstance(obj, CustomObject):
         return replace(obj, content=item)
-    return _identified(obj) if isinstance(obj, Pod) else obj
+    return identified(obj) if isinstance(obj, Pod) else obj
 
 
 def to_objects(items: Iterable[Mapping[str, Any]], watch: Sequence[Kind] = ()) -> list[Object]:
@@ -84,14 +85,14 @@ def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
     Raises:
         MalformedCluster: `pod` is not a mapping, has no name, or has a field of the wrong type.
     """
-    return pod if isinstance(pod, Pod) else _identified(_converted(pod, Pod, place))
+    return pod if isinstance(pod, Pod) else identified(_converted(pod, Pod, place))
 
 
 def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
     try:
         obj = msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{place}: {error}") from None
+        raise MalformedCluster(f"{place}: {plain(error, item)}") from None
     if not obj.name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
     return obj
@@ -107,9 +108,9 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
     Raises:
         MalformedCluster: a pod names a PriorityClass that does not exist.
     """
-    identified = [_identified(obj) for obj in objects]
-    classes = [obj for obj in identified if isinstance(obj, PriorityClass)]
-    complete = [_complete(obj, classes) for obj in identified]
+    complete = list(map(identified, objects))
+    classes = [obj for obj in complete if isinstance(obj, PriorityClass)]
+    complete = [_complete(obj, classes) for obj in complete]
     namespaces = {obj.name for obj in complete if isinstance(obj, Namespace)}
     missing = sorted({obj.namespace for obj in complete if obj.namespace} - namespaces)
     return [
@@ -118,7 +119,8 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
     ]
 
 
-def _identified(obj: T) -> T:
+def identified(obj: T) -> T:
+    """Returns the object with a namespace and a UID, if it is of a kind that has them and lacks them."""
     if isinstance(obj, CustomObject) or (obj.uid and (obj.namespace or type(obj).__name__ in CLUSTER_SCOPED)):
         return obj
     namespace = "" if type(obj).__name__ in CLUSTER_SCOPED else obj.namespace or DEFAULT_NAMESPACE

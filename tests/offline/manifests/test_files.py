@@ -109,15 +109,22 @@ def odd(field: str, value: Any) -> dict[str, Any]:
         pytest.param("c.yaml", "just text", "document 1: expected an object", id="text"),
         pytest.param("c.yaml", as_yaml(NODE, [1]), "document 2: expected an object", id="a list of numbers"),
         pytest.param("c.yaml", as_yaml({**POD_LIST, "items": [3]}), "items[0]: expected", id="a number as item"),
-        pytest.param("c.yaml", as_yaml(NODE, odd("spec", 5)), "document 2: items[1]: Expected `object`", id="type"),
-        pytest.param("c.yaml", as_yaml(odd("spec", {"nodeName": True})), "$.spec.nodeName", id="path"),
+        pytest.param("c.yaml", as_yaml(NODE, odd("spec", 5)), "items[1]: spec: expected a mapping, got 5", id="type"),
+        pytest.param(
+            "c.yaml", as_yaml(odd("spec", {"nodeName": True})), "items[1]: spec.nodeName: expected text", id="path"
+        ),
         pytest.param("c.yaml", as_yaml({"kind": "Node", "apiVersion": "v1"}), "metadata.name is missing", id="no name"),
         pytest.param("c.yaml", "[" * 400_000, "nest", id="brackets without end"),  # libyaml may refuse first
         pytest.param("c.json", '{"kind":', "the file is cut off", id="JSON that breaks off"),
-        pytest.param("c.json", json.dumps(odd("spec", 5)), "items[1]: Expected `object`", id="type in JSON"),
+        pytest.param(
+            "c.json", json.dumps(odd("spec", 5)), "items[1]: spec: expected a mapping, got 5", id="type in JSON"
+        ),
         pytest.param("c.json", json.dumps(odd("kind", "")), "", id="no kind in JSON"),
         pytest.param(
-            "c.json", json.dumps({**POD_LIST, "items": [POD, 3]}), "items[1]: Expected `object`", id="a number in JSON"
+            "c.json",
+            json.dumps({**POD_LIST, "items": [POD, 3]}),
+            "items[1]: the object: expected a mapping, got 3",
+            id="a number in JSON",
         ),
         pytest.param(
             "c.json", json.dumps({"kind": "Node", "apiVersion": "v1"}), "name is missing", id="no name in JSON"

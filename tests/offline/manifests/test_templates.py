@@ -106,7 +106,7 @@ def test_objects_without_pods_are_passed_over() -> None:
         ),
         pytest.param(
             [{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": "text"}, make_pod("p").obj()],
-            "document 1: Expected `object`, got `str` - at `$.metadata`",
+            "document 1: metadata: expected a mapping, got 'text'",
             id="text as metadata of a group",
         ),
     ],
