@@ -1,10 +1,11 @@
-"""Decides about a group of pods at once: all of them are placed, as far as the group's policy asks for it, or none.
+"""Decides about a whole group of pods at once: places as many members as its policy requires, or none.
 
-In: a tree of groups with their waiting and scheduled members, a trial on a table, and a function that decides about one
-member alone (the loop's cycle, the webhook's judge, or the simulation's). Out: a `GroupDecision`: the node or the
-refusal of each member, and the status and text of each group in kube-scheduler's words. Start reading at
-`algorithm.decide_group`. `placements` restricts a group to one topology domain and picks the best; `preemption` finds
-pods to evict for a group; `decision` has the results.
+The input is a tree of groups with their waiting and scheduled members, a table on which placements are tried, and a
+function that decides about one member alone. That function comes from the scheduler's loop, from the webhook, or from
+the simulation. The output is a `GroupDecision`: for each member its node or why it gets none, and for each group a
+status and a message in kube-scheduler's words. Start reading at `algorithm.decide_group`. `placements` restricts a
+group to one topology domain and picks the best domain; `preemption` finds pods to evict for a group; `decision` defines
+the results.
 """
 
 from extender.groups.algorithm import DecideOne, GroupRules, decide_group

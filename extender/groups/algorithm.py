@@ -1,4 +1,4 @@
-"""Decides about a tree of groups: tries the members in their order, each with the ones before it on their nodes.
+"""Decides about a tree of groups: places the members in their order, each beside those before it.
 
 Source: upstream schedule_one_podgroup.go (podGroupSchedulingDefaultAlgorithm, podGroupSchedulingPlacementAlgorithm,
 compositePodGroupSchedulingDefaultAlgorithm), and PlacementFeasible of GangScheduling.
@@ -28,23 +28,23 @@ from extender.table.trial import Trial
 
 
 class DecideOne(Protocol):
-    """Decides about one member, and changes nothing. `rows`: the only possible nodes; None means all."""
+    """Decides about one member without changing the table. `rows` are the nodes to consider; None means all nodes."""
 
     def __call__(self, info: PodInfo, rows: Rows | None, /) -> MemberDecision: ...
 
 
 Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
-"""Chooses one of several decisions about a group that differ in their placement only, as Random.choice does."""
+"""Chooses one of several equally good decisions about a group, for example with Random.choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """The rules for groups in the profile of their members.
+    """The settings of a profile that affect how groups are scheduled.
 
     Attributes:
-        enforces_gangs: the profile has GangScheduling; without it, groups need no minimum of members.
-        by_placements: every group is tried on each topology domain (the gate TopologyAwareWorkloadScheduling).
-        scoring: the placement scores of the profile.
+        enforces_gangs: True if the profile has GangScheduling; otherwise a group succeeds with any number of members.
+        by_placements: True if each topology domain is tried for a group (the gate TopologyAwareWorkloadScheduling).
+        scoring: the weights that score the topology domains.
     """
 
     enforces_gangs: bool = True
@@ -59,7 +59,7 @@ class GroupRules:
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
-        """Returns the rules for the webhook: kube-scheduler enforces gangs, whatever the webhook's profile has."""
+        """Returns the rules for the webhook. Gangs are always enforced, because kube-scheduler does it."""
         return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
 
 
@@ -77,7 +77,7 @@ def decide_group(
     rules: GroupRules = DEFAULT_RULES,
     choose: Choose = _first,
 ) -> GroupDecision:
-    """Returns the decision about the whole tree; all changes to the trial are undone before it returns.
+    """Decides about the whole tree, and undoes all changes to the trial before it returns.
 
     Args:
         decide_one: decides about one member on the trial's table.
@@ -88,18 +88,18 @@ def decide_group(
     """
     mark = trial.mark()
     try:
-        for info in waiting_members(root):  # upstream does not count siblings on the nodes they are nominated to
+        for info in waiting_members(root):  # upstream ignores the nominations of members while it schedules their group
             trial.withdraw(info.uid)
         decision = _Attempt(trial, decide_one, rules, choose).decide(root, None)
     finally:
         trial.revert(mark)
-    if decision.is_success and not decision.placed:  # all members run already, or there are none
+    if decision.is_success and not decision.placed:  # all members have a node already, or the group is empty
         return replace(decision, status=GroupStatus.UNSCHEDULABLE, reasons=(UNSCHEDULABLE_GROUP,))
     return decision
 
 
 class _Feasibility:
-    """Counts members, or child groups, against the minimum of their group."""
+    """Counts the scheduled members, or child groups, and compares the count with the group's minimum."""
 
     def __init__(self, minimum: int, remaining: int, scheduled: int) -> None:
         self._minimum = minimum
@@ -112,11 +112,11 @@ class _Feasibility:
         self._scheduled += scheduled
 
     def is_lost(self) -> bool:
-        """Returns True if the minimum cannot be reached, even if all that remain are scheduled."""
+        """Returns True if the minimum cannot be reached, even if all remaining ones are scheduled."""
         return self._remaining + self._scheduled < self._minimum
 
     def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
-        """Returns SCHEDULED if enough were scheduled so far, else UNSCHEDULABLE and the reasons."""
+        """Returns SCHEDULED if enough are scheduled, otherwise UNSCHEDULABLE and the reasons."""
         if self._scheduled >= self._minimum:
             return GroupStatus.SCHEDULED, ()
         counts = f"{self._scheduled} scheduled, {self._remaining} remaining"
@@ -128,7 +128,7 @@ class _Feasibility:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One attempt to schedule a tree; what it places stays on the trial's table."""
+    """One attempt to schedule a tree. Members that it places stay on the trial's table."""
 
     trial: Trial
     decide_one: DecideOne
@@ -136,7 +136,7 @@ class _Attempt:
     choose: Choose
 
     def decide(self, tree: Tree, rows: Rows | None) -> GroupDecision:
-        """Decides about the group on these nodes, and leaves its placed members on the table if it succeeds."""
+        """Decides about the group on these nodes. If the group succeeds, its placed members stay on the table."""
         return self._by_placements(tree, rows) if self.rules.by_placements else self._on(tree, rows)
 
     def _on(self, tree: Tree, rows: Rows | None) -> GroupDecision:
@@ -178,7 +178,7 @@ class _Attempt:
         return GroupDecision(composite, *feasibility.verdict(), children=children)
 
     def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
-        """Tries the group on each placement, and decides for the best of those that can take it."""
+        """Tries the group on each placement, and returns the decision for the best placement that can take it."""
         placements = domains(tree, self.trial.table, rows)
         if isinstance(placements, str):
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
@@ -194,7 +194,7 @@ class _Attempt:
             tried.append((placement, decision))
         feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
         if not feasible:
-            return self._none([decision for _, decision in tried])
+            return self._no_placement([decision for _, decision in tried])
         best = self._best(tree, feasible)
         self._place_all(best)
         return best
@@ -208,8 +208,8 @@ class _Attempt:
         ties = [decision for (_, decision), total in zip(feasible, totals, strict=True) if total == max(totals)]
         return self.choose(ties)
 
-    def _none(self, tried: Sequence[GroupDecision]) -> GroupDecision:
-        """Returns the decision if no placement can take the group: that of one, with its reason as a part."""
+    def _no_placement(self, tried: Sequence[GroupDecision]) -> GroupDecision:
+        """Returns the decision if no placement can take the group: one placement's decision, with its reason quoted."""
         chosen = self.choose(tried)
         reason = f"0/{len(tried)} placements are available, first placement status: {chosen.cause}"
         return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))
@@ -220,7 +220,7 @@ class _Attempt:
         self.trial.place(info, node_name)
 
     def _place_all(self, decision: GroupDecision) -> None:
-        """Places the members that the decision places, so that groups decided later see them."""
+        """Places the members again as the decision says, so that groups decided later see them."""
         if not decision.is_success:
             return
         for child in decision.children.values():

@@ -1,4 +1,4 @@
-"""Holds the decision about a group, and the texts that its pods and its PodGroups get from it.
+"""Defines the decision about a group, and the messages for its pods and PodGroups.
 
 Source: upstream podGroupAlgorithmResult, completePodGroupAlgorithmResult, submitPodGroupAlgorithmResult.
 """
@@ -25,14 +25,14 @@ class GroupStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberDecision:
-    """The decision about one member, made with the members before it on their nodes.
+    """The decision about one member, made while the members decided before it are on their nodes.
 
     Attributes:
-        node_name: the node that takes the member; None if none does.
+        node_name: the node that takes the member; None if no node does.
         message: why no node takes it, in kube-scheduler's words.
-        is_error: True if the attempt failed, which ends the attempt of the whole group.
+        is_error: True if deciding failed with an error; this ends the attempt of the whole group.
         reserved: the volumes and claims as they are once the member is on its node; later members see them.
-        detail: whatever else the caller decided; it is returned unchanged.
+        detail: data of the caller, which is returned unchanged.
         rules: the rules that refused the member.
     """
 
@@ -49,10 +49,11 @@ class GroupDecision:
     """The decision about one group.
 
     Attributes:
-        reasons: why it is not scheduled; empty if it is.
-        members: the decisions by the UID of the member, in the order in which they were made. Members that were not
-            tried, because the group could not succeed any more, are missing; `leaf_decisions` fills them in.
-        children: the decisions about the child groups that were tried, by `namespace/name`.
+        reasons: why the group is not scheduled; empty if it is scheduled.
+        members: UID of a member -> the decision about it, in the order in which the members were tried. If the group
+            could
+            no longer succeed, the other members were not tried and are missing; `leaf_decisions` adds them.
+        children: `namespace/name` of a child group -> the decision about it; only groups that were tried.
         placement: the topology domain that was chosen; "" if the group is not restricted to one.
     """
 
@@ -74,28 +75,28 @@ class GroupDecision:
 
     @property
     def cause(self) -> str:
-        """The text as an error (upstream Status.AsError): only the mark of an unschedulable group, if it has that."""
+        """The reasons as an error (upstream Status.AsError): if the first is the general one, it alone."""
         return UNSCHEDULABLE_GROUP if self.reasons[:1] == (UNSCHEDULABLE_GROUP,) else self.text
 
     @property
     def placed(self) -> dict[str, str]:
-        """UID -> node of the members that would be placed, in all groups below that succeeded."""
+        """UID -> node of each placed member of this group and its child groups; empty if the group failed."""
         own = {uid: member.node_name for uid, member in self.members.items() if member.node_name is not None}
         below = [child.placed for child in self.children.values() if child.is_success]
         return {uid: node for nodes in (own, *below) for uid, node in nodes.items()} if self.is_success else {}
 
     @property
     def tried(self) -> dict[str, MemberDecision]:
-        """The decisions about all members below that were tried, by UID."""
+        """UID -> decision for all members of this group and its child groups that were tried."""
         below = [child.tried for child in self.children.values()]
         return {uid: member for members in (self.members, *below) for uid, member in members.items()}
 
 
 def leaf_decisions(root: GroupDecision) -> list[GroupDecision]:
-    """Returns the decision about each PodGroup of the tree, with all its waiting members.
+    """Returns the decision about each PodGroup of the tree, with an entry for every waiting member.
 
-    A group below one that failed fails with that one's reasons, unless it failed for its own; so does a member that was
-    not tried.
+    If a parent group failed, a child group that succeeded or was not tried fails with the parent's reasons. A member
+    that was not tried fails with the reasons of its group.
     """
     return [_with_all_members(decision) for decision in _effective(root)]
 
@@ -120,14 +121,15 @@ def _with_all_members(decision: GroupDecision) -> GroupDecision:
 
 
 def with_reason(decision: GroupDecision, reason: str) -> GroupDecision:
-    """Returns the decision with a further reason; its members keep theirs."""
+    """Returns a copy of the decision with one more reason for the group; the members' messages stay the same."""
     return replace(decision, reasons=(*decision.reasons, reason))
 
 
 def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_victims: bool = False) -> str | None:
-    """Returns why a member is not placed although it was tried with its group; None if it is placed.
+    """Returns why a member is not placed; None if it is placed. `member` is the decision about it.
 
-    `waits_for_victims`: pods are being evicted for the group. Then upstream adds nothing to the group's reasons.
+    If `waits_for_victims` is True, pods are being evicted for the group. Then upstream does not put the general reason
+    before the group's reasons.
     """
     if group.status is GroupStatus.ERROR:
         return member.message if member.is_error else group.text

@@ -1,4 +1,4 @@
-"""Finds the claims to give back for a group that fits nowhere, so that it may get other devices.
+"""Finds the claims that a group should release because it fits nowhere: it may then get other devices.
 
 Source: upstream DynamicResources.PodGroupPostFilter.
 """
@@ -23,12 +23,12 @@ GROUP_UNRESERVED = "ResourceClaim unreserved for PodGroup"
 
 
 class IdleClaims(NamedTuple):
-    """Claims of a refused group that no pod uses.
+    """Claims that a refused group should release, because no pod uses them.
 
     Attributes:
-        text: the outcome in kube-scheduler's words; "" if claims of such a group are left alone.
-        deallocate: these lose their devices; claims that were created for extended resources are deleted.
-        unreserve: the claim that keeps its devices and loses the reservation for the group; None if there is none.
+        text: the outcome in kube-scheduler's words; "" if the group keeps its claims.
+        deallocate: the claims whose devices are released; claims created for extended resources are deleted.
+        unreserve: the claim that keeps its devices but is no longer reserved for the group; None if there is none.
     """
 
     text: str = ""
@@ -40,9 +40,9 @@ LEFT_ALONE = IdleClaims()
 
 
 def idle_claims(decision: GroupDecision, profile: Profile, table: Table) -> IdleClaims:
-    """Returns what to give back for a group that was just refused; the table is the one before the decision.
+    """Returns the claims that a refused group should release; `table` is as it was before the decision.
 
-    As upstream does, trees and groups with a topology constraint are left alone.
+    As in upstream, a tree of groups keeps its claims, and so does a group with a topology constraint.
     """
     tree = decision.tree
     if NAME not in profile.reserving or not isinstance(tree, Leaf) or _is_constrained(tree, table):
@@ -61,7 +61,7 @@ def _is_constrained(tree: Tree, table: Table) -> bool:
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
-    """Returns which nodes can take the member alone, and why not; None if none of its claims is allocated."""
+    """Returns which nodes fit the member alone; None if none of its claims is allocated."""
     claims = pod_device_claims(info, table)
     if not isinstance(claims, PodDeviceClaims) or all(claim.allocation is None for claim in claims.all):
         return None
@@ -71,7 +71,7 @@ def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
 def _of_group(
     leaf: Leaf, fits: Iterable[tuple[PodInfo, Fit]], own: Sequence[ResourceClaim], table: Table
 ) -> IdleClaims:
-    """Returns one claim of the group in addition to the members' own: its devices go, or else its reservation."""
+    """Returns the members' claims `own`, and one claim of the group to release or else to unreserve."""
     uid = leaf.group.uid
     taken = {claim.uid for claim in own}
     for info, fit in fits:

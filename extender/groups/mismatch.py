@@ -1,4 +1,4 @@
-"""Finds differences between members that must be alike to be scheduled together.
+"""Checks that the members of a group are alike enough to be scheduled together.
 
 Source: upstream validatePodGroup.
 """
@@ -13,7 +13,7 @@ from extender.table.features import FeatureGates
 
 
 def mismatch(group: SchedulingGroup, infos: Sequence[PodInfo], features: FeatureGates) -> str | None:
-    """Returns why these members of a root group cannot be scheduled together; None if they can."""
+    """Returns why the members of a root group cannot be scheduled together; None if they can."""
     for info in infos:
         name, first = info.pod.spec.scheduler_name, infos[0].pod.spec.scheduler_name
         if name != first:
@@ -32,12 +32,15 @@ def mismatch(group: SchedulingGroup, infos: Sequence[PodInfo], features: Feature
 
 
 def preemption_policy(spec_policy: str | None) -> str:
-    """Returns the preemption policy that a pod or a group has."""
+    """Returns the preemption policy of a pod or a group; `spec_policy` is the field in its spec."""
     return spec_policy or "PreemptLowerPriority"
 
 
 def _other_policy(group: SchedulingGroup, info: PodInfo, first: PodInfo, features: FeatureGates) -> str | None:
-    """Returns the difference from the group's preemption policy; without the gate, from that of the first member."""
+    """Returns the error if the pod's preemption policy differs from the expected one; None if it does not.
+
+    The group's policy is expected if the gate is on, otherwise the policy of the first member.
+    """
     of_group = features.pod_group_preemption_policy
     expected = preemption_policy(group.spec.preemption_policy if of_group else first.pod.spec.preemption_policy)
     policy = preemption_policy(info.pod.spec.preemption_policy)

@@ -19,12 +19,12 @@ from extender.table.nodes.resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEM
 
 NO_PLACEMENTS = "no feasible placements found"
 _MOST_POINTS = 100
-_COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # pods without requests count with default ones
+_COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # upstream's defaults count for a pod without requests
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlacement:
-    """The nodes that a group may use: those of one domain; None means all nodes."""
+    """One topology domain for a group: the nodes that the group may use; None means all nodes."""
 
     name: str
     rows: Rows | None
@@ -32,7 +32,7 @@ class TopologyPlacement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementScoring:
-    """The placement scores of a profile; a weight of 0 leaves a score out.
+    """The weights with which a profile scores placements; a weight of 0 disables that score.
 
     Attributes:
         resources: the resources that NodeResourcesFit counts, with their weights.
@@ -47,10 +47,10 @@ DEFAULT_SCORING = PlacementScoring()
 
 
 def domains(tree: Tree, table: Table, rows: Rows | None) -> list[TopologyPlacement] | str:
-    """Returns the placements of the group among `rows`, ordered by name; or why there can be none.
+    """Returns the possible placements of the group, sorted by name; or an error message.
 
-    A group without a topology constraint has one placement, `rows` itself. Upstream's order is random. If members are
-    on nodes already, only their domain is possible.
+    Only nodes among `rows` are used. A group without a topology constraint has one placement, with all of these nodes.
+    If members are on nodes already, only their domain is possible. Upstream tries the domains in random order.
     """
     key = tree.group.topology_key
     if key is None:
@@ -67,11 +67,11 @@ def domains(tree: Tree, table: Table, rows: Rows | None) -> list[TopologyPlaceme
 
 
 def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None:
-    """Returns the id of the only domain that has members already; None if there are no members; or what is wrong."""
+    """Returns the id of the domain in which members already run; None if no member runs; or an error message."""
     column, pods = table.nodes.labels[key], table.pods
     domain: int | None = None
     for uid in scheduled_members(tree):
-        if (slot := pods.slot_of.get(uid)) is None:  # it was deleted after the group's members were counted
+        if (slot := pods.slot_of.get(uid)) is None:  # the pod was deleted after the group's members were counted
             continue
         row, pod = int(pods.row[slot]), pods.info(slot).pod.key
         if not table.nodes.present[row]:
@@ -87,9 +87,9 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
 def total_scores(
     tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
 ) -> list[int]:
-    """Returns the total of each placement; `proposed` has the members that each would take, which are on no node."""
+    """Returns the total score of each proposed placement, which comes with the waiting members it would take."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
-    most = max(*counts, 1)  # without a minimum, no placement may take a single member
+    most = max(*counts, 1)  # all counts are 0 if the group has no minimum and no member fits
     return [
         scoring.pods_count_weight * (count * _MOST_POINTS // most)
         + scoring.resources_weight * _use_of_resources(table, placement, infos, scoring.resources)
@@ -100,7 +100,7 @@ def total_scores(
 def _use_of_resources(
     table: Table, placement: TopologyPlacement, infos: Sequence[PodInfo], weights: ResourceWeights
 ) -> int:
-    """Returns how much of the domain's resources would be in use, 0..100 (MostAllocated over all its nodes)."""
+    """Returns the share of the domain's resources that would be in use, 0..100 (MostAllocated over all its nodes)."""
     nodes = table.nodes
     rows = nodes.rows if placement.rows is None else placement.rows
     members = sum((nodes.vector(info.footprint) for info in infos), np.zeros(len(nodes.requested), np.int64))

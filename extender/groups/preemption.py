@@ -1,7 +1,8 @@
-"""Finds the pods to evict so that a whole group fits: units of pods, anywhere in the cluster.
+"""Finds the pods to evict, anywhere in the cluster, so that a whole group fits.
 
-All units of lower priority are removed, the group is decided once, and then as many units as possible are put back.
-Source: upstream podgrouppreemption.go (Preempt, selectVictimsOnDomain), FilterVictimsWithPDBViolation.
+Pods that must be evicted together form a unit. All units of lower priority are removed, the group is scheduled once,
+and then as many units as possible are put back. Source: upstream podgrouppreemption.go (Preempt,
+selectVictimsOnDomain), FilterVictimsWithPDBViolation.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class GroupPreemption:
     Attributes:
         text: the outcome in kube-scheduler's words.
         helps: True if the group fits once the victims have left.
-        is_final: True if no eviction helps, because no pod has a lower priority.
-        victims: the pods to evict, the most important first; empty if they are leaving already.
+        is_final: True if no eviction can help, because no pod has a lower priority.
+        victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where it fits once the victims have left.
     """
 
@@ -49,7 +50,7 @@ class GroupPreemption:
 
     @property
     def code(self) -> str:
-        """The status of PodGroupPostFilter in kube-scheduler."""
+        """The status code that PodGroupPostFilter returns in kube-scheduler."""
         if self.helps:
             return "Success"
         return "UnschedulableAndUnresolvable" if self.is_final else "Unschedulable"
@@ -57,11 +58,11 @@ class GroupPreemption:
 
 @dataclass(frozen=True, slots=True)
 class VictimUnit:
-    """Pods that are evicted together or not at all: one pod, or all below a group with `disruptionMode: all`.
+    """Pods that are evicted together: a single pod, or all pods of a group with `disruptionMode: all`.
 
     Attributes:
-        pods: pairs of a pod and its node.
-        priority: the priority of the pods' root group, or else the pod's own.
+        pods: pairs of a pod and the name of its node.
+        priority: the priority of the pods' root group; for a pod without a group, its own.
     """
 
     pods: Sequence[tuple[PodInfo, str]]
@@ -70,7 +71,7 @@ class VictimUnit:
 
     @property
     def importance(self) -> tuple[object, ...]:
-        """The sort key, the most important unit first; equal units are in the order of their names."""
+        """The sort key: the most important unit comes first, and equally important units are sorted by name."""
         started = min(info.started_seconds for info, _ in self.pods)
         return -self.priority, -self.kind, -len(self.pods), started, self.pods[0][0].sort_key
 
@@ -78,9 +79,9 @@ class VictimUnit:
 def preempt_for_group(
     root: Tree, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
 ) -> GroupPreemption:
-    """Finds the pods to evict for a group that was just refused; the trial is at its mark again when this returns.
+    """Finds the pods to evict for a group that was just refused, and then undoes its changes to the trial.
 
-    `decide` decides about the whole tree on the trial's table. Raises what it raises.
+    `decide` decides about the whole tree on the trial's table; its exceptions are passed on.
     """
     members = waiting_members(root)
     if _must_not_preempt(root, members, trial.table.features):
@@ -99,7 +100,7 @@ def preempt_for_group(
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
-    """Returns True if the group's preemption policy is Never; without the gate, its members have the policy."""
+    """Returns True if the group's preemption policy is Never; if the gate is off, if that of any member is."""
     if features.pod_group_preemption_policy:
         return root.group.spec.preemption_policy == "Never"
     return any(info.pod.spec.preemption_policy == "Never" for info in members)
@@ -115,7 +116,7 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
-    """Returns all units of pods on nodes with a lower priority than this."""
+    """Returns the units of all pods on nodes whose priority is lower than `priority`."""
     slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
@@ -147,7 +148,7 @@ def _select(
     for unit in ordered:
         for info, _ in unit.pods:
             trial.take_away(info.uid)
-    for info in members:  # see decide_group
+    for info in members:  # for the same reason as in decide_group
         trial.withdraw(info.uid)
     decision = decide()
     if not decision.is_success:
@@ -162,7 +163,10 @@ def _select(
 
 
 def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
-    """Returns the ids of the units whose eviction would violate a budget, used up by the more important units first."""
+    """Returns the ids of the units whose eviction would violate a PodDisruptionBudget.
+
+    `ordered` begins with the most important unit, whose pods use up the allowed disruptions first.
+    """
     budgets = table.objects.all(PodDisruptionBudget)
     allowed = {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
 
@@ -179,11 +183,11 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
 
 
 class _Reprieve:
-    """Decides which victims can stay: those beside which all members still fit on their nodes.
+    """Decides which victims need not be evicted, because all members fit on their nodes even beside them.
 
     Args:
-        members: the members that are to be placed, in their order.
-        decisions: the decision about each member, by UID.
+        members: the members that are to be placed, in the order in which they are tried.
+        decisions: UID of a member -> the decision about it.
     """
 
     def __init__(
@@ -199,9 +203,10 @@ class _Reprieve:
             self._on_node[decisions[info.uid].node_name].append(info)
 
     def stays(self, unit: VictimUnit) -> bool:
-        """Puts the unit back for good if the members fit beside it; returns True if they do.
+        """Puts the unit back, and leaves it there if the members still fit; returns True if they do.
 
-        A unit that cannot affect any member stays without being put back, because a cluster may have very many.
+        If the unit cannot affect any member, the answer is True and the unit is not put back, because a cluster may
+        have very many such units.
         """
         affected = self._affected(unit)
         if not affected:
@@ -215,13 +220,13 @@ class _Reprieve:
         return False
 
     def _affected(self, unit: VictimUnit) -> Sequence[PodInfo]:
-        """Returns the members whose node can be affected by the unit: all, if a rule may look at other nodes."""
+        """Returns the members that the unit can affect: those on its nodes, or all if a rule reads other nodes."""
         if self._see_other_nodes or any(_sees_other_nodes(info) for info, _ in unit.pods):
             return self._members
         return [info for node in {node for _, node in unit.pods} for info in self._on_node.get(node, ())]
 
     def _fit(self, members: Sequence[PodInfo]) -> bool:
-        """Returns True if each member fits on its node, with the ones before it in place."""
+        """Returns True if each member fits on its node while the members before it are in place."""
         mark = self._trial.mark()
         try:
             return all(self._fits(info) for info in members)

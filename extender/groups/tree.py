@@ -1,4 +1,4 @@
-"""Describes a group and its members as one cycle sees them: the leaves have pods, the nodes above them have groups."""
+"""Describes a group and its members at the start of a scheduling cycle: a PodGroup, or a tree of groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Leaf:
 
     Attributes:
         waiting: the members without a node, in the order in which they are tried.
-        scheduled: the UIDs of the members that are on a node, assumed or bound.
+        scheduled: the UIDs of the members that have a node, assumed or bound.
     """
 
     group: PodGroup
@@ -44,22 +44,22 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
 
 
 def waiting_members(tree: Tree) -> list[PodInfo]:
-    """Returns the members of the tree that are on no node, in the order in which they are tried."""
+    """Returns the members of the tree that have no node, in the order in which they are tried."""
     return [info for leaf in leaves(tree) for info in leaf.waiting]
 
 
 def scheduled_members(tree: Tree) -> list[str]:
-    """Returns the UIDs of all members of the tree that are on a node."""
+    """Returns the UIDs of all members of the tree that have a node."""
     return [uid for leaf in leaves(tree) for uid in leaf.scheduled]
 
 
 def viable(tree: Tree, placed: Collection[str]) -> Collection[str]:
-    """Returns the UIDs of the placed members that may be bound: all groups above them have their minimum."""
+    """Returns the UIDs of the placed members that may be bound, because every group above them reaches its minimum."""
     return _viable(tree, placed) or ()
 
 
 def _viable(tree: Tree, placed: Collection[str]) -> list[str] | None:
-    """Returns the members of the group that may be bound; None if the group lacks its minimum."""
+    """Returns the UIDs of the members that may be bound; None if the group does not reach its minimum."""
     if isinstance(tree, Leaf):
         own = [info.uid for info in tree.waiting if info.uid in placed]
         return own if len(tree.scheduled) + len(own) >= tree.group.min_count else None
