@@ -1,4 +1,4 @@
-"""Implements a heap of pods and groups, and the queue of those that back off before they are tried again.
+"""Implements a heap of pods and groups, and the queue of pods and groups that back off.
 
 Source: upstream backend/queue/backoff_queue.go (KEP-5142: ordering windows, popping while idle).
 """
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from extender.queue.queued_group import Entity
 
 Order = Callable[[Entity], tuple[Any, ...]]
-"""Returns the sort key of a pod; the keys of all pods must be comparable with each other."""
+"""Returns the sort key of a pod or group; the keys must be comparable with each other."""
 _SLACK = 64
 WINDOW_SECONDS = 1.0
-"""Backoffs that end within the same window end together; the queue is flushed once per window."""
+"""The length of a window. Backoffs that end in the same window end together: the queue is flushed once per window."""
 _ENOUGH_DOUBLINGS = 62
 
 
@@ -28,16 +28,17 @@ def priority_sort(pod: Entity) -> tuple[Any, ...]:
 
 
 class _Member(NamedTuple):
-    """A pod in a heap, and the number of its latest push; entries with an older number are outdated."""
+    """A pod or group in a heap, with the number of its latest push; heap entries with an older number are outdated."""
 
     push: int
     pod: Entity
 
 
 class Heap:
-    """Pods sorted by `order`, and pods of equal order by their arrival.
+    """Pods and groups sorted by `order`; those with the same key are sorted by their arrival.
 
-    Any pod can be removed. Its entry stays in the heap and is skipped later, because that is cheaper than re-sorting.
+    Any of them can be removed. The entry then stays in the heap and is skipped later, because that is cheaper than
+    sorting the heap again.
     """
 
     def __init__(self, order: Order) -> None:
@@ -57,7 +58,7 @@ class Heap:
         return member.pod if member else None
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod, or moves it to where it belongs now."""
+        """Adds the pod or group; if it is in the heap already, it gets a new place by its current key."""
         self._pushes += 1
         self._pods[pod.uid] = _Member(self._pushes, pod)
         heapq.heappush(self._entries, (self._order(pod), self._pushes, pod.uid))
@@ -69,7 +70,7 @@ class Heap:
         return member.pod if member else None
 
     def peek(self) -> Entity | None:
-        """Returns the first pod without removing it; None if the heap is empty."""
+        """Returns the first pod or group without removing it; None if the heap is empty."""
         while self._entries:
             _, push, uid = self._entries[0]
             member = self._pods.get(uid)
@@ -79,12 +80,12 @@ class Heap:
         return None
 
     def pop(self) -> Entity | None:
-        """Removes and returns the first pod; returns None if the heap is empty."""
+        """Removes and returns the first pod or group; returns None if the heap is empty."""
         pod = self.peek()
         return self.remove(pod.uid) if pod else None
 
     def _compact(self) -> None:
-        """Drops the entries of pods that were removed or moved."""
+        """Removes the outdated entries: those of pods and groups that were removed or pushed again."""
         self._entries = [
             (order, push, uid)
             for order, push, uid in self._entries
@@ -104,13 +105,13 @@ class Backoff:
     max_seconds: float = 10.0
 
     def duration_seconds(self, count: int, size: int = 1) -> float:
-        """Returns the duration of the backoff of `size` pods after `count` rejections or errors."""
+        """Returns how long a group of `size` pods backs off after `count` rejections or errors."""
         if not count:
             return 0.0
         return min(self.max_seconds * math.sqrt(size), self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
 
     def expires_at(self, pod: Entity) -> float:
-        """Returns the start of the window in which the backoff ends; -inf if the pod does not back off."""
+        """Returns the start of the window in which the backoff ends; -inf if there is no backoff."""
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
@@ -122,10 +123,10 @@ class Backoff:
 
 
 class BackoffQueue:
-    """The pods that back off: rejected pods in one heap, pods whose attempt ended in an error in another.
+    """The pods and groups that back off: one heap after a rejection, and one heap after an error.
 
-    Rejected pods may be popped early if no pod is active. Pods after an error may not, because the error may come from
-    an overloaded server.
+    A rejected pod may be popped before its backoff ends if no pod is active. A pod whose attempt ended in an error may
+    not, because the error may come from an overloaded server.
     """
 
     def __init__(self, backoff: Backoff, order: Order = priority_sort) -> None:
@@ -143,7 +144,7 @@ class BackoffQueue:
         return self._rejected.get(uid) or self._failed.get(uid)
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod, or moves it to where it belongs now."""
+        """Adds the pod or group; if it backs off already, it gets a new place by its current backoff."""
         (self._rejected if pod.rejection.rules else self._failed).add(pod)
 
     def remove(self, uid: str) -> Entity | None:
@@ -151,15 +152,15 @@ class BackoffQueue:
 
     @property
     def can_pop(self) -> bool:
-        """True if a pod may be tried before its backoff ends."""
+        """True if there is a pod or group that may be tried before its backoff ends."""
         return bool(self._rejected)
 
     def pop(self) -> Entity | None:
-        """Removes and returns the rejected pod or group whose backoff ends first; None if there is none."""
+        """Removes and returns the rejected pod or group whose backoff ends first; returns None if there is none."""
         return self._rejected.pop()
 
     def pop_completed(self, now: float) -> Iterator[Entity]:
-        """Removes and yields each pod whose backoff has ended."""
+        """Removes and yields each pod or group whose backoff has ended."""
         for heap in (self._rejected, self._failed):
             while (pod := heap.peek()) and self._backoff.is_over(pod, now):
                 heap.pop()

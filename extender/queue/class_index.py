@@ -1,4 +1,4 @@
-"""Indexes the pods that one rule rejected, in equivalence classes, by name and by requested amounts.
+"""Sorts the pods that one rule rejected into equivalence classes, and finds those an event may help.
 
 Two pods are in one class if the rule's queueing hints read the same values from both. A hint therefore gives the same
 answer for all pods of a class, and is called once per class.
@@ -24,12 +24,12 @@ _MOST = int(np.iinfo(np.int64).max)
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """The pods of one equivalence class: the rule's queueing hints read the same values from each.
+    """Pods that one rule cannot tell apart: its queueing hints read the same values from each of them.
 
     Attributes:
         filed_as: the values that the hints read from each pod.
-        pods: the pods by UID.
-        row: the row of the class in the AmountTable of its priority; -1 if the class is not indexed by amounts.
+        pods: UID -> pod.
+        row: the row of the class in the AmountTable of its priority; -1 if the class is in no such table.
     """
 
     filed_as: FiledAs
@@ -46,7 +46,7 @@ Classes = dict[Hashable, EquivalenceClass]
 
 
 class ClassIndex:
-    """Finds classes of pods that one rule treats alike: by value, by name, or by priority and requests."""
+    """The equivalence classes of one rule; finds them by value, by name, or by priority and requests."""
 
     def __init__(self) -> None:
         self._classes: Classes = {}
@@ -83,14 +83,17 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes filed under one of these names or under ANY, which matches every change."""
+        """Returns the classes that have one of these names, or ANY, among the names that the rule gave for them."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
         return classes.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose requests are within the limits for their priority; None admits no class."""
+        """Yields the classes whose requests are within the limits.
+
+        `limits_of` returns the limits for a priority; None if no class of that priority is within them.
+        """
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)
             if limits is not None:
@@ -98,17 +101,17 @@ class ClassIndex:
 
 
 class AmountTable:
-    """The amounts that classes request: one column per resource, one entry per class.
+    """The amounts that the pods of each class request: one column per resource, one row per class.
 
-    One comparison finds all classes that request little enough: it takes 0.1 ms for 100,000 classes, while each call of
-    a hint takes 3 us. Pods may request thousands of resources, so at most _MAX_COLUMNS resources have a column. Classes
-    that request a resource without a column are checked one by one.
+    One comparison finds all classes that request little enough. It takes 0.1 ms for 100,000 classes, while each call of
+    a hint takes 3 us. Pods may request thousands of different resources, so at most _MAX_COLUMNS resources have a
+    column. Classes that request any other resource are checked one by one.
     """
 
     def __init__(self) -> None:
         self._classes: list[EquivalenceClass] = []
         self._column_of: dict[str, int] = {}
-        self._uses: Counter[str] = Counter()  # resource -> the number of classes with an amount in its column
+        self._uses: Counter[str] = Counter()  # resource -> the number of classes that request it
         self._free_columns: list[int] = []
         self._partly_filed: dict[EquivalenceClass, None] = {}
         self._amounts: NDArray[np.int64] = np.zeros((0, _FIRST_ROOM), np.int64)
@@ -128,7 +131,7 @@ class AmountTable:
                 self._uses[resource] += 1
 
     def remove(self, members: EquivalenceClass) -> None:
-        """Removes a class; the class in the last row moves to the freed row."""
+        """Removes a class; the class in the last row moves to its row."""
         self._partly_filed.pop(members, None)
         for resource in members.filed_as.amounts or {}:
             column = self._column_of.get(resource)
@@ -142,7 +145,7 @@ class AmountTable:
             last.row = members.row
 
     def within(self, limits: AmountLimits) -> Iterator[EquivalenceClass]:
-        """Yields the classes of waiting pods whose requests are within the limits; see AmountLimits.admit."""
+        """Yields the classes whose requests are within the limits (see AmountLimits.admit)."""
         amounts = self._amounts[:, : len(self._classes)]
         fits = np.ones(len(self._classes), np.bool_)
         asks = np.full(len(self._classes), limits.any_of is None)

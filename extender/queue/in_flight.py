@@ -1,7 +1,7 @@
-"""Tracks the pods that are being scheduled or bound, and the events since each of them was popped.
+"""Tracks the pods that are being scheduled or bound, and the events that arrive in the meantime.
 
-An event that arrives during a pod's attempt may free resources that the attempt does not see. The event is recorded, so
-that a pod that was rejected in the meantime is tried again. Source: upstream active_queue.go (inFlightPods,
+An event that arrives during a pod's attempt may free resources that the attempt does not see. If the attempt then
+rejects the pod, the recorded event makes the queue try the pod again. Source: upstream active_queue.go (inFlightPods,
 inFlightEvents).
 """
 
@@ -22,14 +22,14 @@ class Flight:
     """One attempt to schedule a pod, from `pop` until `done` or `add_unschedulable`.
 
     Attributes:
-        started: the number of changes that had been recorded in total when the pod was popped.
+        started: the total number of changes that had been recorded when the pod was popped.
         latest: the pod as the watch last showed it.
-        own: the changes that concern only this pod.
-        activated: True if the pod is to be tried again without waiting for an event.
+        own: the recorded changes that concern only this pod.
+        activated: True if the pod, when it is rejected, is to be tried again without waiting for an event.
         gone: True if the pod was deleted, or bound by another scheduler.
         woken_by: the rules that reported during the attempt that they may now accept pods they rejected.
-        returned: True if the pod was gone and then appeared again, as after the API server was restored from a backup.
-            The pod is then added to the queue again when the attempt ends.
+        returned: True if the pod was gone and then appeared again, for example because the API server was restored from
+            a backup. The pod is then added to the queue again when the attempt ends.
     """
 
     pod: QueuedPod
@@ -50,7 +50,7 @@ class Flight:
 
 
 class InFlight:
-    """The attempts in progress, in the order of their start, and the changes since the oldest one began."""
+    """The attempts in progress, the oldest first, and the changes recorded since the oldest one began."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
@@ -66,18 +66,18 @@ class InFlight:
 
     @property
     def recorded(self) -> int:
-        """The number of recorded changes that are still kept."""
+        """The number of changes in memory."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
         return self._flights.get(uid) or self._not_recording.get(uid)
 
     def start(self, pod: QueuedPod) -> None:
-        """Starts the attempt of a pod that was popped."""
+        """Starts an attempt for a pod that was just popped."""
         self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
     def record(self, change: Change) -> None:
-        """Records a change for all attempts, except those after `stop_recording_events`."""
+        """Records a change for every attempt, except those for which `stop_recording_events` was called."""
         if self._flights:
             self._changes.append(change)
 
@@ -92,13 +92,13 @@ class InFlight:
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """Yields the changes from the start of this attempt until `stop_recording_events`, if it was called."""
+        """Yields the changes since the attempt began; after `stop_recording_events`, only those before that call."""
         if flight.pod.uid in self._not_recording:
             return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording changes for an attempt that may take long and that later changes do not affect."""
+        """Stops recording changes for this pod's attempt, which may take long and which later changes do not affect."""
         flight = self._flights.get(uid)
         if flight is not None:
             flight.own = list(self.changes_during(flight))
@@ -110,7 +110,7 @@ class InFlight:
         return self._not_recording.pop(uid, None) or self._end_recording(uid)
 
     def _end_recording(self, uid: str) -> Flight | None:
-        """Removes an attempt that still records changes, and drops the changes that no other attempt needs."""
+        """Removes an attempt for which changes are recorded, and drops the changes that no other attempt needs."""
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
         needed_from = oldest.started if oldest else self._dropped + len(self._changes)

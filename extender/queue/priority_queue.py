@@ -13,9 +13,10 @@ The names in capitals are the tiers in which pods wait. A pod that would enter B
 if a PreEnqueue rule does not admit it. Each pod is either in one tier or in flight (being scheduled or bound). Source:
 upstream backend/queue/scheduling_queue.go (PriorityQueue).
 
-The waiting members of a pod group move through the tiers together, and are popped together. From `pop` until
-`finish_group`, members that fail, and new ones, are set aside: they wait for the end of their group's cycle. Upstream
-retries a rejected group by time alone; here it waits for an event that may help one of its members, as a pod does.
+The waiting members of a pod group move through the tiers together, and are popped together. While the group is being
+tried (from `pop` until `finish_group`), members that fail and members that arrive are kept aside. They return to the
+queue together when the attempt ends. One difference from upstream: there a rejected group is tried again after its
+backoff, here it waits like a single pod for an event that may help one of its members.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
-BACKLOG = 50  # a number of ready pods that takes the scheduler a noticeable time
-PART = 500  # how many pods are moved before the lock is released for a moment
+BACKLOG = 50  # the number of ready pods that take the scheduler a noticeable time
+PART = 500  # the number of pods that are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
 
 
@@ -61,8 +62,8 @@ class GroupCycle:
     """The attempt of a group, from `pop` until `finish_group`.
 
     Attributes:
-        returned: the members, by UID, that will wait again when the attempt ends.
-        strategy: the best effect that events since `pop` have on one of these members.
+        returned: UID -> member, for the members that will wait again when the attempt ends.
+        strategy: how the group is requeued after a rejection, as decided by the events since `pop`.
     """
 
     group: QueuedGroup
@@ -83,11 +84,12 @@ class PriorityQueue:
         interests: rule -> the events that may help the pods that the rule rejected.
         pre_enqueue: the rules that must admit a pod before it is tried.
         max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
-        order: the sort key of the pods that are ready; after a change of the rules, all are sorted again.
-        root_of: says which group a member is tried with; None if each is tried alone (without GenericWorkload).
+        order: the sort key of ready pods. It may change with the rules, and all pods are then sorted again.
+        root_of: returns the root group of a member's PodGroup; None if every pod is tried alone (without
+            GenericWorkload).
 
     Attributes:
-        lock: every method takes it; a caller that holds it can read queue and cache without changes in between.
+        lock: is held by every method; a caller that holds it sees a queue and a cache that do not change.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class PriorityQueue:
     # ---- waiting pods, as the watch shows them
 
     def add(self, info: PodInfo) -> None:
-        """Adds a waiting pod, or updates it if it is already here; the update may make it schedulable."""
+        """Adds a waiting pod, or updates the pod if it is in the queue; the update may make it schedulable."""
         with self.lock:
             if flight := self._in_flight.get(info.uid):
                 flight.update(info)
@@ -140,9 +142,9 @@ class PriorityQueue:
     # ---- the scheduling loop
 
     def pop(self, timeout_seconds: float | None = None) -> Entity | None:
-        """Waits for a pod or a group and returns it; its pods are in flight until `done` or `add_unschedulable`.
+        """Waits for a pod or group and returns it; its pods are in flight until `done` or `add_unschedulable`.
 
-        A group's attempt ends with `finish_group`; only then may `pop` be called again. Returns None if the queue is
+        For a group, the caller must call `finish_group` before it calls `pop` again. Returns None if the queue is
         closed, or if nothing is ready within `timeout_seconds`.
         """
         with self.lock:
@@ -159,9 +161,10 @@ class PriorityQueue:
             return entity
 
     def finish_group(self, group: QueuedGroup, outcome: GroupOutcome) -> None:
-        """Ends a group's attempt: its members that failed in it, and those that came in the meantime, wait again.
+        """Ends a group's attempt. Members that failed in it or arrived during it wait again.
 
-        After a success they are tried again at once. A rejected group waits for an event that may help it.
+        If the attempt succeeded, these members are tried at once. If it was rejected, they wait for an event that may
+        help.
         """
         with self.lock:
             cycle = self._cycle
@@ -169,7 +172,7 @@ class PriorityQueue:
                 raise IllegalTransition(f"pod group {group.root.key} is not being tried: its attempt cannot end")
             self._cycle = None
             now = self._clock.monotonic()
-            self._let_strangers_go(cycle, now)
+            self._requeue_moved_members(cycle, now)
             if not cycle.returned:
                 return
             group.ended(outcome, cycle.returned.values(), now)
@@ -180,7 +183,7 @@ class PriorityQueue:
                 self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording events for an attempt that may take long and that no rule can reject any longer."""
+        """Stops recording events for this pod's attempt, which may take long and which no rule can reject now."""
         with self.lock:
             self._in_flight.stop_recording_events(uid)
 
@@ -192,13 +195,14 @@ class PriorityQueue:
                 self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
-        """Puts a rejected pod in flight back into the queue, where it waits for an event.
+        """Returns a rejected pod that is in flight to the queue, where it waits for an event.
 
-        If an event that may help it has arrived since it was popped, the pod is tried again without waiting.
+        If an event that may help the pod has arrived since it was popped, the pod is tried again without waiting.
 
         Returns:
-            The tier where the pod waits now; None if it was deleted or bound in the meantime. A member of the group
-            whose attempt is not finished yet will wait where its group does then.
+            The tier where the pod waits now; None if the pod was deleted or bound in the meantime. If its group is
+                still being
+            tried, the answer is UNSCHEDULABLE, and the pod moves with its group when that attempt ends.
 
         Raises:
             IllegalTransition: the pod is not in flight.
@@ -214,7 +218,7 @@ class PriorityQueue:
             return None if flight.gone else self._requeue_failed(pod, strategy, now)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Makes pods ready to be tried now; a pod in flight that is rejected will not wait for an event."""
+        """Makes these pods ready to be tried. If one is in flight and is rejected, it does not wait for an event."""
         with self.lock:
             now = self._clock.monotonic()
             for uid in uids:
@@ -248,10 +252,10 @@ class PriorityQueue:
     # ---- events and time
 
     def move(self, change: Change, *, up_to_priority: int | None = None) -> int:
-        """Requeues the pods that the change may help; returns their number.
+        """Requeues the pods that the change may help; returns how many there are.
 
         Args:
-            up_to_priority: only pods of at most this priority are requeued, as when a nomination ends.
+            up_to_priority: only pods with at most this priority are requeued, for example when a nomination ends.
         """
         with self.lock:
             self._in_flight.record(change)
@@ -262,8 +266,10 @@ class PriorityQueue:
         """Requeues the pods that the rule rejected, because something changed that no cluster event reports.
 
         Args:
-            namespace, labels: only pods of this namespace (None means any) with these labels. A pod in flight is tried
-                again whatever its labels are.
+            namespace: only pods of this namespace; None means any namespace.
+            labels: only pods that have these labels.
+
+        A pod in flight is tried again whatever its namespace and labels are.
         """
         with self.lock:
             self._in_flight.wake(rule)
@@ -276,7 +282,7 @@ class PriorityQueue:
         self._requeue(rejected, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:
-        """Replaces the events that may help each rule's pods, and requeues all pods the old rules rejected."""
+        """Replaces the events that may help each rule's pods, and requeues all rejected pods."""
         with self.lock:
             self._hints.replace(interests)
             self._tiers.sort_again()
@@ -293,10 +299,10 @@ class PriorityQueue:
         self._requeue(rejected, event)
 
     def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
-        """Moves members to the trees in which they are now, and tries these trees again.
+        """Regroups the members of these groups, because a group was changed, and tries the groups again.
 
         Args:
-            roots: the root above the changed group before the change, and the one after it.
+            roots: the root above the changed group before the change, and the root after it.
         """
         with self.lock:
             now = self._clock.monotonic()
@@ -307,26 +313,26 @@ class PriorityQueue:
                     self._regroup(found[1], event, now)
 
     def admit_again(self, root: GroupName, event: str) -> None:
-        """Asks the PreEnqueue rules again about a gated group, because one of its members has got a node."""
+        """Asks the PreEnqueue rules again about a gated group, because one of its members was assigned to a node."""
         with self.lock:
             found = self._tiers.group(root)
             if found is not None and found[0] is Tier.GATED:
                 self._tiers.requeue(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
 
     def nomination_ended(self, info: PodInfo) -> None:
-        """Requeues pods of the same or lower priority, because the room kept for this pod is free again."""
+        """Requeues pods of the same or lower priority, which may use the node that was reserved for this pod."""
         if info.pod.status.nominated_node_name:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
     def flush_backoff(self) -> None:
-        """Makes the pods ready whose backoff has ended."""
+        """Makes every pod ready whose backoff has ended."""
         self._in_parts(lambda now: self._tiers.end_backoffs(now, PART))
 
     def flush_unschedulable(self) -> int:
-        """Requeues the pods that have waited too long, in case a hint was wrong; returns their number."""
+        """Requeues the pods that have waited too long, in case a queueing hint was wrong; returns how many."""
         return self._in_parts(lambda now: self._tiers.retry_overdue(now, self._max_unschedulable_seconds, PART))
 
-    # ---- views for metrics, pages and the sweep
+    # ---- reads, for metrics, status pages and consistency checks
 
     def pods(self) -> dict[Tier, list[PodInfo]]:
         """Returns the waiting pods by tier."""
@@ -354,25 +360,25 @@ class PriorityQueue:
             return {tier.value: sum(len(entity.pods) for entity in self._tiers[tier]) for tier in Tier}
 
     def entities(self) -> dict[tuple[str, ...], int]:
-        """Returns the number of single pods and of groups by (tier, "pod" or "podgroup"), if any (queued_entities)."""
+        """Returns the number of pods and groups in each tier, by (tier, "pod" or "podgroup") (queued_entities)."""
         with self.lock:
             kinds = ((tier.value, entity_type(entity)) for tier in Tier for entity in self._tiers[tier])
             return {**{(tier.value, "pod"): 0 for tier in Tier}, **Counter(kinds)}
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
-        """Returns (rule, schedulerName) -> the number of rejected pods (scheduler_unschedulable_pods)."""
+        """(rule, schedulerName) -> the number of pods that the rule rejected (scheduler_unschedulable_pods)."""
         with self.lock:
             return self._tiers.rejections.copy()
 
-    # ---- long work, in parts
+    # ---- long work, done in parts
 
     def _requeue(self, helped: Iterable[Helped], event: str) -> int:
-        """Requeues those of the given pods that still wait for an event; returns the number of pods given."""
+        """Requeues the given pods, except those that no longer wait for an event; returns how many were given."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 
     def _in_parts(self, step: Callable[[float], int]) -> int:
-        """Calls `step`, which handles up to PART pods under the lock, until none remain; returns the total."""
+        """Calls `step` until it handles fewer than PART pods; returns the total. Each call holds the lock."""
         total = 0
         while True:
             with self.lock:
@@ -380,12 +386,12 @@ class PriorityQueue:
             total += handled
             if handled < PART:
                 return total
-            self._closed.wait(YIELD_SECONDS)  # so that another thread can take the lock
+            self._closed.wait(YIELD_SECONDS)  # another thread can take the lock now
 
-    # ---- with the lock held
+    # ---- these hold the lock
 
     def _attempted(self) -> Iterator[QueuedPod]:
-        """Yields the pods in flight, and those that are set aside until their group's cycle ends."""
+        """Yields the pods in flight, and the members that return to the queue when their group's attempt ends."""
         yield from self._in_flight
         if self._cycle is not None:
             yield from self._cycle.returned.values()
@@ -408,7 +414,7 @@ class PriorityQueue:
             self._tiers.activate(group, event, now, admitted=False)
 
     def _requeue_failed(self, pod: QueuedPod, strategy: Strategy, now: float) -> Tier:
-        """Puts a pod back whose attempt failed; a member of a group joins the other waiting members."""
+        """Puts a pod whose attempt failed back into the queue; a member joins the waiting members of its group."""
         if (root := self._root(pod.info)) is None:
             return self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
         if self._cycle is not None and self._cycle.group.root == root:
@@ -422,14 +428,14 @@ class PriorityQueue:
         return self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def _root(self, info: PodInfo) -> GroupName | None:
-        """Returns the group that the pod is tried with; None if it is tried alone."""
+        """Returns the root of the pod's group; None if the pod is tried alone."""
         key = info.pod.group_key
         return None if key is None or self._root_of is None else self._root_of(key)
 
     def _regroup(self, group: QueuedGroup, event: str, now: float) -> None:
         roots = [(pod, self._root(pod.info)) for pod in group.pods]
-        strangers = [(pod, root) for pod, root in roots if root is not None and root != group.root]
-        for pod, root in strangers:
+        moved = [(pod, root) for pod, root in roots if root is not None and root != group.root]
+        for pod, root in moved:
             if (place := self._tiers.find(pod.uid)) is not None:
                 self._tiers.leave(place, now)
             self._add_member(pod, root, event, now)
@@ -437,8 +443,8 @@ class PriorityQueue:
         if found is not None and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
             self._tiers.requeue(group, Strategy.AFTER_BACKOFF, event, now)
 
-    def _let_strangers_go(self, cycle: GroupCycle, now: float) -> None:
-        """Requeues the returned members whose tree has got another root since the group was popped."""
+    def _requeue_moved_members(self, cycle: GroupCycle, now: float) -> None:
+        """Requeues the returned members whose group was moved to another tree since it was popped."""
         for pod in [pod for pod in cycle.returned.values() if self._root(pod.info) != cycle.group.root]:
             del cycle.returned[pod.uid]
             self._requeue_failed(pod, Strategy.AFTER_BACKOFF, now)

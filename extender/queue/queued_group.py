@@ -1,6 +1,6 @@
-"""Describes a group in the queue: its waiting members, and their common history (upstream QueuedPodGroupInfo).
+"""Describes a group in the queue: its waiting members, and the history of its attempts.
 
-A tree of groups is one entity of the queue, named by its root.
+A whole tree of groups is one entry of the queue, under the name of its root group. Source: upstream QueuedPodGroupInfo.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class GroupOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedGroup(AttemptHistory):
-    """The waiting members of a root group and of all groups below it, which are tried together, and their history.
+    """The waiting members of a root group and of all groups below it, which are tried together.
 
     The queue owns the object; from `pop` until `finish_group`, the caller owns it.
 
     Attributes:
-        root: the group that belongs to no other one, or the first one above the members that does not exist.
-        members: the waiting members by UID; never empty while the group is in the queue.
+        root: the topmost group of the tree; if a parent does not exist, the name of that parent.
+        members: UID -> waiting member; never empty while the group is in the queue.
         backoff_size: the number of members when the last attempt ended.
     """
 
@@ -44,7 +44,7 @@ class QueuedGroup(AttemptHistory):
 
     @property
     def uid(self) -> str:
-        """The key among the entities of the queue."""
+        """The key of the group in the queue."""
         return group_uid(self.root)
 
     @property
@@ -53,7 +53,7 @@ class QueuedGroup(AttemptHistory):
 
     @property
     def info(self) -> PodInfo:
-        """One of the members; all have the group's priority."""
+        """One of the members, for the values that are the same in all of them, such as the priority."""
         return next(iter(self.members.values())).info
 
     @property
@@ -68,10 +68,11 @@ class QueuedGroup(AttemptHistory):
         )
 
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
-        """Records that an attempt has ended, and that the `returned` pods wait again.
+        """Records that an attempt has ended, and that the pods in `returned` wait again.
 
-        The group keeps its timestamp if the attempt placed some of its members and returned others, so that it is
-        tried again at once. The next attempt places none of those that are left, and may therefore preempt for them.
+        The group gets a new timestamp unless the attempt placed some members and returned others. With its old
+        timestamp the group is tried again soon. The next attempt places none of the returned members, and may therefore
+        evict pods for them.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}
@@ -89,18 +90,18 @@ class QueuedGroup(AttemptHistory):
 
 
 def group_uid(root: GroupName) -> str:
-    """Returns what identifies a group among the entities of the queue; no pod has such a UID."""
+    """Returns the key of a group in the queue; it cannot equal the UID of a pod."""
     return "/".join(root)
 
 
 RootOf = Callable[[str], GroupName]
-"""Returns the root of the tree that the PodGroup with this `namespace/name` is in."""
+"""Takes the `namespace/name` of a PodGroup, and returns the root of its tree."""
 
 
 Entity = QueuedPod | QueuedGroup
-"""What is queued and popped as one: a pod without a group, or a group."""
+"""An entry of the queue, which is popped as a whole: a pod without a group, or a group."""
 
 
 def entity_type(entity: Entity) -> str:
-    """Returns the label `type` of the metrics about what waits as one (upstream EntityToLabel)."""
+    """Returns the value of the metrics' label `type` for a pod or a group (upstream EntityToLabel)."""
     return "podgroup" if isinstance(entity, QueuedGroup) else "pod"

@@ -28,12 +28,12 @@ class Tier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The rules that rejected a pod in its last attempt; empty if the attempt ended in an error.
+    """The rules that rejected a pod in its last attempt; there are none if the attempt ended in an error.
 
     Attributes:
         unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
-        pending: the rules that make the pod wait for an event, after which it does not back off (PendingPlugins).
-        unresolvable: the rules in `unschedulable` that refused only with UnschedulableAndUnresolvable. Removing pods
+        pending: the rules that make the pod wait for an event; it need not back off afterwards (PendingPlugins).
+        unresolvable: the rules in `unschedulable` that gave only the status UnschedulableAndUnresolvable. Removing pods
             from nodes cannot make these rules accept the pod.
     """
 
@@ -54,13 +54,13 @@ class AttemptHistory:
     """The history of a pod or of a whole group in the queue. Times are in monotonic seconds.
 
     Attributes:
-        timestamp: when the entity was added, or last put back after an attempt.
+        timestamp: when it was added, or last put back after an attempt.
         first_attempt_at: when it could be popped for the first time.
         attempts: how often it was popped.
         unschedulable_count: the number of attempts in which rules rejected it.
         consecutive_errors: the number of attempts that ended in an error since the last rejection.
         rejection: the rules that rejected the pod, or any member of the group, in the last attempt.
-        gate: the PreEnqueue rule that does not admit the entity, with its reason; None if all rules admit it.
+        gate: the refusal of a PreEnqueue rule, with its reason; None if all PreEnqueue rules admit it.
         flushed_at: when it was last requeued because it had waited too long for an event.
     """
 
@@ -75,11 +75,11 @@ class AttemptHistory:
 
     @property
     def waits_since(self) -> float:
-        """When the wait for an event began; a requeue because of a long wait starts it again."""
+        """The time since which it has waited for an event, or since it was last requeued for waiting too long."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     def count_failure(self, *, rejected: bool) -> None:
-        """Counts an attempt that ended in a rejection by rules, or else in an error."""
+        """Counts a failed attempt: a rejection by rules if `rejected`, otherwise an error."""
         if rejected:
             self.unschedulable_count += 1
             self.consecutive_errors = 0
@@ -105,7 +105,7 @@ class QueuedPod(AttemptHistory):
 
     @property
     def pods(self) -> Collection[QueuedPod]:
-        """The pods that are tried together with this one: itself."""
+        """The pod alone, as a pod without a group is tried alone."""
         return (self,)
 
     @property
@@ -114,7 +114,7 @@ class QueuedPod(AttemptHistory):
 
     @property
     def backoff_size(self) -> int:
-        """The number of pods by which the longest backoff grows; see Backoff."""
+        """The number of pods that back off together (see Backoff)."""
         return 1
 
     def failed(self, info: PodInfo, rejection: Rejection, now: float) -> None:

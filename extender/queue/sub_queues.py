@@ -33,17 +33,17 @@ class QueueTelemetry(Protocol):
         """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
 
     def entity_incoming(self, queue: str, event: str, entity: str) -> None:
-        """Counts a pod without a group, or a root group (scheduler_queue_incoming_entities_total)."""
+        """Counts a pod without a group, or a root group, in scheduler_queue_incoming_entities_total."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Receives each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
+        """Records that a waiting pod moved to `tier`. `origin` is "" if the pod is new or its attempt has failed."""
 
     def rule_failed(self, rule: str) -> None:
-        """Counts a hint of `rule` that raised an error."""
+        """Counts a queueing hint of `rule` that raised an error."""
 
 
 class Strategy(IntEnum):
-    """The effect of an event on a waiting pod; the highest of several applies (upstream queueingStrategy)."""
+    """The effect of an event on a waiting pod; if several apply, the highest counts (upstream queueingStrategy)."""
 
     SKIP = 0
     """The pod keeps waiting for an event."""
@@ -52,14 +52,14 @@ class Strategy(IntEnum):
 
 
 def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
-    """Returns how to requeue a pod, given those of its rejecting rules that may accept it now."""
+    """Returns how to requeue a pod if these of its rejecting rules may accept it now."""
     if not accepting_rules:
         return Strategy.SKIP
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
 class Helped(NamedTuple):
-    """A pod or group that an event may help; it is requeued only if `rejection` is still its latest one."""
+    """A pod or group that an event may help. It is requeued only if it was not rejected again in the meantime."""
 
     entity: Entity
     rejection: Rejection
@@ -67,7 +67,7 @@ class Helped(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A waiting pod, its tier, and the entity there: the pod itself, or its group."""
+    """The place of a waiting pod: its tier, and the entry in that tier, which is the pod itself or its group."""
 
     tier: Tier
     entity: Entity
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
 
 class SubQueues:
-    """All waiting pods and groups, each in exactly one tier; a member of a group is where its group is.
+    """All waiting pods and groups. Each is in exactly one tier, and members are where their group is.
 
     Args:
         on_ready: called when a pod may have become ready to pop.
@@ -117,11 +117,11 @@ class SubQueues:
         return self._by_tier[tier]
 
     def pods(self, tier: Tier) -> Iterator[QueuedPod]:
-        """Yields all pods in the tier, those of groups too."""
+        """Yields all pods in the tier, including the members of groups."""
         return (pod for entity in self._by_tier[tier] for pod in entity.pods)
 
     def find(self, uid: str) -> Place | None:
-        """Returns where the pod with this UID is; None if it does not wait."""
+        """Returns the place of the pod with this UID; None if it does not wait."""
         group = self._group_of.get(uid)
         found = self._entity(group.uid if group else uid)
         if found is None:
@@ -130,7 +130,7 @@ class SubQueues:
         return Place(tier, entity, group.members[uid] if group else next(iter(entity.pods)))
 
     def group(self, root: GroupName) -> tuple[Tier, QueuedGroup] | None:
-        """Returns the waiting group with this root, and its tier; None if none of its members waits."""
+        """Returns the waiting group with this root, and its tier; None if no member of it waits."""
         found = self._entity(group_uid(root))
         if found is None:
             return None
@@ -143,7 +143,7 @@ class SubQueues:
         return next(((tier, entity) for tier, entity in found if entity is not None), None)
 
     def remove(self, entity: Entity) -> Tier | None:
-        """Removes the pod or group; returns the tier it was in, None if it was in none."""
+        """Removes the pod or group; returns the tier it was in, or None if it was in no tier."""
         for pod in entity.pods:
             self._uncount(pod.uid)
             self._group_of.pop(pod.uid, None)
@@ -152,7 +152,7 @@ class SubQueues:
     # ---- members of groups
 
     def join(self, group: QueuedGroup, tier: Tier, pod: QueuedPod, event: str, now: float) -> Tier:
-        """Adds a pod to a waiting group, which may be schedulable now; returns the group's tier."""
+        """Adds a pod to a waiting group, which the pod may make schedulable; returns the group's tier."""
         group.members[pod.uid] = pod
         self._group_of[pod.uid] = group
         self._count(pod)
@@ -164,7 +164,7 @@ class SubQueues:
         return tier if self._admits_pod(group, pod) else self._put(group, Tier.GATED, event)
 
     def leave(self, place: Place, now: float) -> None:
-        """Removes a pod from the queue; its group stays, unless it is empty now."""
+        """Removes a pod from the queue, and its group too if that has no other waiting member."""
         tier, entity, pod = place
         if not isinstance(entity, QueuedGroup) or len(entity.members) == 1:
             self.remove(entity)
@@ -174,11 +174,11 @@ class SubQueues:
         del entity.members[pod.uid]
         del self._group_of[pod.uid]
         self._uncount(pod.uid)
-        if tier is Tier.GATED:  # perhaps this member was what the group waited for
+        if tier is Tier.GATED:  # this member may be the one that gated the group
             self.requeue(entity, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def refile(self, place: Place) -> None:
-        """Updates the index after the pod, or what rejected it, has changed."""
+        """Updates the index after the pod, or the rules that rejected it, have changed."""
         if place.tier in (Tier.UNSCHEDULABLE, Tier.GATED):
             self._waiting(place.tier).file(place.pod)
         else:
@@ -206,7 +206,7 @@ class SubQueues:
     # ---- events and time
 
     def helped_by(self, change: Change, up_to_priority: int | None) -> list[Helped]:
-        """Returns the pods and groups of at most this priority that the change may help.
+        """Returns the pods and groups that the change may help and whose priority is at most `up_to_priority`.
 
         A change helps a group if it helps one of its members. A gated pod or group is included only if the PreEnqueue
         rule that gates it has registered for the event.
@@ -226,7 +226,7 @@ class SubQueues:
         return list(helped.values())
 
     def rejected(self, rule: str | None = None) -> list[Helped]:
-        """Returns the pods and groups that the rule (None means any) rejected, to be retried after their backoff."""
+        """Returns what this rule rejected (None: any rule), pods and groups, to be retried after their backoff."""
         tiers = (self.unschedulable, self.gated)
         if rule is None:
             entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)
@@ -236,7 +236,7 @@ class SubQueues:
         return [Helped(entity, entity.rejection, Strategy.AFTER_BACKOFF) for entity in entities]
 
     def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
-        """Requeues those of the given pods and groups that still wait for an event; returns their number."""
+        """Requeues those of the given pods and groups that still wait for an event; returns how many were given."""
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
@@ -246,14 +246,14 @@ class SubQueues:
         return number
 
     def end_backoffs(self, now: float, most: int) -> int:
-        """Makes up to `most` pods and groups whose backoff has ended ready to be tried; returns their number."""
+        """Makes up to `most` pods and groups ready whose backoff has ended; returns how many."""
         completed = list(islice(self.backoff.pop_completed(now), most))
         for entity in completed:
             self.activate(entity, BACKOFF_COMPLETE, now, admitted=True)
         return len(completed)
 
     def retry_overdue(self, now: float, max_seconds: float, most: int) -> int:
-        """Requeues up to `most` pods and groups that have waited for over `max_seconds`; returns their number."""
+        """Requeues up to `most` pods and groups that have waited for more than `max_seconds`; returns how many."""
         number = 0
         for entities in (self.unschedulable, self.gated):
             while number < most and (entity := entities.peek()) and now - entity.waits_since > max_seconds:
@@ -263,7 +263,7 @@ class SubQueues:
         return number
 
     def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float) -> Tier:
-        """Moves the pod or group to the tier where it belongs after `event`; returns that tier."""
+        """Moves the pod or group to the tier that `strategy` and its backoff require; returns that tier."""
         if strategy is Strategy.SKIP:
             return self._put(entity, Tier.UNSCHEDULABLE, event)
         if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(entity, now):
@@ -271,7 +271,7 @@ class SubQueues:
         return self.activate(entity, event, now, admitted=False)
 
     def activate(self, entity: Entity, event: str, now: float, *, admitted: bool) -> Tier:
-        """Makes the pod or group ready to be tried, unless a PreEnqueue rule does not admit it; returns its tier.
+        """Makes the pod or group ready, or gates it if a PreEnqueue rule refuses; returns its tier.
 
         Args:
             admitted: True if the PreEnqueue rules admitted it when its backoff began; they are not called again.
@@ -284,7 +284,7 @@ class SubQueues:
         return self._put(entity, Tier.ACTIVE, event)
 
     def sort_again(self) -> None:
-        """Sorts what is ready and what backs off again, after the order has changed."""
+        """Sorts the active pods and those that back off again, because the sort key has changed."""
         for entities in (self.active, self.backoff):
             for entity in list(entities):
                 entities.add(entity)
@@ -295,7 +295,7 @@ class SubQueues:
         return all(self._admits_pod(entity, pod) for pod in entity.pods)
 
     def _admits_pod(self, entity: Entity, pod: QueuedPod) -> bool:
-        """Returns True if every PreEnqueue rule admits the pod; otherwise records the rule that gates its entity."""
+        """Returns True if every PreEnqueue rule admits the pod; otherwise records the refusal as `entity.gate`."""
         refusals = (rule.refuse(pod.info) for rule in self._pre_enqueue)
         gate = next((refusal for refusal in refusals if refusal is not None), None)
         if gate is not None:

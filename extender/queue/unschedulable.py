@@ -1,7 +1,7 @@
-"""Holds the pods that wait for a cluster event, and finds those that an event may help.
+"""Holds the pods that wait for a cluster event, and finds the pods that an event may help.
 
 Pods are indexed by each rule that rejected them, and within a rule by the values that the rule's queueing hints read
-from them; pods with equal values form an equivalence class. An event costs nothing for rules that have not registered
+from them. Pods with equal values form an equivalence class. An event costs nothing for a rule that has not registered
 for it. For any other rule, a hint is called once for each class that the event may concern, however many pods wait.
 """
 
@@ -20,9 +20,9 @@ Filed = tuple[ClassIndex, EquivalenceClass]
 
 
 class UnschedulablePods(Heap):
-    """Pods and groups sorted by the length of their wait, and indexed by the rules that rejected them.
+    """Pods and groups sorted by how long they have waited, and indexed by the rules that rejected them.
 
-    The members of a group are indexed one by one. Pods that a rule rejected as unresolvable have an index of their own,
+    The members of a group are indexed one by one. Pods that a rule rejected as unresolvable are in a separate index,
     because removing pods from nodes cannot help them.
     """
 
@@ -33,7 +33,7 @@ class UnschedulablePods(Heap):
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
 
     def add(self, entity: Entity) -> None:
-        """Adds the entity, or updates its place in the order and in the index."""
+        """Adds the pod or group; if it is here already, updates its place in the order and in the index."""
         self.remove(entity.uid)
         super().add(entity)
         for pod in entity.pods:
@@ -47,7 +47,7 @@ class UnschedulablePods(Heap):
         return super().remove(uid)
 
     def file(self, pod: QueuedPod) -> None:
-        """Adds a pod of an entity that is here to the index, or updates it there."""
+        """Adds to the index a pod that waits here, alone or in a group; if it is in the index, updates it there."""
         self.unfile(pod.uid)
         try:
             self._filed[pod.uid] = self._filed_under(pod)
@@ -68,7 +68,7 @@ class UnschedulablePods(Heap):
         return [filed for rule in pod.rejection.rules for filed in self._file(rule, pod)]
 
     def _rebuild_index(self) -> None:
-        """Rebuilds the index of all pods, because an error may have left it half changed."""
+        """Builds the index of all pods again, because an error may have left it half updated."""
         self._indexes = {}
         self._filed = {pod.uid: self._filed_under(pod) for entity in self for pod in entity.pods}
 
