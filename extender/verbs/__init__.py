@@ -1,4 +1,5 @@
-"""Implements filter, prioritize, preempt and bind: each turns a decoded request into an answer, without HTTP.
+"""Implements filter, prioritize, preempt and bind, from the decoded request to the answer.
 
-Only bind assumes a pod or writes to the cluster. Start with `verb.Verb`, the interface of all four, then read `filter`.
+Nothing here handles HTTP. Only bind assumes pods and writes to the cluster. Start with `verb.Verb`, the interface of
+all four, then read `filter`.
 """

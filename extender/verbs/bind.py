@@ -1,17 +1,17 @@
-"""Implements bind: checks the pod once more, assumes it on its node, and posts the Binding.
+"""Implements bind: checks again that the pod fits, assumes it on its node, and posts the Binding.
 
-What a call does depends on what the cache knows about the pod, and on whether the request names the same node:
+The action depends on what the cache knows about the pod, and on whether the request names the pod's node:
 
     the pod in the cache             same node                  another node
     ----------------------------     ----------------------     ------------------------------
     has no node                      check, assume, bind        check, assume, bind
     is bound, or being bound         post the Binding again     refuse
     may be bound (no answer)         post the Binding again     post it again, then refuse
-    may be bound, node deleted       forget the pod, then act as for one that has no node
+    may be bound, node deleted       forget the pod, then act as if it had no node
 
 Every path ends in `finish_binding` or `forget`. Between assume and bind, users' rules of Reserve, Permit and PreBind
-run, and then a member of a gang waits for the others (see `group_quorum`). A pod waits in the thread of its call, with
-no lock held.
+run. After them, a member of a gang waits for the other members (see `group_quorum`). A pod waits in the thread of its
+call, and that thread holds no lock.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _BEING_DELETED = "is being deleted"
 
 
 class _Place(Enum):
-    """States whether a pod has a node, and whether the cache is certain of it."""
+    """States whether a pod has a node, and whether the cache is sure of it."""
 
     NONE = auto()
     CERTAIN = auto()
@@ -70,7 +70,7 @@ class _Place(Enum):
 
 
 class _BindInProgress:
-    """A call that is binding a pod to `node`; `result` is set if other calls wait for its result."""
+    """A call that is binding a pod to `node`. `result` is set if other calls wait for the result of this one."""
 
     __slots__ = ("node", "result")
 
@@ -80,7 +80,7 @@ class _BindInProgress:
 
 
 class PermitWait:
-    """Holds binds until their Permit rules decide; limits how many wait at the same time, and how long.
+    """Makes binds wait for the decision of their Permit rules; limits how many wait, and for how long.
 
     The owner calls `end_deleted` several times a second.
     """
@@ -106,22 +106,22 @@ class PermitWait:
             self.free.release()
 
     def deadline(self, at_least: float) -> Deadline:
-        """Returns the deadline of all waits of a bind that begins now, `at_least` seconds from now."""
+        """Returns a deadline for all waits of a bind that begins now. It is `at_least` seconds from now."""
         return Deadline(self._clock, max(self.most_seconds, at_least))
 
     def uids(self) -> list[str]:
-        """Returns the UIDs of the pods that wait now."""
+        """Returns the UIDs of the waiting pods."""
         with self._lock:
             return list(self._waiting)
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Ends the wait of the pod, whose bind is refused then; returns False if the pod does not wait."""
+        """Ends the wait of the pod, and refuses its bind; returns False if the pod does not wait."""
         with self._lock:
             permit = self._waiting.get(uid)
         return permit is not None and permit.cancel(message)
 
     def end_deleted(self, exists: Callable[[Pod], bool]) -> None:
-        """Ends the wait of each pod that was deleted, so that its place is free at once."""
+        """Ends the wait of each pod that was deleted, so that its node is free again at once."""
         with self._lock:
             pods = [permit.pod for permit in self._waiting.values()]
         for pod in pods:
@@ -132,9 +132,9 @@ class PermitWait:
 class Bind:
     """The bind verb. Upstream counterpart: HTTPExtender.Bind.
 
-    Calls with the same UID and node can be repeated safely. Concurrent calls for one pod share one Binding. A call that
-    is repeated because its answer was lost posts the Binding again, to learn from the API server whether the pod is
-    bound.
+    A call can be repeated safely with the same UID and node. Concurrent calls for one pod share one Binding. If the
+    caller repeats a call because the answer was lost, bind posts the Binding again, because only the API server knows
+    whether the pod is bound.
     """
 
     name = "bind"
@@ -153,8 +153,8 @@ class Bind:
     ) -> None:
         """
         Args:
-            permits: runs the rules of Reserve and Permit; its owner calls `settle`.
-            permit_wait: limits the waits at Permit; without it no bind may wait there.
+            permits: runs the rules of Reserve and Permit; the owner of this object calls its `settle`.
+            permit_wait: limits the waits at Permit; without it, no bind may wait there.
             quorum: keeps gangs together; without it, each member is bound alone.
         """
         self._cache = cache
@@ -177,7 +177,7 @@ class Bind:
         return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds without a check, because a pod would stay pending if neither scheduler nor extender binds it."""
+        """Binds without a check, because the pod would stay pending if nothing bound it."""
         return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
@@ -217,7 +217,7 @@ class Bind:
         return result
 
     def _bind(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
-        """Does what the table at the top of this file says for this pod and node; returns the answer."""
+        """Acts as the table at the top of this file says, and returns the answer."""
         node, place = self._place(binding.uid)
         match place, node == binding.node:
             case _Place.NONE, _:
@@ -260,14 +260,14 @@ class Bind:
                 return self._end("refused", str(error))
         result = self._post_first(binding)
         if not result.error:
-            with suppress(BindingFailed):  # the node was deleted at this moment
+            with suppress(BindingFailed):  # the node may have been deleted just now
                 self._run_rules(profile.post_bind, info, binding.node)
         return result
 
     def _end_of_waits(self, profile: Profile) -> Deadline:
-        """Returns the deadline that users' rules and the wait for a gang share; none if there are no rules.
+        """Returns the deadline for users' rules and the wait for the gang; without such rules there is none.
 
-        kube-scheduler gives up after httpTimeout, and then places the pod elsewhere.
+        Both waits share it, because kube-scheduler gives up after httpTimeout and then places the pod elsewhere.
         """
         if not (profile.permit or profile.pre_bind):
             return NO_DEADLINE
@@ -283,9 +283,9 @@ class Bind:
     def _make_ready(
         self, info: PodInfo, profile: Profile, node: str, deadline: Deadline
     ) -> ExtenderBindingResult | None:
-        """Assumes the pod, and waits until users' rules let it be bound.
+        """Assumes the pod, and waits until users' rules allow the bind.
 
-        Returns the refusal, with the pod on no node again; None if the pod may be bound.
+        Returns None if the pod may be bound. Otherwise forgets the pod's node, and returns the refusal.
         """
         try:
             refusal = self._assume(info, profile, node, deadline)
@@ -305,7 +305,7 @@ class Bind:
         return self._cache.assume(info, node, lambda table: self._check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
-        """Waits until users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""
+        """Waits until users' rules allow the bind. Raises BindingFailed; the pod then stays assumed."""
         try:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
@@ -331,28 +331,28 @@ class Bind:
             self._forget(binding.uid)
             return self._end("refused", str(error))
 
-    # ---- is bound
+    # ---- the pod is bound
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
-        # restarts the pod's time to live; fails if the pod was deleted in the meantime
+        # This restarts the pod's time to live. It fails if the pod was deleted in the meantime.
         with suppress(IllegalTransition):
             self._cache.finish_binding(binding.uid)
         try:
             self._binder.bind(binding)
         except OutcomeUnknown as error:
             return self._end("unknown", str(error))
-        except Refused as error:  # ends in an error, so that kube-scheduler tries the pod again
+        except Refused as error:  # the answer is an error, so that kube-scheduler tries the pod again
             return self._end("refused", str(error))
         return self._end("already_bound")
 
     # ---- the pod may be bound already
 
     def _settle(self, binding: Binding, node: str, checked: bool) -> ExtenderBindingResult:
-        """Repeats an earlier bind to `node` that got no answer, to learn its outcome from the API server.
+        """Repeats an earlier bind to `node` that got no answer, because only the API server knows its outcome.
 
-        The pod stays assumed on `node` in the meantime. If it is bound there and its resources were given to another
-        pod, the node would be overcommitted.
+        The pod stays assumed on `node` in the meantime. Otherwise another pod could get its resources, and the node
+        would be overcommitted if the first pod is bound there.
         """
         refusal = self._refusal_in_place(binding.uid, checked)
         if refusal is NODE_DELETED:  # the API server does not check that the node of a Binding exists
@@ -388,26 +388,26 @@ class Bind:
         try:
             return self._post(binding)
         except (Conflict, NotFound) as error:
-            # the API server gives this error first, so it does not say if the pod is bound
+            # The API server checks this before anything else, so the error does not say whether the pod is bound.
             if _BEING_DELETED in str(error):
                 return self._end("unknown", str(error))
             self._forget(binding.uid)
             return self._end("refused", str(error))
-        except Refused as error:  # this refusal does not say what became of the earlier attempt
+        except Refused as error:  # the refusal says nothing about the outcome of the earlier attempt
             return self._end("unknown", str(error))
 
     # ---- common to all cases
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
-        """Posts the Binding, finishes the bind, and returns the answer.
+        """Posts the Binding, records that the bind has ended, and returns the answer.
 
-        Raises Refused, with the pod still assumed.
+        Raises Refused; the pod then stays assumed.
         """
         try:
             self._binder.bind(binding)
         except OutcomeUnknown as error:
             self._finish(binding.uid, certain=False)
-            # kube-scheduler would write the error into the pod's status, where it stays even if the pod is bound.
+            # An error would stay in the pod's status, even if the pod is bound. So the answer waits for the watch.
             if self._confirmation.wait(binding.uid, binding.node):
                 return self._end("bound")
             return self._end("unknown", str(error))
@@ -415,12 +415,12 @@ class Bind:
         return self._end("bound")
 
     def _finish(self, uid: str, *, certain: bool) -> None:
-        with suppress(IllegalTransition):  # the watch may have delivered the pod's deletion in the meantime
+        with suppress(IllegalTransition):  # the watch may have shown in the meantime that the pod was deleted
             self._cache.finish_binding(uid, certain=certain)
         self._permits.finish(uid, certain=certain)
 
     def _leave_to_watch(self, uid: str) -> None:
-        """Lets a pod that is still assumed keep its node until the watch shows it there or its time to live ends."""
+        """Keeps an assumed pod on its node until the watch shows the outcome or the pod's time to live ends."""
         placement = self._cache.placement(uid)
         if placement is not None and placement.state is PodState.ASSUMED:
             self._finish(uid, certain=False)
@@ -430,13 +430,14 @@ class Bind:
         try:
             self._permits.unreserve(uid)
         finally:
-            with suppress(IllegalTransition):  # a pod that the watch has shown on a node is not forgotten
+            with suppress(IllegalTransition):  # a pod that the watch has shown on a node keeps that node
                 self._cache.forget(uid)
 
     def _check(self, profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
         """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
 
-        Siblings of its pod group that are nominated to the node do not count, because kube-scheduler counted them.
+        Members of its own pod group that are nominated to the node do not count, because kube-scheduler has counted
+        them.
         """
         row = table.nodes.row_of.get(node)
         if row is None or not table.nodes.present[row]:
@@ -466,7 +467,7 @@ def _binding(request: ExtenderBindingArgs) -> Binding:
 
 
 def at_bind(profile: Profile) -> Profile:
-    """Returns the profile adapted to bind, when the scheduler has already reserved devices in PreBind."""
+    """Returns the profile with the changes that bind needs, because kube-scheduler has reserved devices by then."""
     predicates = [
         replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate
         for predicate in profile.predicates

@@ -31,7 +31,7 @@ from extender.verbs.waiting import RecentPreemptors
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 ELSEWHERE = "node(s) other than the one to which the pod may already be bound"
-_MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons, and the reason is sent once per node
+_MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons, and each node is sent with its reason
 
 
 class Filter:
@@ -55,9 +55,9 @@ class Filter:
         """
         Args:
             refused: records the pods that fit no node.
-            preemptors: the pods for which preempt named victims; filter waits for the victims to be gone.
-            scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. A call about a
-                member of a pod group may then be the dry run of the group's preemption.
+            preemptors: the pods for which preempt named victims; filter waits until the victims are gone.
+            scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. It then also calls
+                this verb in the dry run of a pod group's preemption.
             plans: plans pod groups as a whole; without it, members are judged one by one.
         """
         self._cache = cache
@@ -94,7 +94,7 @@ class Filter:
     def _answer(
         self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Returns the answer for the current state of the cache, and the rules that rejected a node."""
+        """Returns the answer from the current state of the cache, and the rules that rejected a node."""
         planned = self._plans.answer(info, request.names, profile, deadline) if self._plans is not None else None
         match planned:
             case PlannedNode(node_name):
@@ -114,7 +114,7 @@ class Filter:
         deadline: Deadline,
         siblings: Sequence[tuple[PodInfo, str]] = (),
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Returns the answer that the rules give about this pod, with its siblings on these nodes."""
+        """Returns the answer with the siblings on these nodes, and the rules that rejected a node."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
@@ -147,7 +147,7 @@ class Filter:
         return Summary(len(request.names), len(result.passed))
 
     def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> Set[str]:
-        """Adds the reason of each rejected node to one of the two maps; returns the rules that rejected a node."""
+        """Adds each rejected node to `failed` or `unresolvable`; returns the rules that rejected a node."""
         if not fit.refusals:
             return frozenset()
         by_plugin = fit.by_plugin()
@@ -184,7 +184,7 @@ def _cut(reason: str) -> str:
 
 
 def _node_with_leaving_victims(pod: Pod, table: Table) -> str:
-    """Returns the pod's nominated node if pods of lower priority are terminating there, otherwise "".
+    """Returns the pod's nominated node if pods of lower priority are terminating there; "" otherwise.
 
     If the answer called that node unresolvable, kube-scheduler would evict a second set of victims elsewhere.
     """
@@ -208,9 +208,9 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
 
 
 def assumed_node(info: PodInfo, table: Table) -> str:
-    """Returns the node where the pod is assumed but not yet confirmed by the watch; "" if there is none.
+    """Returns the node where the pod is assumed but not yet shown by the watch; "" if there is none.
 
-    bind accepts no other node for such a pod.
+    bind refuses every other node for such a pod.
     """
     slot = table.pods.slot_of.get(info.uid)
     if slot is None or table.pods.info(slot).pod.node_name:
@@ -220,7 +220,7 @@ def assumed_node(info: PodInfo, table: Table) -> str:
 
 
 class Part(NamedTuple):
-    """The nodes of a request that are in one table: their rows, and their positions in the request's names."""
+    """The nodes of a request that are in one table: their rows, and their positions in the list of names."""
 
     table: Table
     rows: Rows
@@ -228,7 +228,7 @@ class Part(NamedTuple):
 
 
 class RequestedNodes(NamedTuple):
-    """The nodes of a request: the distinct names, the nodes found in tables, and the unknown names."""
+    """The nodes of a request: their names without duplicates, their rows in tables, and the names that are unknown."""
 
     names: list[str]
     parts: Sequence[Part]
@@ -238,12 +238,12 @@ class RequestedNodes(NamedTuple):
 def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
     """Returns the nodes of a filter or prioritize request as rows of tables.
 
-    Nodes in the cache become rows of `table`, even if the request contains whole nodes. Whole nodes that the cache does
-    not know, such as an autoscaler's templates, become rows of a second table, which is used only for this request.
+    Nodes in the cache become rows of `table`, even if the request contains whole Node objects. Node objects that the
+    cache does not know, such as an autoscaler's templates, become rows of a second table, which only this request uses.
     """
     names, nodes = args.names, table.nodes
     rows = nodes.rows_of(names)
-    if rows is None:  # a name is unknown or given twice
+    if rows is None:  # a name is unknown or occurs twice
         names = list(dict.fromkeys(names))
         rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
     elif np.count_nonzero(nodes.present[rows]) == len(rows):

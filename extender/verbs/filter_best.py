@@ -1,4 +1,4 @@
-"""Implements a filter whose answer contains a single node: the best one that can take the pod.
+"""Implements a filter that returns a single node: the best one that can take the pod.
 
 This saves time, because kube-scheduler neither scores nor calls prioritize if only one node remains.
 """
@@ -17,7 +17,7 @@ from extender.verbs.prioritize import Prioritize
 
 
 class FilterBest:
-    """Decides as Filter does, and then chooses the passing node to which Prioritize gives the highest score.
+    """Filters as Filter does, and then keeps only the node to which Prioritize gives the highest score.
 
     Upstream counterpart: HTTPExtender.Filter, prioritizeNodes, selectHost.
     """
@@ -25,7 +25,7 @@ class FilterBest:
     def __init__(
         self, feasible: Filter, prioritize: Prioritize, limit: TimeLimit = NO_LIMIT, random: Random | None = None
     ) -> None:
-        """`random` breaks ties."""
+        """`random` chooses between nodes with the same score."""
         self.name = feasible.name
         self.decode = feasible.decode
         self.summary = feasible.summary
@@ -38,7 +38,7 @@ class FilterBest:
         self._random = random or Random()  # noqa: S311  ties between nodes
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
-        """Returns the verdict on each node, with the best of the nodes that passed."""
+        """Returns Filter's answer, in which `best` names the node with the highest score."""
         deadline = self._limit.begin()
         result = self._filter.decide(request)
         if len(result.passed) < 2 or result.best:

@@ -1,27 +1,27 @@
-"""Plans whole pod groups for filter: each member is answered with its siblings on their planned nodes.
+"""Plans whole pod groups for filter, so that a member is judged beside the others' planned nodes.
 
-kube-scheduler asks about one member after the other and assumes each in its own snapshot, which no request shows. So
-the first call about a group decides about all members that wait, with the same code as the scheduler's loop, and the
-later calls are answered from that plan, with one node each. Nothing marks where kube-scheduler starts again, but no
-member is asked about twice in one pass.
+kube-scheduler asks about the members one after the other. It assumes each on a node in its own snapshot, which no
+request shows. So the first call about a group plans all its waiting members, with the same code as the scheduler's
+loop. The plan gives the answers to the later calls, one node per member. No request says that kube-scheduler starts
+again with the group, but in one pass it asks about each member only once.
 
     the plan         a filter call for                           what happens
     ------------     -----------------------------------------   ---------------------------------------------
     (none)           a member                                    the group is planned: PLACED or REFUSED
     PLACED           a member not answered yet                   its planned node is the answer
-    PLACED           the same, and its planned node is not       the rest is planned again around the members
-                     among the names or refuses it now           that were answered: PLACED or REFUSED
+    PLACED           the same, but its planned node is not       the remaining members are planned again beside
+                     in the request or refuses it now            those already answered: PLACED or REFUSED
     REFUSED          a member not answered yet                   every node is refused
     any              a member answered before, or a new one      a new pass: the group is planned again
     any              (the group, its profile or a placed         the plan is dropped, and the next call plans again
-                     member changed; another node was bound;
-                     the plan is too old)
+                     member changed; a member was bound to
+                     another node; the plan is too old)
 
 A plan reserves nothing: other pods are judged without it. `group_quorum` keeps a gang together at bind.
 
-If the group does not fit, the call may belong to the dry run of its preemption, in which kube-scheduler has removed all
-pods of lower priority from its snapshot. The group is then planned in that cluster, unless only users' rules refuse it:
-kube-scheduler does not know these, so it has found nodes without removing anything.
+If the group does not fit, the call may belong to the dry run of the group's preemption. For that, kube-scheduler has
+removed all pods of lower priority from its snapshot. The group is then planned without these pods too. This is not done
+if only users' rules refuse the group: kube-scheduler does not run them, so it has found nodes without a preemption.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OTHER_NODE = "the pod group is planned with the pod on another node"
 
 
 class Dropped(Enum):
-    """The reason why a plan was dropped."""
+    """The reason why a plan was dropped, for the metric."""
 
     ASKED_AGAIN = "asked_again"
     CHANGED = "changed"
@@ -70,21 +70,21 @@ class Dropped(Enum):
 
 
 class Judge(Protocol):
-    """Returns the function that decides about one member by the profile's rules, on the table."""
+    """Takes a profile and a table, and returns the function that decides about one member on that table."""
 
     def __call__(self, profile: Profile, table: Table, /) -> DecideOne: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """The answer for a member that the plan places."""
+    """The answer for a member that the plan places: its node."""
 
     node_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """The answer for a member of a group that does not fit: no node, for this reason, by these rules."""
+    """The answer for a member of a group that does not fit: no node, with the reason and the rules that refused."""
 
     reason: str
     rules: Set[str] = frozenset()
@@ -92,7 +92,7 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BesideSiblings:
-    """The answer for a member without a planned node: it is judged alone, with these siblings in place."""
+    """The answer for a member without a planned node: filter judges it alone, with these siblings on their nodes."""
 
     siblings: Sequence[tuple[PodInfo, str]]
 
@@ -105,13 +105,13 @@ class Plan:
     """The plan for one group.
 
     Attributes:
-        members: the waiting members, in the order in which they were decided.
-        decisions: the decision about each member, by UID.
-        refusal: why the group is not placed; None if it is.
-        is_emptied: the plan holds once all pods of lower priority have left.
-        cursor: the position in the cache's journal up to which changes are known not to contradict the plan.
-        counted: the UIDs of the pods that were on the planned nodes.
-        touched: the planned nodes that changed since; a member's node is checked again before it is answered.
+        members: UID -> member, for the waiting members in the order in which they were decided.
+        decisions: UID of a member -> the decision about it.
+        refusal: why the group is not placed; None if it is placed.
+        is_emptied: True if the group fits only once all pods of lower priority have left.
+        cursor: the position in the cache's journal up to which the changes were compared with the plan.
+        counted: the UIDs of the pods that were on the planned nodes when the plan was made.
+        touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
         answered: the UIDs of the members that were answered in this pass.
         used_at: the time of the last answer, in monotonic seconds.
     """
@@ -133,7 +133,7 @@ class Plan:
         return decision.node_name if decision is not None else None
 
     def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns the members that were answered with a node, each with that node."""
+        """Returns pairs of a member and its node, for the members that were answered with a node."""
         nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
         return [(info, node) for info, node in nodes if node is not None]
 
@@ -146,8 +146,8 @@ class GroupPlans:
 
     Args:
         seconds: how long a plan is used after its last answer.
-        scheduler_filters: True if kube-scheduler runs its own filters first, so that calls of dry runs are possible.
-        pause: waits for the watch; None for time.sleep.
+        scheduler_filters: True if kube-scheduler runs its own filters first; it may then ask in a dry run.
+        pause: sleeps while the watch has not shown the group; None means time.sleep.
     """
 
     def __init__(
@@ -169,16 +169,16 @@ class GroupPlans:
         self._scheduler_filters = scheduler_filters
         self._pause = pause or time.sleep
         self._planning = Lock()
-        self._lock = Lock()  # guards `_plans`, which bind reads too
+        self._lock = Lock()  # guards `_plans`, because bind reads it too
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def answer(self, info: PodInfo, names: list[str], profile: Profile, deadline: Deadline) -> GroupAnswer | None:
-        """Returns the answer to a filter call; None if the pod is not a waiting member of a group that can be planned.
+        """Returns the answer to a filter call about a waiting member; None if no plan is possible for the pod.
 
-        Raises DeadlineExceeded.
+        A plan is possible only for a member without a node, of a group that is not in a tree. Raises DeadlineExceeded.
         """
         key = self._cache.groups.key_of(info.pod)
         if key is None:
@@ -200,19 +200,20 @@ class GroupPlans:
             return _answer(plan, call)
 
     def bound(self, pod: Pod, node_name: str) -> None:
-        """Drops the plan of the pod's group if kube-scheduler has chosen another node for the pod."""
+        """Drops the plan of the pod's group if kube-scheduler binds the pod to a node other than the planned one."""
         if (key := self._cache.groups.key_of(pod)) is not None:
             with self._lock:
                 plan = self._plans.get(key)
             if plan is not None and plan.refusal is None and plan.node_of(pod.uid) not in (None, node_name):
                 self._drop(key, Dropped.BOUND_ELSEWHERE)
 
-    # ---- which plan a call belongs to
+    # ---- the plan that a call belongs to
 
     def _await_group(self, info: PodInfo, key: str) -> PodGroup | None:
-        """Returns the pod's group, once the watch has shown it, the pod, and as many members as it needs.
+        """Waits until the watch has shown the pod's group and enough of its members; returns the group.
 
-        kube-scheduler may see them a moment earlier. Returns what is known after that moment.
+        kube-scheduler may see them a moment earlier. After a second, the group is returned anyway, or None if it is
+        unknown.
         """
         for _ in range(PAUSES):
             group = find_group(self._cache, key)
@@ -222,7 +223,7 @@ class GroupPlans:
         return group
 
     def _current(self, call: _Call) -> Plan | None:
-        """Returns the group's plan, if the call belongs to its pass and nothing contradicts it."""
+        """Returns the group's plan if it applies to this call; otherwise drops it and returns None."""
         with self._lock:
             plan = self._plans.get(call.group.key)
         if plan is None:
@@ -242,7 +243,7 @@ class GroupPlans:
         return None
 
     def _follow(self, plan: Plan) -> bool:
-        """Reads the changes since the plan; returns False if a member of it was deleted or placed by others."""
+        """Compares new changes with the plan; returns False if a member was deleted or got a node in another way."""
         updates, cursor, is_restart = self._cache.updates_since(plan.cursor)
         if is_restart:
             return False
@@ -257,7 +258,7 @@ class GroupPlans:
         return True
 
     def _is_answerable(self, plan: Plan, call: _Call) -> bool:
-        """Returns True if the plan's answer for the member is still right: a node that it may and can go to."""
+        """Returns True if the planned node of the member is in the request and still fits, or if no node is planned."""
         node = plan.node_of(call.info.uid)
         if plan.refusal is not None or node is None or call.is_about_nominated_node:
             return True
@@ -293,12 +294,12 @@ class GroupPlans:
     # ---- planning
 
     def _plan(self, call: _Call, state: GroupState) -> Plan:
-        """Plans nodes for all waiting members of the group, starting with the one that this call is about."""
+        """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
         others = [info for info in state.ready() if info.uid != call.info.uid]
         return self._decide(call, [call.info, *others], state, None)
 
     def _plan_rest(self, before: Plan, call: _Call, state: GroupState) -> Plan:
-        """Plans nodes for the members that were not answered yet, this call's member first, beside those that were."""
+        """Plans nodes for this call's member and the others not answered yet, beside the answered members."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]
@@ -310,7 +311,7 @@ class GroupPlans:
         return rest
 
     def _decide(self, call: _Call, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
-        cursor = self._cache.cursor()  # read before the table is borrowed, so that no change is missed
+        cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         with self._cache.snapshot("groups", call.deadline) as table:
             trial = Trial(table)
             try:
@@ -336,7 +337,7 @@ class GroupPlans:
         )
 
     def _decide_group(self, call: _Call, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it was made as if the pods of lower priority were gone."""
+        """Returns the decision, and True if it holds only once the pods of lower priority have left."""
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._scheduler_filters:
             return decision, False
@@ -362,7 +363,7 @@ class GroupPlans:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A filter call about a member."""
+    """A filter call about a member of a group."""
 
     info: PodInfo
     names: list[str]
@@ -372,20 +373,24 @@ class _Call:
 
     @property
     def is_about_nominated_node(self) -> bool:
-        """True if kube-scheduler asks about the nominated node alone, before it asks about all nodes."""
+        """True if the request has only the nominated node, which kube-scheduler asks about before the others."""
         return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
 
     def rows(self, table: Table) -> Rows:
         """Returns the rows of the nodes in the request."""
         nodes = table.nodes
         rows = nodes.rows_of(self.names)
-        if rows is None:  # a name is unknown or given twice
+        if rows is None:  # a name is unknown or occurs twice
             rows = np.array(sorted({nodes.row_of[name] for name in self.names if name in nodes.row_of}), np.intp)
         present: Rows = rows[nodes.present[rows]]
         return present
 
     def domain(self, table: Table) -> Rows | None:
-        """Returns the rows of the topology domain to which kube-scheduler restricts this pass; None if it does not."""
+        """Returns the rows of the only topology domain in the request; None if there is no such domain.
+
+        A group with a topology constraint is tried on one domain in each pass. So if the nodes of the request are all
+        in one domain, the other members are restricted to it too.
+        """
         key = self.group.topology_key
         if key is None or not len(rows := self.rows(table)):
             return None
@@ -398,9 +403,10 @@ class _Call:
         return in_domain
 
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
-        """Returns `decide` with only the nodes that kube-scheduler can have in mind.
+        """Returns `decide`, restricted to the nodes that kube-scheduler can choose in this pass.
 
-        The names of the call hold for all members that are like its own. The others are restricted to the domain.
+        The nodes of the request apply to the call's member and to members like it. Other members may use the whole
+        domain.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
@@ -413,7 +419,7 @@ class _Call:
 
 
 def find_group(cache: Cache, key: str) -> PodGroup | None:
-    """Returns the PodGroup with this key, if the watch has shown it."""
+    """Returns the PodGroup with this key; None if the watch has not shown it."""
     group = cache.effective(PodGroup.__name__, key)
     return group if isinstance(group, PodGroup) else None
 
@@ -424,14 +430,14 @@ def _answer(plan: Plan, call: _Call) -> GroupAnswer:
         plan.answered.add(uid)
         return plan.refusal
     node = plan.node_of(uid)
-    if node is not None and node not in call.names:  # the nominated node, which does not suit the plan
+    if node is not None and node not in call.names:  # kube-scheduler asks about the nominated node alone
         return RefusedGroup(OTHER_NODE)
     plan.answered.add(uid)
     return BesideSiblings(plan.placed()) if node is None else PlannedNode(node)
 
 
 def _place(trial: Trial, plan: Plan) -> None:
-    """Places the members that were answered on their nodes, with the objects that they reserve."""
+    """Puts the members that were answered on their planned nodes, with the objects that they reserve."""
     for info, node in plan.placed():
         for obj in plan.decisions[info.uid].reserved:
             trial.set_object(obj)
@@ -439,7 +445,7 @@ def _place(trial: Trial, plan: Plan) -> None:
 
 
 def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:
-    """Returns the group's reason, and the first member that found no node."""
+    """Returns the refusal of the group, with the message of the first member that found no node."""
     rules: Set[str] = frozenset().union(*(member.rules for member in decision.members.values()))
     for info in waiting:
         member = decision.members.get(info.uid)
@@ -449,7 +455,7 @@ def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGrou
 
 
 def _touched_node(update: Update) -> str:
-    """Returns the name of the node that the change concerns; "" if it concerns none."""
+    """Returns the name of the node that changed, or whose pod changed; "" if there is none."""
     if update.kind == NODE:
         return update.key
     return update.current.node_name if isinstance(update.current, PodPlacement) else ""

@@ -1,15 +1,15 @@
-"""Keeps the members of a gang together at bind: no Binding is posted before enough members can be bound.
+"""Keeps the members of a gang together at bind: posts no Binding before enough members can be bound.
 
-kube-scheduler binds the members of a gang in separate calls and never takes a bind back. So each call assumes its
-member, and waits here until as many members as the gang needs have a node or wait too. If that cannot happen any more,
-or takes too long, all members that wait are refused together, and kube-scheduler tries the gang again.
+kube-scheduler binds the members of a gang in separate calls and never undoes a bind. So each call assumes its member,
+and waits here until as many members as the gang needs have a node or wait too. If that cannot happen any longer, or
+takes too long, all waiting members are refused together, and kube-scheduler tries the gang again.
 
     a round of a gang     event                                              next
     -----------------     -----------------------------------------------    ----------------------------------------
     (none)                a member is assumed, too few have a node           OPEN: the call waits
-    OPEN                  a member is assumed, and now enough can be bound   (none): all that wait are bound
-    OPEN                  a member cannot be bound, and too few are left     (none): all that wait are refused
-    OPEN                  a call has waited too long                         (none): all that wait are refused
+    OPEN                  a member is assumed, and now enough can be bound   (none): all waiting members are bound
+    OPEN                  a member cannot be bound, and too few are left     (none): all waiting members are refused
+    OPEN                  a call has waited too long                         (none): all waiting members are refused
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Round:
     Attributes:
         waiting: the UIDs of the members that are assumed and wait.
         failed: the UIDs of the members that could not be bound in this round.
-        is_over: set once the calls may go on.
-        refusal: why they are refused; None if the members are bound.
+        is_over: set when the waiting calls may go on.
+        refusal: why the waiting members are refused; None if they are bound.
     """
 
     waiting: set[str] = field(default_factory=set)
@@ -51,10 +51,11 @@ class GroupQuorum:
     """The rounds of all gangs. Thread-safe.
 
     Args:
-        most_seconds: how long a call waits for the other members; 0: it does not wait, and gangs may be split.
-        most_waiting: how many calls of one gang wait at most. A larger gang is bound once so many of its members wait.
-        free: how many more calls may wait at once, of all gangs; None: `most_waiting`.
-        plans: the plans of filter, which are dropped if a member is bound to another node.
+        most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
+        most_waiting: the largest number of calls of one gang that wait. A gang that needs more members is bound when so
+            many wait.
+        free: limits how many calls of all gangs wait at once; None means `most_waiting`.
+        plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
     """
 
     def __init__(
@@ -78,7 +79,10 @@ class GroupQuorum:
 
     @contextmanager
     def member(self, info: PodInfo, node_name: str) -> Iterator[None]:
-        """Counts the pod, which the block assumes on the node, as without a node until `wait` lets it be bound."""
+        """Counts the pod as without a node during the `with` block, although it is assumed there.
+
+        The members that wait need this: the pod counts for its gang only once `wait` allows its bind.
+        """
         if self._plans is not None:
             self._plans.bound(info.pod, node_name)
         if self._gang_of(info) is None:
@@ -93,9 +97,9 @@ class GroupQuorum:
                 self._undecided.discard(info.uid)
 
     def wait(self, info: PodInfo, seconds_left: float = inf) -> None:
-        """Waits until enough members of the pod's gang can be bound, but never longer than `seconds_left`.
+        """Waits until enough members of the pod's gang can be bound, but not longer than `seconds_left`.
 
-        Raises BindingFailed if too few can; the pod is still assumed then.
+        Raises BindingFailed if too few members can be bound; the pod then stays assumed.
         """
         gang = self._gang_of(info)
         if gang is None:
@@ -115,7 +119,7 @@ class GroupQuorum:
             raise BindingFailed(its_round.refusal)
 
     def failed(self, info: PodInfo) -> None:
-        """Records that the member cannot be bound now; refuses those that wait if too few are left."""
+        """Records that the member cannot be bound now; refuses the waiting members if too few can still be bound."""
         gang = self._gang_of(info)
         if gang is None:
             return
@@ -129,7 +133,7 @@ class GroupQuorum:
     # ---- helpers
 
     def _join(self, gang: PodGroup, info: PodInfo) -> _Round:
-        """Adds the member to its gang's round, and ends the round if it is decided now; the lock is held."""
+        """Adds the member to its gang's round, and ends the round if it is decided now. The caller holds the lock."""
         its_round = self._rounds.setdefault(gang.key, _Round())
         its_round.waiting.add(info.uid)
         its_round.failed.discard(info.uid)
@@ -140,7 +144,7 @@ class GroupQuorum:
         return its_round
 
     def _leave(self, gang: PodGroup, its_round: _Round, info: PodInfo) -> None:
-        """Takes a member that may not wait out of its round; the lock is held."""
+        """Removes a member that is not allowed to wait from its round. The caller holds the lock."""
         its_round.waiting.discard(info.uid)
         its_round.failed.add(info.uid)
         if not its_round.waiting:
@@ -149,20 +153,20 @@ class GroupQuorum:
             self._refuse(gang, its_round, UNFIT)
 
     def _await(self, gang: PodGroup, its_round: _Round, seconds: float) -> None:
-        """Waits until the round is over, which it is at the latest after so many seconds."""
+        """Waits until the round is over; ends it with a refusal after this many seconds."""
         if not its_round.is_over.wait(seconds):
             with self._lock:
                 if not its_round.is_over.is_set():
                     self._refuse(gang, its_round, TIMEOUT, f"after {seconds:.3g} s")
 
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
-        """Returns the pod's group if it is a gang of several members that is to be kept together."""
+        """Returns the pod's group if its members must be bound together; None if not."""
         key = self._cache.groups.key_of(info.pod)
         group = find_group(self._cache, key) if key is not None and self.most_seconds else None
         return group if group is not None and group.min_count > 1 else None
 
     def _missing(self, gang: PodGroup, its_round: _Round) -> int:
-        """Returns how many members have to wait or to have a node before the gang is bound."""
+        """Returns how many more members must wait or have a node before the gang can be bound."""
         state = self._cache.groups.get(gang.key)
         certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
         have_node = {*state.assigned, *certain} - its_round.waiting
@@ -188,7 +192,7 @@ class GroupQuorum:
         self._end(gang.key, its_round, text)
 
     def _end(self, key: str, its_round: _Round, refusal: str | None) -> None:
-        """Lets the calls of the round go on; the lock is held."""
+        """Ends the round and lets its calls go on. The caller holds the lock."""
         self._rounds.pop(key, None)
         if refusal is None:
             self._undecided -= its_round.waiting

@@ -1,7 +1,7 @@
-"""Judges members of a pod group as kube-scheduler does while it plans a whole group.
+"""Judges a member of a pod group as kube-scheduler does while it plans the whole group.
 
 kube-scheduler plans a group in its own snapshot: some members are already placed there, and pods of lower priority may
-have been removed. No request and no API object shows that before the first bind.
+have been removed. No request and no API object shows this before the first bind.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from extender.preemption import rows_without_lower_priority
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-# These rules refuse a node because of pods on other nodes, which may be gone in kube-scheduler's snapshot too. It has
-# run them itself before it called the extender.
+# These rules refuse a node because of pods on other nodes, and those pods may be removed in kube-scheduler's snapshot.
+# kube-scheduler has run these rules itself before it called the extender.
 _SEE_OTHER_NODES = frozenset((INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, VOLUME_RESTRICTIONS))
 
 
@@ -30,9 +30,10 @@ def is_member(pod: Pod) -> bool:
 
 
 def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:
-    """Returns the rows that can take the member once all pods of lower priority have left the cluster.
+    """Returns the rows that could take the member if all pods of lower priority left the cluster.
 
-    In the dry run of a group's preemption, kube-scheduler asks about nodes that it emptied in its snapshot only.
+    In the dry run of a group's preemption, kube-scheduler asks about nodes from which it removed these pods, but only
+    in its snapshot.
     """
     predicates = [predicate for predicate in profile.predicates if predicate.name not in _SEE_OTHER_NODES]
     return rows_without_lower_priority(replace(profile, predicates=predicates), info, table, rows)
@@ -42,10 +43,10 @@ def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -
 def without_nominated_siblings(
     info: PodInfo, node: str, table: Table, key_of: Callable[[Pod], str | None]
 ) -> Iterator[None]:
-    """Hides the members of the pod's own group that are nominated to the node.
+    """Ignores other members of the pod's group that are nominated to the node, for a `with` block.
 
-    A member that waits at Permit is nominated to its node, and kube-scheduler has counted it when it chose the node.
-    `key_of` returns the key of a pod's group; None if it has none.
+    A member that waits at Permit is nominated to its node. kube-scheduler counted that member when it chose the node.
+    `key_of` returns the key of a pod's group; None if the pod has no group.
     """
     nominated = table.nominated.get(node, {}).values()
     key = key_of(info.pod)

@@ -1,4 +1,4 @@
-"""Implements preempt: decides on which candidate nodes evictions help the pod, and which pods to evict there."""
+"""Implements preempt: decides on which of the proposed nodes evictions help the pod, and which pods to evict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Preempt:
 
     - If the victims that the scheduler proposes are enough, the answer names only those of them that are needed. Other
       pods are added only if the proposed victims are not enough, or if the request leaves the choice to the extender.
-    - A pod that this cache shows on the node, but whose bind the watch has not confirmed, is never added, because
+    - The answer never adds a pod that the cache shows on the node if the watch has not confirmed its bind, because
       kube-scheduler may have given up that bind.
     - Proposed victims that the cache does not show on the node stay in the answer.
     """
@@ -45,7 +45,7 @@ class Preempt:
         limit: TimeLimit = NO_LIMIT,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`preemptors` records the pods for which the answers name victims."""
+        """`preemptors` records each pod for which an answer names victims."""
         self._cache = cache
         self._profiles = profiles
         self._limit = limit
@@ -59,10 +59,10 @@ class Preempt:
         info = PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         answer: dict[str, MetaVictims] = {}
-        if profile.preemption is None:  # disabled by the policy
+        if profile.preemption is None:  # the policy disables preemption
             return ExtenderPreemptionResult(answer)
         with self._cache.snapshot(self.name, deadline) as table:
-            if assumed_node(info, table):  # the pod may already be bound, so an eviction elsewhere would be in vain
+            if assumed_node(info, table):  # the pod may be bound already, so an eviction elsewhere would not help
                 return ExtenderPreemptionResult(answer)
             offers = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
             uids_by_node = {node: offer.uids for node, offer in offers.items()}
@@ -99,7 +99,7 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 
 
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims) -> list[str]:
-    """Returns the victims' UIDs, most important first; equally important pods keep the request's order."""
+    """Returns the victims' UIDs, most important first; equally important ones keep their order in the request."""
     turn = {uid: index for index, uid in enumerate(offer.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]

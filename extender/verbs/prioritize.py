@@ -21,7 +21,7 @@ from extender.verbs.verb import Summary
 
 
 class Scale(Enum):
-    """The ways to convert a node's weighted total score to 0..10."""
+    """The ways to convert a node's weighted total score to a score of 0..10."""
 
     RELATIVE = "relative"
     """The best requested node gets 10 and the worst 0, so that the full range shows their differences."""
@@ -68,7 +68,7 @@ class Prioritize:
             try:
                 for part in nodes.parts:
                     totals[part.positions] = score(profile, info, part.table, part.rows).total
-            except RuleFailed:  # kube-scheduler fails such a pod before it calls an extender
+            except RuleFailed:  # if a rule fails, kube-scheduler rejects the pod before it calls an extender
                 totals[:] = 0
         return nodes.names, totals
 

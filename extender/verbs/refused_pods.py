@@ -1,11 +1,11 @@
-"""Finds pods that filter rejected on every node and that fit now, and makes kube-scheduler retry them.
+"""Finds pods that filter rejected but that fit now, and makes kube-scheduler try them again.
 
-kube-scheduler retries a rejected pod after an event that may help it, and otherwise after five minutes
-(kubernetes#122022). Two things can make it miss the moment:
+kube-scheduler tries a rejected pod again after an event that may help it, and otherwise after five minutes
+(kubernetes#122022). It can miss the right moment for two reasons:
 
-- An event reaches kube-scheduler before it reaches this cache. The pod is retried at once and rejected again, because
-  the cache still shows the old state.
-- A user's rule depends on something outside the cluster that changes. The rule can report the change (`wake`).
+- An event reaches kube-scheduler before it reaches this cache. The pod is tried again at once, and is rejected again
+  because the cache still shows the old state.
+- A user's rule depends on something outside the cluster, which changes. The rule can report the change (`wake`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.table import PodInfo
 
 MOST_PODS = 1024
-LONGEST_SECONDS = 300.0  # kube-scheduler retries every pod after this time
+LONGEST_SECONDS = 300.0  # kube-scheduler tries every pod again after this time
 WOKEN_SECONDS = 1.0
 _MOST_DOUBLED = 6
 MOST_AT_ONCE = 32
-_ANY = ""  # represents every rule
+_ANY = ""  # means every rule
 
 
 class Activator(Protocol):
-    """Makes the calling scheduler retry a pod (upstream framework.Handle.Activate)."""
+    """Makes the scheduler that called filter try a pod again (upstream framework.Handle.Activate)."""
 
     def activate(self, pod: Pod) -> None:
-        """Asks the scheduler to retry the pod; may fail silently."""
+        """Asks the scheduler to try the pod again. May fail without an error."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A rejected pod, given by its key and labels, and the rules that rejected it.
+    """A rejected pod: its key, its labels, and the rules that rejected it.
 
     Attributes:
         at: when the pod was rejected, in monotonic seconds.
-        looked: True if the pod was checked again because its waiting time had passed.
+        looked: True if the pod was checked again because enough time had passed.
         woken: True if one of the rules has reported since then that the pod may fit.
         fitted: how often the pod fitted when it was checked again.
         taken: True if `take` has returned the pod.
@@ -65,11 +65,11 @@ class _Refused:
 
 
 class RefusedPods:
-    """Remembers rejected pods, and checks each again if kube-scheduler has not retried it for `after_seconds`.
+    """Remembers rejected pods, and checks those that kube-scheduler has not tried for `after_seconds`.
 
-    If a pod fits at that check but is rejected again after the retry, something else rejects it. Therefore the time
-    until the next check doubles after each such check. A pod that a rule wakes is checked one second after its
-    rejection; this time doubles too, up to a minute.
+    If a pod fits at that check but is rejected again afterwards, something else rejects it. Therefore the time until
+    the next check doubles each time. After a `wake`, a pod is checked one second after its rejection; this time doubles
+    too, up to a minute.
 
     Attributes:
         wakes: the number of calls of `wake` and `wake_all` so far.
@@ -94,7 +94,7 @@ class RefusedPods:
         Args:
             refused: True if every node was rejected.
             rules: the rules that rejected a node.
-            wakes: the value of `self.wakes` before the decision began, so that a wake during the decision counts.
+            wakes: the value of `self.wakes` before filter decided, so that a wake during the decision is not lost.
         """
         with self._lock:
             earlier = self._pods.pop(pod.uid, None)
@@ -108,10 +108,11 @@ class RefusedPods:
                     self._pods.popitem(last=False)
 
     def wake(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
-        """Schedules a check of the pods that the rule rejected, because something the rule reads has changed.
+        """Schedules a check of the pods that the rule rejected, because something that it reads has changed.
 
         Args:
-            namespace, labels: only pods of this namespace (None means any) with these labels.
+            namespace: only pods of this namespace; None means any namespace.
+            labels: only pods that have these labels.
         """
         with self._lock:
             self.wakes += 1
@@ -129,7 +130,7 @@ class RefusedPods:
                 pod.woken = True
 
     def fitting(self) -> Iterator[Pod]:
-        """Yields the pods that are due for a check and fit on a node now; checks at most MOST_AT_ONCE pods."""
+        """Yields the pods that are due for a check and fit a node now. Checks at most MOST_AT_ONCE pods."""
         for uid, key in self._due():
             info = self._cache.find_pod(uid, key)
             if info is None or self._cache.placement(uid) is not None:
@@ -143,7 +144,7 @@ class RefusedPods:
         """Returns (UID, namespace/name) of pods that one of the rules rejected; each rejection only once.
 
         Returns at most MOST_AT_ONCE pods. Pods rejected less than a second ago are left out, so that kube-scheduler can
-        preempt first.
+        preempt for them first.
         """
         latest = self._clock.monotonic() - WOKEN_SECONDS
         with self._lock:
@@ -154,13 +155,13 @@ class RefusedPods:
         return [(uid, pod.key) for uid, pod in pods]
 
     def give_back(self, uid: str) -> None:
-        """Makes a later `take` return the pod again."""
+        """Makes the next `take` return the pod again."""
         with self._lock:
             if uid in self._pods:
                 self._pods[uid].taken = False
 
     def _fits(self, info: PodInfo) -> bool:
-        """Returns True if a node can take the pod; False if none can or the check takes too long."""
+        """Returns True if a node can take the pod; False if no node can, or if the check takes too long."""
         profile = self._profiles.of(info.pod)
         deadline = self._limit.begin()
         with suppress(DeadlineExceeded), self._cache.snapshot("refused", deadline) as table:

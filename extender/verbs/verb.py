@@ -1,4 +1,4 @@
-"""Defines the interface of a verb, and of the observers of its calls. HTTP is handled in `web`."""
+"""Defines the interface of a verb, and of the observers of its calls. The `web` package handles HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class Summary(NamedTuple):
-    """The part of a call that is logged: the number of nodes in the request, and in the answer."""
+    """The part of a call that is logged: the number of nodes in the request, and the number in the answer."""
 
     nodes_in: int
     nodes_out: int
@@ -26,19 +26,19 @@ class Verb(Protocol[Request, Result]):
         ...
 
     def decide(self, request: Request) -> Result:
-        """Returns the answer. Errors that concern the pod are part of the answer; only a defect raises."""
+        """Returns the answer. Errors about the pod are part of the answer; an exception is a defect of the extender."""
         ...
 
     def allow_all(self, request: Request) -> Result:
-        """Returns the answer that accepts every node, without a check."""
+        """Returns the answer that accepts every node without a check."""
         ...
 
     def failed(self, request: Request, message: str) -> Result | None:
-        """Returns an answer that contains the error message; None if this verb's answers have no such field."""
+        """Returns an answer with the error message; None if this verb's answers have no field for one."""
         ...
 
     def encode(self, request: Request, result: Result) -> bytes:
-        """Validates the answer against the request, and returns its bytes.
+        """Checks the answer against the request, and returns it as bytes.
 
         Raises:
             InvalidAnswer: the answer would cause errors in the scheduler.
@@ -46,16 +46,16 @@ class Verb(Protocol[Request, Result]):
         ...
 
     def summary(self, request: Request, result: Result) -> Summary:
-        """Returns what the log shows of the call."""
+        """Returns what the log shows about the call."""
         ...
 
 
 DECIDED, PASSED, FAILED = "decided", "passed", "failed"
-"""The outcomes of a call: decided by the rules; passed without a check; ended in an error."""
+"""The outcomes of a call: the rules decided it; it was passed without a check; it ended in an error."""
 
 
 class CallObserver(Protocol):
-    """Observes every call, in the call's thread, before the answer is sent; must be quick, and not raise."""
+    """Observes every call, in the call's thread, before the answer is sent. It must be quick and must not raise."""
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        """Records the call; `result` is None if there is only an `error`."""
+        """Records the call. `result` is None if there is an `error` instead."""

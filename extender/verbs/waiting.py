@@ -21,7 +21,7 @@ class Confirmation:
     """Waits at most `SECONDS` for the watch to show the outcome of a bind that got no answer.
 
     Args:
-        pause: sleeps; by default time.sleep, looked up on construction because simulations replace it.
+        pause: sleeps; None means time.sleep as it is when this object is made, because simulations replace it.
     """
 
     def __init__(self, cache: Cache, pause: Callable[[float], object] | None = None) -> None:
@@ -39,11 +39,11 @@ class Confirmation:
 
 
 class RecentPreemptors:
-    """Records the pods for which preempt named victims, and makes filter wait for those victims to be gone.
+    """Records the pods for which preempt named victims, and makes filter wait until the victims are gone.
 
-    kube-scheduler may see the deletion of the victims before this cache does. It then calls filter at once, and if the
-    pod does not fit yet, evicts other pods on other nodes. filter waits until `SECONDS` after preempt at the latest.
-    `pause`: see Confirmation.
+    kube-scheduler may see that the victims were deleted before this cache does. It then calls filter at once. If filter
+    refused the pod then, kube-scheduler would evict other pods on other nodes. filter waits for at most `SECONDS` after
+    preempt. `pause` is the same as in Confirmation.
     """
 
     def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
@@ -65,9 +65,9 @@ class RecentPreemptors:
                 self._pods.popitem(last=False)
 
     def wait(self, uid: str, nodes: Collection[str]) -> bool:
-        """Waits a moment if preempt recently named victims for the pod on one of the nodes.
+        """Waits a moment if preempt recently named victims for the pod on one of these nodes.
 
-        Returns True if it waited, so that the caller checks the pod again.
+        Returns True if it waited; the caller then checks the pod again.
         """
         with self._lock:
             until, named = self._pods.get(uid, (0.0, ()))
