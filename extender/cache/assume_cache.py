@@ -1,7 +1,7 @@
-"""Stores the objects of all kinds except pods: what the watches show, and what was assumed since.
+"""Stores the objects of all kinds except pods: as the watches show them, and as they are assumed to be.
 
-Readers see an assumed object until the watch shows a newer version. The resource versions of a
-kind are increasing numbers (KEP-5504). Source: upstream util/assumecache.
+Readers see an assumed object until the watch shows a newer version. The resource versions of a kind are increasing
+numbers (KEP-5504). Source: upstream util/assumecache.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from extender.model.meta import Object
 
 
 class _WrittenObject(NamedTuple):
-    """An object as the API server returned it from a write, and the time of the write in monotonic seconds."""
+    """An object that the API server returned after a write, and the time of the write in monotonic seconds."""
 
     obj: Object
     written_at: float
 
 
 class AssumeCache:
-    """All objects except pods, by kind and key; for each, the observed and the assumed version."""
+    """All objects except pods, by kind and key. Each may have an observed version and an assumed version."""
 
     def __init__(self) -> None:
         self._observed: dict[str, dict[str, Object]] = {NODE: {}}
@@ -37,11 +37,11 @@ class AssumeCache:
         return self.of_kind(kind).get(key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the object as readers see it: the assumed or written version, or else the observed one."""
+        """Returns the version of the object that readers see: the assumed or written one, or else the observed one."""
         return self.assumed(kind, key) or self.observed(kind, key)
 
     def assumed(self, kind: str, key: str) -> Object | None:
-        """Returns the object as it was assumed or written; None if the watch shows a newer version."""
+        """Returns the assumed or written version of the object; None if it has none that is still valid."""
         reference = kind, key
         if (obj := self._assumed.get(reference)) is not None:
             return obj
@@ -56,7 +56,7 @@ class AssumeCache:
     # ---- objects from the watch
 
     def put(self, kind: str, obj: Object) -> Object | None:
-        """Stores an observed object and drops assumptions about older versions; returns its predecessor."""
+        """Stores an observed object, and drops assumptions about older versions; returns the version it replaces."""
         objects = self._observed.setdefault(kind, {})
         before = objects.get(obj.key)
         objects[obj.key] = obj
@@ -69,9 +69,9 @@ class AssumeCache:
         return before
 
     def remove(self, kind: str, key: str) -> Object | None:
-        """Removes the object and any assumption about it; returns the object as readers saw it.
+        """Removes the object and any assumption about it; returns the version that readers saw.
 
-        Returns None if the watch has not shown the object.
+        Returns None if the watch has never shown the object.
         """
         observed = self.of_kind(kind).pop(key, None)
         assumed = self.drop(kind, key)
@@ -80,12 +80,12 @@ class AssumeCache:
     # ---- assumptions
 
     def assume(self, obj: Object) -> None:
-        """Shows readers `obj`, which is about to be written, in place of the observed object.
+        """Makes readers see `obj`, which is about to be written, in place of the observed object.
 
-        `obj` has the resource version that the decision was based on; an object to be created has none.
+        `obj` must have the resource version on which the decision was based, or none if the object is to be created.
 
         Raises:
-            Outdated: the object was changed or deleted since the decision, or a new one was created.
+            Outdated: the object was changed, deleted or created since the decision.
         """
         kind = type(obj).__name__
         current = self.effective(kind, obj.key)
@@ -97,7 +97,7 @@ class AssumeCache:
         self._assumed[kind, obj.key] = obj
 
     def confirm(self, obj: Object, now: float) -> None:
-        """Replaces the assumed object by the one that the API server returned, unless the watch was faster."""
+        """Replaces the assumed object with the one that the API server returned, unless the watch was faster."""
         kind = type(obj).__name__
         self.drop(kind, obj.key)
         observed = self.observed(kind, obj.key)
@@ -105,18 +105,18 @@ class AssumeCache:
             self._written[kind, obj.key] = _WrittenObject(obj, now)
 
     def restore(self, kind: str, key: str) -> Object | None:
-        """Discards and returns the assumed version of the object; keeps a version that was written."""
+        """Discards the assumed version of the object and returns it; a version that was written stays."""
         return self._assumed.pop((kind, key), None)
 
     def drop(self, kind: str, key: str) -> Object | None:
-        """Discards the assumed and the written version of the object; returns the one that readers saw."""
+        """Discards the assumed and the written version of the object; returns the one of them that readers saw."""
         written = self._written.pop((kind, key), None)
         return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
 
     def lost(self, kind: str, asked_at: float) -> list[Object]:
-        """Returns the objects that the API server has lost, as a list that was just stored shows.
+        """Returns the written objects that are missing from the list that was requested at `asked_at`.
 
-        They were written before the list was requested at `asked_at`, but the list does not contain them.
+        The API server has lost them, because they were written before that list was requested.
         """
         return [
             written.obj
@@ -126,6 +126,6 @@ class AssumeCache:
 
 
 def version_of(obj: Object) -> int:
-    """Returns the object's version as a number; 0 for an object without one, such as one from a file."""
+    """Returns the object's resource version as a number; 0 if it has none, for example if it is from a file."""
     version = obj.metadata.resource_version
     return int(version) if version.isdecimal() else 0

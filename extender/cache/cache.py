@@ -2,9 +2,9 @@
 
 `changed`, `deleted` and `replaced` store what the API server reports. The methods from `assume` to `expire` are the
 steps of a pod's life, which pod_states draws. Every change is recorded in the journal, from which tables are updated,
-and reported to the listener, which is the scheduling queue.
+and is reported to the listener, the scheduling queue.
 
-The lock is held only while a change is stored. Readers read tables of their own, and `assume` checks without the lock.
+The lock is held only while a change is stored. Readers have their own tables, and `assume` checks without the lock.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
-_BATCH = 50  # so many objects of a list are stored per hold of the lock, which takes 1 or 2 ms
+_BATCH = 50  # the number of listed objects that are stored in one hold of the lock, which takes 1 or 2 ms
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
-"""Checks a pod on its node in the given table; returns the reason why it does not fit, or None if it fits."""
+"""Checks a pod on its node in the given table; returns the refusal, or None if the pod fits."""
 
 
 class Cache:
@@ -49,10 +49,10 @@ class Cache:
     Reflectors write to it as a Sink. Pods are identified by UID, all other objects by key.
 
     Args:
-        ttl_seconds: how long a pod whose bind has finished may stay unconfirmed before it can expire; 0 means forever.
+        ttl_seconds: how long a pod whose bind has finished waits for the watch before it expires; 0 means forever.
         unanswered_ttl_seconds: the same after a bind without an answer; never 0, because the pod may not be bound.
         features: the feature gates of the tables.
-        changes: an empty journal that other readers share; None creates one.
+        changes: an empty journal to record changes in, if other readers share it; None creates one.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Cache:
         self._tables = TablePool(self._changes, self._locked, features)
         self.reader = ObjectReader(telemetry, self._pods.watched)
         self._notifications = Notifications()
-        self._listed_at: dict[str, float] = {}  # kind -> when the last stored list of it was requested
-        self._interrupted: set[str] = set()  # kinds with a change that an error left half done
+        self._listed_at: dict[str, float] = {}  # kind -> the time when the last stored list of it was requested
+        self._interrupted: set[str] = set()  # the kinds of which an error left a change half done
 
     def listen(self, listener: Listener | None) -> None:
-        """Reports every change to the listener from now on; None stops the reports."""
+        """Reports every later change to the listener; None stops the reports."""
         self._notifications.listener = listener
 
     # ---- objects from the API server (ports.Sink)
@@ -99,8 +99,8 @@ class Cache:
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
 
-        Also discards versions written before the list was requested at `asked_at` that the list does not show. If an
-        error has interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
+        Also discards objects that were written before the list was requested at `asked_at` and that the list lacks. If
+        an error interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
         """
         repair = kind in self._interrupted
         try:
@@ -108,7 +108,7 @@ class Cache:
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
-            gone = [key for key in stored if key not in listed]  # without the lock: 0.1 s for 200,000 pods
+            gone = [key for key in stored if key not in listed]  # without the lock, as it takes 0.1 s for 200,000 pods
             self._in_batches(kind, gone, partial(self._remove, kind))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
@@ -129,10 +129,10 @@ class Cache:
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds with a change that an error left half done; the next list of the kind repairs it."""
+        """Returns the kinds of which an error left a change half done. The next list of such a kind repairs it."""
         return sorted(self._interrupted)
 
-    # ---- pods and their places
+    # ---- pods and their nodes
 
     def remember(self, info: PodInfo, size_bytes: int) -> None:
         """Stores a pod that kube-scheduler has sent, in case its bind arrives before its watch event."""
@@ -146,7 +146,7 @@ class Cache:
         return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
-        """Returns the pod as the watch or kube-scheduler last sent it; None if another pod has that name now."""
+        """Returns the pod as the watch or kube-scheduler last sent it; None if its name now belongs to another pod."""
         with self._locked("find_pod"):
             return self._pods.find(uid) if self._pods.uid_of.get(key, uid) == uid else None
 
@@ -158,13 +158,13 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
 
-        The pod is only assumed on a node that is still as `check` saw it: `check` runs without the lock, because it may
-        be slow, and again if the node has changed in the meantime; the last run holds the lock if the check is quick.
-        The scheduler's own loop passes no check, because no other thread assumes pods there.
+        `check` may be slow, so it runs without the lock. If the node has changed since then, `check` runs again. So the
+        pod is assumed only on a node as `check` saw it. The last run holds the lock if the check is quick. The
+        scheduler's own loop passes no check, because no other thread assumes pods there.
 
         Raises:
             UnknownNode: the node is not in the cache.
-            IllegalTransition: the pod is assumed or added already.
+            IllegalTransition: the pod has a node already, assumed or confirmed.
             Outdated: `check` is slow, and something changed during each run.
         """
         if check is None:
@@ -189,9 +189,9 @@ class Cache:
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], viable: Viable) -> Mapping[str, ExtenderError]:
-        """Assumes the pods on their nodes; returns, by UID, why a pod cannot be assumed.
+        """Assumes the pods on their nodes; returns UID -> error for each pod that cannot be assumed.
 
-        Of the pods that can be assumed, those that are `viable` together are; no other thread sees a part of them.
+        `viable` selects, from the UIDs of the others, those to assume. They are all assumed in one step.
         """
         errors: dict[str, ExtenderError] = {}
         with self._locked("assume_all"):
@@ -206,9 +206,9 @@ class Cache:
         return errors
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
-        """Starts the pod's time to live after a bind that succeeded or, if not `certain`, may have succeeded.
+        """Starts the pod's time to live after a bind that succeeded, or may have succeeded if not `certain`.
 
-        Restarts it if the bind was repeated; does nothing if the watch has confirmed it. Raises IllegalTransition.
+        Starts it again for a repeated bind; does nothing for a pod that the watch confirmed. Raises IllegalTransition.
         """
         ttl_seconds = self._ttl_seconds if certain else self._unanswered_ttl_seconds
         with self._locked("finish_binding"):
@@ -221,13 +221,13 @@ class Cache:
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns UID -> the pod as the watch shows it, or None, for the pods whose time to live has ended."""
+        """Returns UID -> pod for the pods whose time to live has ended; None for a pod that the watch has not shown."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
-        """Removes those of the pods that are still overdue from their nodes; returns their `namespace/name`."""
+        """Removes the given pods from their nodes if they are still overdue; returns their `namespace/name`."""
         with self._changing("expire"):
             overdue = set(self._placements.overdue(now))
             return [self._displace(uid, PodEvent.EXPIRE).info.pod.key for uid in uids if uid in overdue]
@@ -241,7 +241,7 @@ class Cache:
                 self._note_pod(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a waiting pod to the node ("" ends its nomination); returns the node nominated before."""
+        """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination."""
         with self._locked("nominate"):
             before = self._pods.nominate(uid, node_name)
             self._note_pod(uid)
@@ -255,16 +255,16 @@ class Cache:
     # ---- assumed objects (upstream util/assumecache)
 
     def assume_object(self, obj: Object) -> None:
-        """Shows readers `obj`, which is about to be written, until the watch delivers a later one. Raises Outdated."""
+        """Makes readers see `obj`, which is about to be written, until the watch shows it. Raises Outdated."""
         with self._locked("assume_object"):
             self._objects.assume(obj)
             self._note_object(type(obj).__name__, obj.key)
 
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
-        """Replaces the assumed object by `obj`, the one that the API server returned.
+        """Replaces the assumed object with `obj`, which the API server returned.
 
-        Also discards the assumed object at `instead_of`. `obj` is dropped when the watch shows that version, or when a
-        list that was requested later lacks it, because the API server has then lost the write.
+        Also discards the assumed object at `instead_of`. `obj` is dropped when the watch shows its version. It is also
+        dropped when a list that was requested later lacks it, because the API server has then lost the write.
         """
         with self._locked("confirm_object"):
             self._objects.confirm(obj, self._clock.monotonic())
@@ -277,7 +277,7 @@ class Cache:
         """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
-            self._note_object(kind, key)  # even if nothing was assumed, because an earlier call may have failed here
+            self._note_object(kind, key)  # even if nothing was assumed: an earlier call may have failed here
             if assumed is not None:
                 self._notifications.discarded(assumed, self._objects.effective(kind, key))
 
@@ -287,7 +287,7 @@ class Cache:
             return self._objects.observed(kind, key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the object as readers see it: the assumed version, or else the observed one."""
+        """Returns the version of the object that readers see: the assumed one, or else the observed one."""
         with self._locked("effective"):
             return self._objects.effective(kind, key)
 
@@ -308,22 +308,22 @@ class Cache:
             return CacheSize(len(self._objects.of_kind(NODE)), len(pods), len(self._placements.unconfirmed()))
 
     def overview(self) -> PodOverview:
-        """Returns all pods at one moment, grouped by whether they have a node."""
+        """Returns all pods as they are at one moment, grouped by whether they have a node."""
         with self._locked("overview"):
             return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns node name -> the UIDs of the pods counted there that the watch has not yet shown there."""
+        """Returns node name -> the UIDs of the pods counted on the node that the watch has not shown there yet."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 
     def objects(self, kind: str) -> Mapping[str, Object]:
-        """Returns the objects of a kind by key, as the watch shows them; see `pods` for pods."""
+        """Returns the objects of a kind by key, as the watch shows them. For pods, call `pods`."""
         with self._locked("objects"):
             return self._objects.of_kind(kind).copy()
 
     def pods(self) -> Mapping[str, CachedPod]:
-        """Returns, by UID, every pod that the watch shows or that is assumed on a node."""
+        """Returns UID -> pod for every pod that the watch shows or that is assumed on a node."""
         with self._locked("pods"):
             watched, uids = self._pods.watched.copy(), self._pods.uid_of.copy()
             placements = self._placements.by_uid()
@@ -332,21 +332,21 @@ class Cache:
     # ---- for the Comparer and other readers of the journal
 
     def cursor(self) -> int:
-        """Returns the present position in the journal, for `reported_since` and `correct`."""
+        """Returns the current end of the journal, for `reported_since` and `correct`."""
         with self._locked("cursor"):
             return self._changes.now
 
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
-        """Returns the updates after `cursor`, the present position, and True if the reader has to start over.
+        """Returns the updates after `cursor`, the end of the journal, and True if the updates cover all objects.
 
-        It has to if the journal no longer reaches back to `cursor`; the updates then cover all objects.
+        They cover all objects if the journal no longer reaches back to `cursor`; the reader must then start over.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)
             return self._changes.all() if updates is None else updates, self._changes.now, updates is None
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if the API server has reported the object after `cursor`; a list reports every object."""
+        """Returns True if the API server has reported the object after `cursor`. A list reports every object."""
         with self._locked("reported_since"):
             return self._changes.reported_since(cursor, reference)
 
@@ -356,9 +356,9 @@ class Cache:
             return self._listed_at.get(kind, moment) > moment
 
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
-        """Replaces a cached object by the one that the API server lists, or removes it; returns True.
+        """Replaces a cached object with the one that the API server lists, or removes it; returns True.
 
-        Returns False, and changes nothing, if the API server has reported the object after `cursor`.
+        Returns False and changes nothing if the API server has reported the object after `cursor`.
         """
         kind, key = reference
         with self._changing("correct", kind):
@@ -392,7 +392,7 @@ class Cache:
         self._changes.note_listed(kind)
 
     def _repair(self, kind: str) -> None:
-        """Rebuilds the placements and tables that depend on a kind, whose objects were all just stored."""
+        """Corrects placements and tables after an interrupted change. All objects of the kind were just stored."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # an error interrupted their removal
                 self._displace(uid, PodEvent.REMOVE)

@@ -20,7 +20,7 @@ Reference = tuple[str, str]
 Current = Object | PodPlacement | PodInfo | None
 """The current value of an object as tables see it.
 
-A `PodPlacement` for a pod on a node, a `PodInfo` for any other pod, None for a deleted object.
+A `PodPlacement` for a pod on a node, a `PodInfo` for any other pod, and None for a deleted object.
 """
 
 _LISTED = "listed"
@@ -35,10 +35,10 @@ class Update(NamedTuple):
 
 
 class Updates:
-    """The current values of some objects at one moment, by kind and key.
+    """The current values of some objects, by kind and key, copied at one moment.
 
-    The values are copied as whole dicts, because the cache's lock is held during the copy: copying 250,000 values one
-    by one takes 150 ms.
+    The values are copied as whole dicts, because the cache's lock is held during the copy. To copy 250,000 values one
+    by one would take 150 ms.
     """
 
     __slots__ = ("_values",)
@@ -67,7 +67,7 @@ class Changes:
 
     @property
     def now(self) -> int:
-        """The present end of the journal: the cursor of a reader that has read everything."""
+        """The end of the journal, which is the cursor of a reader that has read everything."""
         return self._journal.now
 
     def note(self, kind: str, key: str, current: Current) -> None:
@@ -81,12 +81,12 @@ class Changes:
             self._journal.note(kind, key)
 
     def restart(self, kind: str, current: Mapping[str, Current]) -> None:
-        """Replaces all values of a kind (key -> value), and makes every table rebuild itself."""
+        """Replaces all values of a kind (key -> value), and makes every table start over."""
         self._current[kind] = {key: value for key, value in current.items() if value is not None}
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Records that a list has reported every object of the kind, though most have not changed."""
+        """Records that a list has reported every object of the kind, although most have not changed."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:
@@ -109,14 +109,14 @@ class Changes:
     def may_affect(self, node_name: str, cursor: int) -> bool:
         """Returns True if a change after `cursor` may alter the result of checking a pod on the node.
 
-        Changes of other nodes are ignored, because node statuses change all the time and no scheduler checks other
-        nodes again before a bind.
+        Changes of other nodes are ignored, because node statuses change all the time. No scheduler checks other nodes
+        again before a bind.
         """
         updates = self.since(cursor)
         return updates is None or any(_may_affect(update, node_name) for update in updates)
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if the object was reported after `cursor`, changed or not; a list reports every object."""
+        """Returns True if the object was reported after `cursor`, changed or not. A list reports every object."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
 
 

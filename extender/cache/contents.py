@@ -1,4 +1,4 @@
-"""Defines the forms that objects have in the cache, and the views of them for the debugger and the pages."""
+"""Defines the forms in which the cache stores objects, and the views of them for the debugger and status pages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from extender.table.pods.templates import Templates
 
 
 def id_of(kind: str, obj: Object) -> str:
-    """Returns the id of an object in the cache: the UID of a pod, the key of any other object."""
+    """Returns the id of an object in the cache: the UID for a pod, the key for any other object."""
     return obj.uid if kind == POD else obj.key
 
 
 class ObjectReader:
-    """Reads objects into the form in which the cache stores them. Thread-safe.
+    """Converts objects into the form in which the cache stores them. Thread-safe.
 
     Args:
-        watched: the pods of the cache by UID. A new version of a pod shares unchanged parts with the one in this
+        watched: the pods of the cache by UID. A new version of a pod shares unchanged parts with the version in this
             mapping, which is read without the cache's lock.
     """
 
@@ -47,7 +47,7 @@ class ObjectReader:
         return obj
 
     def read_or_report(self, kind: str, obj: Object) -> Object | PodInfo | None:
-        """Returns the object as `read` does; if it cannot be read, reports that and returns None."""
+        """Returns the object as the cache stores it. If the object cannot be read, reports that and returns None."""
         try:
             return self.read(obj)
         except MalformedInput as error:
@@ -83,12 +83,12 @@ def overview_of(pods: PodStore, placements: Placements) -> PodOverview:
 
 
 class CachedPod(NamedTuple):
-    """One pod in the cache, for the Comparer, the dump and the pages.
+    """One pod in the cache, for the Comparer, the dump and status pages.
 
     Attributes:
         pod: the pod as the watch shows it; None if the watch has not shown it yet.
         node_name: the node where the pod is counted; "" if it has no node.
-        state: how certain the pod's placement on the node is.
+        state: how certain it is that the pod is on the node.
         findable: True if a lookup by the pod's name gives this UID.
     """
 
@@ -101,7 +101,7 @@ class CachedPod(NamedTuple):
 def cached_pods(
     watched: Mapping[str, PodInfo], placements: Mapping[str, PodPlacement], uid_of: Mapping[str, str]
 ) -> dict[str, CachedPod]:
-    """Returns all watched and placed pods by UID; `uid_of` maps `namespace/name` to UID."""
+    """Returns all pods that are watched or have a node, by UID; `uid_of` maps `namespace/name` to UID."""
     uids = watched.keys() | placements.keys()
     return {uid: _cached_pod(watched.get(uid), placements.get(uid), uid_of) for uid in uids}
 

@@ -1,21 +1,23 @@
-"""Compares the cache with the API server, and dumps it (upstream backend/cache/debugger).
+"""Compares the cache with the API server and corrects it, and dumps it (upstream backend/cache/debugger).
 
-`Comparer` compares the cache with a fresh list of every kind, and each table with a new one, and corrects what differs.
-`dump` returns all nodes and pods of the cache. Upstream's comparer compares only the names of nodes and pods.
+`Comparer` compares the cache with a fresh list of every kind, and compares each table with a new table. It corrects the
+differences. `dump` returns all nodes and pods of the cache. Upstream's comparer compares only the names of nodes and
+pods.
 
 A change that the watch is about to deliver is not a difference. Resource versions of a kind can be compared (KEP-5504),
 and a watch delivers changes in the order of their versions. So an object that differs from the list counts as a
-difference only if both of these hold:
+difference only if both of these are true:
 
 - The watch has delivered a version at least as new as the listed object, so it should have delivered that object too.
 - The API server has not reported the object since the comparison began.
 
-A list does not show when an object was deleted. An object that is cached but not listed counts as a difference once the
-watch has reached the version of the list. If few objects of a kind change, the watch reaches that version only by
-bookmarks, which may take minutes; so the object also counts if the watch has not reported it within 20 s. An object
-that is listed but not delivered within 20 s is undecided: the watch may be broken, so the kind is listed again. A pod
-that is being bound (ASSUMED) is not compared, and a pod whose bind has finished (FINISHED) may still be listed without
-a node.
+A list does not show when an object was deleted. So an object that is cached but not listed counts as a difference once
+the watch has reached the version of the list. If few objects of a kind change, only bookmarks take the watch to that
+version, which may take minutes. So the object also counts if the watch has not reported it within 20 s.
+
+An object that is listed but not delivered within 20 s is undecided. The watch may be broken, so the kind is listed
+again. A pod that is being bound (ASSUMED) is not compared. A pod whose bind has finished (FINISHED) may still be listed
+without a node.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ from extender.table import Table
 from extender.table.table_comparison import differences
 
 TABLE = Table.__name__
-_POLL_SECONDS, _POLLS = 0.1, 200  # within 20 s in all, the watch must deliver the listed objects
+_POLL_SECONDS, _POLLS = 0.1, 200  # the watch has 20 s to deliver the listed objects
 _BREATH_SECONDS = 0.002
 _MOST_PER_TABLE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """A difference that was found. Objects are corrected; a table that differs (kind Table) is discarded."""
+    """A difference that was found. An object is then corrected, and a table (its kind is Table) is discarded."""
 
     kind: str
     key: str
@@ -69,10 +71,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A cached object that differs from the list; the watch may be about to deliver the change.
+    """A cached object that differs from the list. The watch may be about to deliver the change.
 
     Attributes:
-        version: once the watch has reached this version, the object counts as a difference if it still differs.
+        version: if the object still differs when the watch has reached this version, it counts as a difference.
     """
 
     reference: Reference
@@ -87,7 +89,7 @@ class _Suspect:
 
 
 class Comparer:
-    """Compares the cache and corrects it, one comparison at a time.
+    """Compares the cache with the API server and corrects the cache; makes one comparison at a time.
 
     Args:
         pause: sleeps for a number of seconds; returns True, possibly earlier, if the process is ending.
@@ -103,7 +105,7 @@ class Comparer:
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
-        """Compares all kinds and tables; returns the report, which includes lists and tables that failed."""
+        """Compares all kinds and tables, and corrects differences; returns a report, which also names failed lists."""
         report = Report()
         with self._one_at_a_time:
             for kind in self._lister.kinds():
@@ -136,10 +138,10 @@ class Comparer:
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Waits for the watch; returns the suspects that are differences, and those still undecided."""
+        """Waits for the watch; returns the suspects that are differences, and the suspects that are still undecided."""
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
-            # Asks the watch before the cache: what it delivers in between is then in the cache.
+            # This must be asked before the cache, which then contains everything that the watch had delivered.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]
@@ -154,7 +156,7 @@ class Comparer:
             listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
             return self._cache.correct(suspect.reference, listed, begin)
         except MalformedInput:
-            return False  # the cache leaves out unreadable objects on purpose
+            return False  # the cache has no unreadable objects, so this is no difference
 
     # ---- tables
 
@@ -190,7 +192,7 @@ def _suspect_pods(cached: Mapping[str, CachedPod], version: str, pods: Sequence[
 
 
 def _pod_difference(entry: CachedPod | None, pod: Pod) -> str | None:
-    """Returns how the cached pod differs from the listed one; None if it is equal or being bound."""
+    """Returns how the cached pod differs from the listed one; None if it does not, or is being bound."""
     if entry is not None and entry.state is PodState.ASSUMED:
         return None
     if entry is None or entry.pod != pod:
@@ -218,16 +220,16 @@ def _table_differences(table: Table, fresh: Table) -> Iterator[CacheDifference]:
         for difference in islice(differences(table, fresh), _MOST_PER_TABLE):
             how = f"{difference.what} is {difference.actual}, expected {difference.expected}"
             yield CacheDifference(TABLE, difference.where, how)
-    except Exception as error:  # reading a table whose parts do not fit together may raise anything
+    except Exception as error:  # reading an inconsistent table may raise anything
         yield CacheDifference(TABLE, "", f"cannot be read: {error!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """A node as a table shows it: cpu in millicores, memory and storage in bytes, other resources in units.
+    """A node as a table shows it: cpu in millicores, memory and storage in bytes, the rest in units.
 
     Attributes:
-        known: False if the cache has pods on the node, but not the node itself.
+        known: False if the cache has pods on the node, but not the node.
     """
 
     name: str
@@ -238,7 +240,7 @@ class DumpedNode:
 
 @dataclass(frozen=True, slots=True)
 class DumpedPod:
-    """A pod without its contents: its name, its node ("" for none), and the state of its placement."""
+    """A pod without its spec: its name, its node ("" for none), and its state in the cache."""
 
     key: str
     uid: str
@@ -248,7 +250,7 @@ class DumpedPod:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The contents of the cache; the pods may be a moment newer than the nodes."""
+    """The contents of the cache. The pods may be a moment newer than the nodes."""
 
     nodes: list[DumpedNode]
     pods: list[DumpedPod]
@@ -256,7 +258,7 @@ class Dump:
 
 
 def dump(cache: Cache) -> Dump:
-    """Returns the nodes with their total requests, the pods with their nodes, and the nominations by node."""
+    """Returns the nodes with their total requests, the pods with their nodes, and the nominated pods by node."""
     with cache.snapshot("dump") as table:
         nodes = [_node(table, name) for name in sorted(table.nodes.row_of)]
         nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}

@@ -1,9 +1,9 @@
 """Expires assumed pods that the watch has not confirmed.
 
-When a pod's time to live ends, the pod may still be bound, because the watch may be behind. So all pods are listed with
-their versions (a survey), and a pod expires only after the cache has caught up with the survey: if the pod had been
-bound, the watch would have shown it by then. A pod does not expire if the survey has a newer version of it than the
-cache.
+When a pod's time to live ends, the pod may be bound all the same, because the watch may be late. So all pods are listed
+with their versions (a survey). A pod expires only after the cache has everything that the survey shows, because the
+cache would then show the pod on its node if it had been bound. A pod does not expire if the survey has a newer version
+of it than the cache.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
 SURVEY_SECONDS = 15.0
-"""While some assumed pods are past their time to live, the API server is surveyed this often."""
+"""The time between two surveys while some assumed pods are past their time to live."""
 
 
 class PodSurvey(Protocol):
-    """A survey: the UIDs and versions of the pods in the API server at one moment, compared with the cache."""
+    """The UIDs and versions of all pods in the API server at one moment, to compare the cache with."""
 
     def confirmed(self) -> bool:
-        """Returns True once the cache has every surveyed pod in the surveyed version or a newer one."""
+        """Returns True if the cache has every listed pod in the listed version or a newer one."""
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the survey has a newer version of the pod than `pod`, the one in the cache."""
+        """Returns True if the list has a newer version of the pod than `pod`, the version in the cache."""
 
 
 class Expiry:
-    """Expires overdue pods. Call `sweep` every second or so, in one thread at a time.
+    """Expires assumed pods whose time to live has ended. One thread calls `sweep` every second or so.
 
     Args:
         take_survey: lists the pods; raises ClusterError.
@@ -48,7 +48,7 @@ class Expiry:
         """Removes expired pods from their nodes in the cache; returns their `namespace/name`.
 
         Raises:
-            ClusterError: the pods cannot be listed; a later sweep tries again.
+            ClusterError: the pods cannot be listed; the next call tries again.
         """
         now = self._clock.monotonic()
         if now >= self._next_survey_at:

@@ -1,10 +1,10 @@
-"""Tracks which pods are members of which pod group, whether they wait or have a node, and how groups form trees.
+"""Tracks the members of each pod group, whether they have a node, and the trees that groups form.
 
-    a member's PodState in the cache     its place in the group
+    a member's PodState in the cache     its MemberState
     --------------------------------     ----------------------
-    INITIAL                              unscheduled
-    ASSUMED, FINISHED                    assumed
-    ADDED                                assigned
+    INITIAL                              UNSCHEDULED
+    ASSUMED, FINISHED                    ASSUMED
+    ADDED                                ASSIGNED
     (the pod is gone or has ended)       not in the group
 
 The cache calls `update` for each change of a pod and `set_object` for each change of a group, while it holds its lock,
@@ -26,7 +26,7 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, P
 from extender.table import PodInfo
 
 Viable = Callable[[Collection[str]], Collection[str]]
-"""Returns those of the given pods, by UID, that may be bound together; see `groups.tree.viable`."""
+"""Takes UIDs of pods, and returns the UIDs of those that may be bound together; see `groups.tree.viable`."""
 
 
 class MemberState(Enum):
@@ -45,7 +45,7 @@ MEMBER_STATES: Mapping[PodState, MemberState] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """The members of one group by UID, grouped by whether they have a node. Terminating members count."""
+    """The members of one group by UID, grouped by whether they have a node. Terminating members are included."""
 
     unscheduled: Mapping[str, PodInfo] = field(default_factory=dict)
     assumed: Mapping[str, PodInfo] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class GroupState:
         return {**self.assumed, **self.assigned}
 
     def ready(self) -> list[PodInfo]:
-        """Returns the members without a node that a scheduler may try now, in the order of their turns."""
+        """Returns the members without a node that a scheduler may try now, in the order in which they are tried."""
         infos = self.unscheduled.values()
         return sorted(
             (info for info in infos if not (info.pod.terminating or info.pod.spec.scheduling_gates)), key=_turn
@@ -65,11 +65,11 @@ class GroupState:
 
 
 class GroupStates:
-    """The members of all groups, by the group's `namespace/name`, and the groups. Thread-safe.
+    """All groups, and the members of each PodGroup by its `namespace/name`. Thread-safe.
 
     Args:
-        locked: takes the cache's lock, given the caller's name.
-        composites: True if groups belong to the CompositePodGroup that they name (the feature gate).
+        locked: returns a context that holds the cache's lock; the argument names the caller in metrics.
+        composites: True if the feature gate of CompositePodGroups is on, so that groups may have parents.
     """
 
     def __init__(self, locked: Callable[[str], AbstractContextManager[None]], *, composites: bool = False) -> None:
@@ -82,17 +82,17 @@ class GroupStates:
         self._children: dict[GroupName, set[GroupName]] = {}
 
     def read_labels(self) -> None:
-        """Makes coscheduling's label say which group a pod belongs to; call it before the first pod is stored."""
+        """Makes the label of the coscheduling plugin name a pod's group. Call it before the first pod is stored."""
         self._by_label = True
 
     def key_of(self, pod: Pod) -> str | None:
-        """Returns the `namespace/name` of the PodGroup that the pod belongs to; None if it belongs to none."""
+        """Returns the `namespace/name` of the PodGroup that the pod belongs to; None if it belongs to no group."""
         return coscheduling_key(pod) if self._by_label else pod.group_key
 
-    # ---- changes, which the cache reports while it holds the lock
+    # ---- changes; the cache reports them while it holds the lock
 
     def update(self, uid: str, info: PodInfo | None, state: PodState) -> None:
-        """Records the pod's present version and state; None if the pod is gone. The caller holds the lock."""
+        """Records the current version and state of a pod; None if the pod is gone. The caller holds the lock."""
         key = self.key_of(info.pod) if info is not None else None
         before = self._group_of.get(uid)
         if before is not None and before != key:
@@ -102,7 +102,7 @@ class GroupStates:
             self._groups.setdefault(key, {})[uid] = MEMBER_STATES[state], info
 
     def set_object(self, kind: str, key: str, obj: Object | None) -> None:
-        """Records a group, or None if it is gone; ignores objects of other kinds. The caller holds the lock."""
+        """Records a group (None if it was deleted), and ignores other kinds. The caller holds the lock."""
         name = GroupName(kind, key)
         before = self._objects.pop(name, None)
         if before is not None and (parent := self._parent_of(before)) is not None:
@@ -114,21 +114,21 @@ class GroupStates:
             if (parent := self._parent_of(obj)) is not None:
                 self._children.setdefault(parent, set()).add(name)
 
-    # ---- what is known
+    # ---- questions about groups
 
     def count(self, key: str) -> int:
-        """Returns the number of members that are known, with and without a node."""
+        """Returns the number of members in the cache, with and without a node."""
         with self._locked("group_count"):
             return len(self._groups.get(key, ()))
 
     def has(self, key: str, uid: str, at_least: int) -> bool:
-        """Returns True if the pod is a known member, and the group has at least so many."""
+        """Returns True if the pod is a member in the cache, and the group has at least `at_least` members there."""
         with self._locked("group_has"):
             members = self._groups.get(key, {})
             return uid in members and len(members) >= at_least
 
     def get(self, key: str) -> GroupState:
-        """Returns a copy of the present state of a PodGroup's members."""
+        """Returns a copy of the current state of a PodGroup's members."""
         by_state: dict[MemberState, dict[str, PodInfo]] = {state: {} for state in MemberState}
         with self._locked("group"):
             for uid, (state, info) in self._groups.get(key, {}).items():
@@ -136,17 +136,19 @@ class GroupStates:
         return GroupState(*(by_state[state] for state in MemberState))
 
     def root_of(self, key: str) -> GroupName:
-        """Returns the root of the tree that the PodGroup is in, or the first group above it that does not exist."""
+        """Returns the root of the PodGroup's tree. If a parent does not exist, that parent is the root."""
         with self._locked("group_root"):
             return self._root(key)
 
     def root_above(self, group: PodGroup | CompositePodGroup) -> GroupName:
-        """Returns the root above this version of a group, even if the group has been deleted or changed."""
+        """Returns the root above the given version of a group, even if the group has since been deleted or changed."""
         with self._locked("group_root"):
             return self._root_of(GroupName.of(group), group)
 
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
-        """Returns the tree below a root with its scheduled members; None if it does not exist or is in a circle.
+        """Returns the tree below a root, with its scheduled members; None if there is no such root.
+
+        If groups form a circle, each has a parent, so none of them is a root.
 
         Args:
             waiting: key of a PodGroup -> its members that are to be placed, in the order in which they are tried.
@@ -156,16 +158,16 @@ class GroupStates:
             return None if group is None or self._parent_of(group) is not None else self._tree(group, waiting)
 
     def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
-        """Returns what the tree of the PodGroup lacks to be tried: groups, or enough pods; None if nothing.
+        """Returns why the PodGroup's tree cannot be tried yet: a group or pods are missing; None if it can.
 
-        Without `enforces_gangs` the number of pods does not matter.
+        If not `enforces_gangs`, the number of pods does not matter.
         """
         with self._locked("group_shortage"):
             root = self._root(key)
             group = self._objects.get(root)
             if group is None:
                 return f"waiting for {root.kind} {root.key} to appear"
-            if self._parent_of(group) is not None:  # a tree in a circle could not be walked to its end
+            if self._parent_of(group) is not None:  # a circle has no end, so it cannot be searched
                 return f"waiting for {root.kind} {root.key}: its parents form a circle"
             return self._shortage(root, group) if enforces_gangs else None
 
@@ -182,7 +184,7 @@ class GroupStates:
     def _root_of(self, name: GroupName, group: PodGroup | CompositePodGroup | None) -> GroupName:
         path = [name]
         while group is not None and (parent := self._parent_of(group)) is not None:
-            if parent in path:  # a circle has no root: all below it wait under one name until a parent changes
+            if parent in path:  # a circle has no root, so its groups share the first of their names
                 return min(path[path.index(parent) :])
             path.append(parent)
             group = self._objects.get(parent)
@@ -199,7 +201,7 @@ class GroupStates:
     def _shortage(self, name: GroupName, group: PodGroup | CompositePodGroup) -> str | None:
         if isinstance(group, PodGroup):
             known = len(self._groups.get(group.key, ()))
-            if known >= group.min_count:  # a basic group needs one pod, which a root has if it is asked about
+            if known >= group.min_count:  # a basic group needs one pod: the pod that is asked about
                 return None
             return f"waiting for pods of PodGroup {group.key}: {known} of {group.min_count} exist"
         children = [(child, self._objects[child]) for child in self._children.get(name, ())]

@@ -15,23 +15,23 @@ from extender.table import PodInfo
 
 
 class Listener(Protocol):
-    """Receives every change of the cache, in order within each kind; called without the cache's lock."""
+    """Receives every change of the cache, without the cache's lock. Changes of one kind arrive in their order."""
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
-        """Handles an object that was added (`before` is None), modified or deleted (`after` is None).
+        """Handles an object that was added (`before` is None), modified, or deleted (`after` is None).
 
-        Pods are given as PodInfo.
+        A pod is passed as a PodInfo.
         """
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """Handles a pod that left its node because it was removed, was forgotten, or has expired."""
+        """Handles a pod that lost its node, because it was removed, was forgotten, or has expired."""
 
     def missed(self) -> None:
-        """Handles the possible loss of change reports after an error."""
+        """Handles an error after which reports of changes may be lost."""
 
 
 class Notifications:
-    """Collects reports while the cache's lock is held, so that they can be delivered without the lock."""
+    """Collects reports of changes while the cache's lock is held, so that they can be delivered without the lock."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
@@ -50,8 +50,8 @@ class Notifications:
     def discarded(self, assumed: Object, effective: Object | None) -> None:
         """Reports that an assumed object was discarded, as a change to `effective`, which readers see now.
 
-        The report shows the assumed object without a version, because the API server never had it and the listener must
-        not mistake it for an observed object.
+        In the report, the assumed object has no resource version, because the API server never had this object.
+        Otherwise the listener could mistake it for an observed one.
         """
         metadata = structs.replace(assumed.metadata, resource_version="")
         self.changed(type(assumed).__name__, structs.replace(assumed, metadata=metadata), effective)
@@ -66,7 +66,7 @@ class Notifications:
 
 
 def deliver(notifications: list[Callable[[], None]]) -> None:
-    """Calls all reports, even after one has raised; then raises the first error."""
+    """Calls all of `notifications`, even after one has raised; then raises the first error."""
     errors: list[Exception] = []
     for notify in notifications:
         try:

@@ -1,4 +1,4 @@
-"""Stores which pod is on which node: assumed there, or confirmed there by the watch."""
+"""Stores the node of each pod that has one: assumed there, or confirmed there by the watch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PodPlacement(NamedTuple):
 
     Attributes:
         certain: False if the outcome of the bind is unknown.
-        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None means never.
+        expires_at: when the pod expires if the watch has not confirmed it, in monotonic seconds; None means never.
     """
 
     info: PodInfo
@@ -24,11 +24,11 @@ class PodPlacement(NamedTuple):
 
 
 class Placements:
-    """All placements by UID. A change that pod_states.TRANSITIONS does not list raises IllegalTransition."""
+    """All pods on nodes, by UID. Raises IllegalTransition for a change that pod_states.TRANSITIONS does not contain."""
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # the few assumed placements, which Expiry checks each second
+        self._unconfirmed: dict[str, PodPlacement] = {}  # few, and Expiry checks them each second
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -53,7 +53,7 @@ class Placements:
         return list(self._unconfirmed.values())
 
     def unconfirmed_by_node(self) -> dict[str, list[str]]:
-        """Returns node name -> the UIDs of the pods counted there that the watch has not confirmed."""
+        """Returns node name -> the UIDs of the pods counted on the node that the watch has not confirmed."""
         uids: dict[str, list[str]] = {}
         for placement in self._unconfirmed.values():
             uids.setdefault(placement.node_name, []).append(placement.info.uid)
@@ -94,7 +94,7 @@ class Placements:
             self._put(self._placements[info.uid]._replace(info=info))
 
     def remove(self, uid: str, event: PodEvent) -> PodPlacement:
-        """Removes the pod from its node; returns the former placement."""
+        """Removes the pod from its node; returns the placement it had."""
         after(self.state(uid), event)
         self._unconfirmed.pop(uid, None)
         return self._placements.pop(uid)

@@ -1,4 +1,4 @@
-"""Defines the states of a pod in the cache, and the transitions between them in one table.
+"""Defines the states of a pod in the cache, and a table of the transitions between them.
 
             Assume              Finish binding
     INITIAL ------> ASSUMED ------------------> FINISHED
@@ -8,10 +8,10 @@
       | '----------- Remove ------------ ADDED  (Update, Finish binding: ADDED)
       '----------------- Add --------------^
 
-An assumed pod stays on the node until the watch confirms it (Add), its bind fails (Forget), or its time to
-live, which starts when the bind has finished, ends (Expire). If the outcome of a bind is unknown and it is tried again,
-it finishes again and stays FINISHED. Source: upstream backend/cache/interface.go; FINISHED is its bindingFinished flag
-as a state.
+An assumed pod stays on its node until the watch confirms it (Add), its bind fails (Forget), or its time to live ends
+(Expire). The time to live starts when the bind has finished. If the outcome of a bind is unknown, the bind may be
+repeated and finish again; the pod stays FINISHED. Source: upstream backend/cache/interface.go; the state FINISHED is
+its flag bindingFinished.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRANSITIONS = {
     (PodState.ASSUMED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.ASSUMED, PodEvent.ADD): PodState.ADDED,
     (PodState.ASSUMED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # a bind of unknown outcome was repeated
+    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # a bind whose outcome is unknown was repeated
     (PodState.FINISHED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.EXPIRE): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.ADD): PodState.ADDED,
@@ -61,7 +61,7 @@ TRANSITIONS = {
 
 
 def after(state: PodState, event: PodEvent) -> PodState:
-    """Returns the state that `event` leads to. Raises IllegalTransition if the table has no such row."""
+    """Returns the state after `event`. Raises IllegalTransition if the event is not possible in this state."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

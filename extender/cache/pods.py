@@ -1,4 +1,4 @@
-"""Stores pods as the watch shows them or kube-scheduler sends them, with decisions made since."""
+"""Stores pods as the watch shows them or as kube-scheduler sends them, with later decisions about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class RememberedPods:
-    """Pods that kube-scheduler has sent, by UID; the oldest are dropped at MOST_PODS or MOST_BYTES."""
+    """Pods that kube-scheduler has sent, by UID; above MOST_PODS or MOST_BYTES, the oldest are dropped."""
 
     def __init__(self) -> None:
         self._pods: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
@@ -41,11 +41,11 @@ class RememberedPods:
 
 
 class _Nomination(NamedTuple):
-    """A nomination that was decided before the pod's status showed it.
+    """A nomination that the pod's status does not show yet.
 
     Attributes:
         info: the pod with the nomination in its status.
-        status_node: the node that the observed status named when the nomination was decided.
+        status_node: the nominated node in the observed status when the nomination was decided.
     """
 
     info: PodInfo
@@ -69,18 +69,18 @@ class PodStore:
         self._nominations: dict[str, _Nomination] = {}
 
     def find(self, uid: str) -> PodInfo | None:
-        """Returns the pod from the watch, or else as kube-scheduler sent it."""
+        """Returns the pod as the watch shows it, or else as kube-scheduler sent it."""
         return self.effective(uid) or self.remembered.get(uid)
 
     def effective(self, uid: str) -> PodInfo | None:
-        """Returns the pod from the watch, with the nomination that was decided since."""
+        """Returns the pod as the watch shows it, but with any later nomination."""
         nomination = self._nominations.get(uid)
         return nomination.info if nomination else self.watched.get(uid)
 
     def is_news(self, listed: Pod, asked_at: float) -> bool:
-        """Returns True if a pod of a list that was requested at `asked_at` differs from the watched one.
+        """Returns True if a pod from a list that was requested at `asked_at` differs from the stored pod.
 
-        Compares only versions for a pod evicted since then, because the watched pod is marked as terminating.
+        If the pod was evicted since then, only versions are compared, because the stored pod is marked as terminating.
         """
         info = self.watched.get(listed.uid)
         if info is None:
@@ -92,7 +92,7 @@ class PodStore:
     def put(self, info: PodInfo) -> PodInfo:
         """Stores the pod as the watch shows it now; returns it, marked as terminating if it was evicted.
 
-        A decided nomination is kept until the nominated node in the pod's observed status changes.
+        A nomination that was decided here is kept until the nominated node in the pod's observed status changes.
         """
         uid = info.uid
         if info.pod.terminating:
@@ -116,7 +116,7 @@ class PodStore:
         self.remembered.drop(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a waiting pod to the node ("" ends its nomination); returns the node nominated before."""
+        """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination."""
         info, before = self.watched.get(uid), self.nominated_node(uid)
         if info is None or info.pod.node_name:
             return ""
@@ -137,7 +137,9 @@ class PodStore:
 
         Returns None if the pod was deleted or is already terminating.
 
-        `now` is the time of its deletion in seconds since the epoch, `evicted_at` the same in monotonic seconds.
+        Args:
+            now: the time of the eviction, in seconds since the epoch.
+            evicted_at: the same time, in monotonic seconds.
         """
         info = self.watched.get(uid)
         if info is None or info.pod.terminating:
@@ -148,9 +150,9 @@ class PodStore:
         return terminating
 
     def evicted_since(self, uid: str, moment: float) -> bool:
-        """Returns True if the pod was evicted at `moment` or later; otherwise forgets that it was evicted.
+        """Returns True if the pod was evicted at `moment` or later. Otherwise forgets that it was evicted.
 
-        A list that was requested at `moment` shows the outcome of earlier evictions.
+        `moment` is when a list was requested. That list shows the outcome of earlier evictions.
         """
         evicted_at = self._evicted_at.get(uid)
         if evicted_at is not None and evicted_at >= moment:

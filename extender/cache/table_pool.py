@@ -1,7 +1,7 @@
 """Lends tables to the readers of the cache.
 
-A reader has a table to itself while it reads. Each table has a cursor in the journal of the cache; before the table is
-lent, the changes after the cursor are applied to it. The cache's lock is held only to read the journal, never while a
+A reader has a table to itself while it reads. Each table has a cursor in the cache's journal. Before the table is lent,
+the changes after the cursor are applied to it. The cache's lock is held only while the journal is read, and not while a
 table is updated.
 """
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Replica:
-    """A table, and the position in the journal up to which it has received changes.
+    """A table, with its position in the journal.
 
     Attributes:
         cursor: the position in the journal up to which changes were read for the table.
-        pending: the changes that were read but not yet applied, because a reader's deadline came first.
+        pending: the changes that were read but are not applied yet, because a reader's deadline passed.
     """
 
     def __init__(self, features: FeatureGates) -> None:
@@ -39,7 +39,7 @@ class Replica:
         self.pending: Iterator[Update] = iter(())
 
     def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to the pending ones; starts a new table if the journal is too short."""
+        """Adds the changes since `cursor` to the pending ones; starts over if the journal does not reach back."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
@@ -50,10 +50,10 @@ class Replica:
         self.cursor = changes.now
 
     def catch_up(self, deadline: Deadline = NO_DEADLINE, between: Callable[[], object] = lambda: None) -> None:
-        """Applies the pending changes to the table; calls `between` after every few.
+        """Applies the pending changes to the table; calls `between` at regular intervals.
 
         Raises:
-            DeadlineExceeded: the rest stays pending, and the next call continues with it.
+            DeadlineExceeded: the remaining changes stay pending, and the next call continues with them.
         """
         for number, update in enumerate(self.pending, start=1):
             apply((update,), self.table)
@@ -63,7 +63,7 @@ class Replica:
 
 
 class TablePool:
-    """The tables of a cache; a new one is created if a reader finds none idle. Thread-safe.
+    """The tables of a cache. If no table is idle, a reader gets a new one. Thread-safe.
 
     Args:
         changes: the journal of the cache.
@@ -102,7 +102,7 @@ class TablePool:
 
     @contextmanager
     def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
-        """Lends a table that is up to date when the block begins and does not change during the block.
+        """Lends a table that is up to date when the `with` block begins and does not change during the block.
 
         Rules that read the table must finish by the deadline.
         """
@@ -112,7 +112,7 @@ class TablePool:
 
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; discards it if the reader fails, since the reader may have left it half changed."""
+        """Lends a replica; discards it if the reader fails, because the reader may have left it half changed."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -133,7 +133,7 @@ class TablePool:
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
-        """Creates up to `tables` tables and updates idle ones, so that no reader has to wait.
+        """Creates tables until there are `tables`, and updates the idle ones, so that no reader has to wait.
 
         The first tables of a large cluster take about a second.
         """
@@ -147,18 +147,19 @@ class TablePool:
             self._idle.append(replica)
 
     def keep_up(self) -> None:
-        """Updates idle tables so that the next reader need not.
+        """Updates the idle tables, so that the next reader need not wait for that.
 
-        Skipped when there is only one table: taking it would make readers build another.
+        Does nothing if there is only one table: if this call took it, a reader would have to build another.
         """
         if len(self._replicas) > 1:
             self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """Compares every table with a new one, both up to date; discards tables that `is_right` rejects.
+        """Compares every table with a new one; discards the tables that `is_right` rejects.
 
-        The new table replaces the oldest correct one, which frees the memory that table still uses for deleted
-        objects. Returns the number of tables compared. Calls `breathe` repeatedly, so that other threads can run.
+        Both tables are up to date when they are compared. The new table then replaces the oldest correct one, which
+        frees the memory that the old table still uses for deleted objects. Returns the number of tables compared. Calls
+        `breathe` repeatedly, so that other threads can run.
         """
         with self._locked("check_tables"):
             replicas = tuple(self._replicas)
@@ -185,7 +186,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Compares the replica with the new one; returns False if the replica was never idle."""
+        """Compares the replica with the new one; returns False if it could not, because the replica was never idle."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle
@@ -199,7 +200,7 @@ class TablePool:
         else:
             return False
         try:
-            with suppress(Exception):  # an error is ignored, because the comparison then shows the missing change
+            with suppress(Exception):  # the comparison shows what is missing after an error
                 replica.catch_up()
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)
@@ -219,7 +220,7 @@ class TablePool:
     # ---- helpers, called with the lock held
 
     def _follow(self, replica: Replica) -> None:
-        """Makes the latest changes pending for a borrowed replica; discards the replica if this fails."""
+        """Adds the latest changes to the replica's pending ones; discards the replica if this fails."""
         try:
             replica.follow(self._changes)
         except BaseException:
@@ -242,8 +243,8 @@ class TablePool:
 
 
 def _spoils(error: BaseException) -> bool:
-    """Returns True if a table may be half changed or still in use after the error.
+    """Returns True if, after this error, a table may be half changed or still in use.
 
-    A DeadlineExceeded is raised between two changes, and malformed pods are found before anything changes.
+    A DeadlineExceeded is raised between two changes, and a malformed pod raises before anything changes.
     """
     return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)
