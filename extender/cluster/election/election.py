@@ -1,30 +1,31 @@
-"""Client-go's leader election as a state machine without I/O; time and randomness are passed in.
+"""Client-go's leader election as a state machine without I/O; the caller passes in time and randomness.
 
     READ --- it is free, mine or expired ---> WRITE --- written ---> RENEW <--- written ---.
      ^  |                                       |                    |  '------------------'
      |  '--- another holds it: pause, READ      |                    '--- failed: READ at once
      '------------------ failed: pause ---------'
 
-`next` returns what to do, and the caller reports the result with `read`, `written` or `failed`. A leader pauses for the
-retry period, and after a failure up to 2.2 times as long, at random. A standby pauses for only a third of the period:
-no process answers while the lease is free, and to check the lease is only a read.
+`next` returns the next step, and the caller reports the result with `read`, `written` or `failed`. A leader pauses for
+the retry period, and after a failure up to 2.2 times as long, at random. A standby pauses for only a third of the
+period, because no process answers while the lease is free. That costs little, because a standby only reads the lease.
 
-Never two leaders at once: a leader leads until the renew deadline, counted from the START of its last write that
-succeeded. Others see that write later than this, and wait for the whole lease duration from when they saw it, each by
-its own monotonic clock. Clocks may run at speeds that differ by lease duration / renew deadline, 1.5 by default, and
-need not show the same time. A write names the version that was read before, so a write that arrives late, or whose
-response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, none of this holds
-until the next renewal.
+There are never two leaders at once. A leader leads until the renew deadline, counted from the start of its last
+successful write. The other processes see that write later than this, and wait for the whole lease duration from then.
+Each uses its own monotonic clock. So the clocks need not show the same time, and their speeds may differ by the factor
+lease duration / renew deadline, 1.5 by default. A write names the version that was read before. So a write that arrives
+late, or whose response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, all
+this holds again only after the next renewal.
 
 Writes of the last holder may still be in flight when a candidate takes the lease. Before the candidate writes the
 lease, it records in `writes` what the lease says about them. A holder releases a lease only when the outcome of all its
 writes is known, so a released lease proves that none is in flight. A lease that has expired or does not exist proves
-nothing. Nor does a lease that this candidate held: what its earlier worker left unsettled is in `writes` already.
+nothing. Neither does a lease that this candidate held: `writes` already contains what its earlier worker left
+unsettled.
 
-Stricter than client-go, which counts the deadline from the first renewal that fails, and ends the process when it
-passes: here leading ends by the clock alone, though every thread may hang, and the process stays as a warm standby.
-Winning the lease begins a new term, even for its former holder, and each term begins with a reconciliation.
-A process that cannot do a leader's work releases the lease, and is not a candidate until it can.
+This is stricter than client-go. There the deadline counts from the first renewal that fails, and the process ends when
+it passes. Here the clock alone ends the leadership, even if every thread hangs, and the process stays as a warm
+standby. To win the lease begins a new term, even for the former holder, and each term begins with a reconciliation. A
+process that cannot do a leader's work releases the lease, and is not a candidate until it can.
 
 Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), without coordinated election.
 """
@@ -48,7 +49,7 @@ STANDBY_SHARE = 1 / 3  # the share of the retry period that a standby waits betw
 class Timing:
     """The durations of an election.
 
-    The lease duration must exceed the renew deadline, and the renew deadline the retry period with its jitter.
+    The lease duration must be longer than the renew deadline, and that longer than the retry period with its jitter.
 
     Attributes:
         settle_seconds: how long a write of an earlier leader may be in flight.
@@ -61,25 +62,25 @@ class Timing:
 
     @property
     def call_seconds(self) -> float:
-        """Returns the time limit of a call: half the deadline, so that one call that hangs does not lose the lease."""
+        """The time limit of a call: half the renew deadline, so that one call that hangs does not lose the lease."""
         return min(max(1.0, self.renew_deadline_seconds / 2), self.renew_deadline_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """The step: do nothing for this long."""
+    """The next step is to wait for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The step: read the lease from the API server."""
+    """The next step is to read the lease from the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The step: create or update the lease at the API server."""
+    """The next step is to create or update the lease at the API server."""
 
     lease: Lease
 
@@ -93,7 +94,7 @@ class Tenure:
 
     Attributes:
         term: the number of the term.
-        until: when the term ends unless the lease is renewed, in monotonic seconds.
+        until: when the term ends if the lease is not renewed, in monotonic seconds.
     """
 
     term: int
@@ -107,12 +108,12 @@ class _Phase(Enum):
 
 
 class Election:
-    """One candidate of the election. `now` is in monotonic seconds everywhere, `wall` in seconds since the epoch.
+    """One candidate of the election. `now` is in monotonic seconds, `wall` in seconds since the epoch.
 
     One thread calls its methods; any thread may call `leading`, `term`, `holder` and `reconciled`.
 
     Args:
-        writes: records which writes may be in flight; the lease is not released before their outcome is known.
+        writes: records which writes may be in flight. The lease is not released before their outcome is known.
     """
 
     def __init__(self, identity: str, timing: Timing, random: Random, writes: UnsettledWrites) -> None:
@@ -133,11 +134,11 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Returns the holder that was last seen, "" if the lease was free."""
+        """The holder when the lease was last read; "" if the lease was free."""
         return self._lease.holder
 
     def term(self, now: float) -> int:
-        """Returns the number of the term in which this candidate holds the lease, 0 if it does not."""
+        """Returns the number of the term in which this candidate holds the lease; 0 if it does not hold it."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
@@ -147,13 +148,13 @@ class Election:
         return term != 0 and term == self._reconciled_term
 
     def reconciled(self, term: int) -> None:
-        """Records that this process knows all writes of earlier leaders, so that it may lead for the rest of `term`."""
+        """Records that this process knows all writes of earlier leaders, so that it may lead until `term` ends."""
         self._reconciled_term = term
 
     # ---- called by the Elector's thread
 
     def next(self, now: float, wall: float) -> Step:
-        """Returns what to do now."""
+        """Returns the next step."""
         if now < self._resume_at:
             return Sleep(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):
@@ -161,7 +162,7 @@ class Election:
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))
 
     def read(self, lease: Lease, now: float) -> None:
-        """Handles the result of a Read step: the lease as it was at `now`."""
+        """Handles the result of a Read step: the lease as the API server had it at `now`."""
         if lease.spec != self._lease.spec:
             self._observed_at = now
         self._lease = lease
@@ -174,9 +175,9 @@ class Election:
             self._pause(now, STANDBY_SHARE)
 
     def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
-        """Records in `writes` until when writes of the last holder may be in flight."""
+        """Records in `writes` how long writes of the last holder may be in flight."""
         if lease.holder == self.identity:
-            return  # no other process has led in between
+            return  # no other process has led since then
         if lease.released:
             self._writes.vouch()
         elif lease.holder:  # the last holder had to stop leading some time before its lease expired
@@ -204,7 +205,7 @@ class Election:
             self._pause(now)
 
     def hurry(self) -> None:
-        """Ends the pause of a standby, because a caller waits for it to lead."""
+        """Ends the pause of a standby, because a caller is waiting until this process leads."""
         if self._tenure is None:
             self._resume_at = float("-inf")
 
@@ -218,10 +219,10 @@ class Election:
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
-        """Returns the lease to write in order to release it: without a holder, so that other candidates need not wait.
+        """Returns the lease without a holder, so that others need not wait; None if it must not be released.
 
-        Returns None if another process holds the lease, or if the outcome of one of our writes is unknown: then other
-        candidates must wait until the lease expires.
+        It must not be released if another process holds it, or if the outcome of one of our writes is unknown. In the
+        second case, other candidates must wait until the lease expires.
         """
         if lease.holder != self.identity or not self._writes.nothing_unsettled():
             return None

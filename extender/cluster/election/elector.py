@@ -25,13 +25,13 @@ _STOPPED = "stopped leading"
 
 
 class LeaderElector:
-    """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` are cheap.
+    """Takes part in the election from `start` to `stop`. Calls of `leading` and `waiting_for` are cheap.
 
-    This process is a candidate only while `eligible()` is True: a process whose cache is empty or out of date must not
-    take the lease from a process that can answer, nor keep it. It releases the lease only if the outcome of every write
-    that the lease protects is known; otherwise it leaves the lease to expire. After it has won the lease, it does not
-    lead before `settlement` has caught up: then the cache shows everything that earlier leaders wrote, late writes
-    included.
+    This process is a candidate only while `eligible()` is True. A process whose cache is empty or out of date must not
+    take the lease from a process that can answer, and must not keep it. When the process gives up the lease, it
+    releases it only if the outcome of every write that the lease protects is known; otherwise the lease must expire.
+    After the process has won the lease, it does not lead before `settlement` has caught up. Then the cache shows
+    everything that earlier leaders wrote, even if a write arrived late.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LeaderElector:
         return self._election.leading(self._clock.monotonic())
 
     def waiting_for(self) -> str | None:
-        """Returns what this process waits for before it can lead, None while it leads."""
+        """Returns the reason why this process does not lead yet; None while it leads."""
         now = self._clock.monotonic()
         if self._election.leading(now):
             return None
@@ -74,14 +74,14 @@ class LeaderElector:
         return f"waiting for the lease {self._lease.key}{by}"
 
     def hurry(self, seconds: float) -> None:
-        """Waits until this process leads, at most this long; the lease is read without pauses in the meantime."""
+        """Waits until this process leads, but not longer than `seconds`; the lease is read without pauses."""
         ends_at = self._clock.monotonic() + seconds
         while not (self.leading() or self._resigned) and self._clock.monotonic() < ends_at:
             self._hurried.set()
             time.sleep(_PROBE_SECONDS)
 
     def resign(self) -> None:
-        """Stops leading now. Writes in flight may still finish."""
+        """Stops leading now. Writes that are in flight may still be carried out."""
         self._resigned = True
         self._election.resign()
 
@@ -107,7 +107,7 @@ class LeaderElector:
                 else:
                     self._stand_back()
                 self._observe()
-            except Exception as error:  # the thread must survive any error to win the lease again
+            except Exception as error:  # the thread must survive any error, to win the lease again
                 expected = isinstance(error, ClusterError)
                 logger.warning(
                     "election step failed lease=%s reason=%r",
@@ -144,7 +144,7 @@ class LeaderElector:
         self._stopping.wait(_PROBE_SECONDS)
 
     def _observe(self) -> None:
-        """Logs a change of the leader, and starts to prepare this process if it has won a new term."""
+        """Logs a change of the leader. If this process has won a new term, starts to prepare it."""
         term = self._election.term(self._clock.monotonic())
         holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():
@@ -160,7 +160,7 @@ class LeaderElector:
         self._holder = holder
 
     def _announce(self, change: str) -> None:
-        """Writes an event about a change of the leader in its own thread, because the next renewal must not wait."""
+        """Writes an event about a change of the leader, in a thread, because the next renewal must not wait."""
         self._is_announced = change == _WON
         threading.Thread(target=self._write_event, args=(change,), name="lease-event", daemon=True).start()
 
@@ -194,7 +194,7 @@ class LeaderElector:
                     logger.info("lease released lease=%s", self._lease.key)
                 return
             except Conflict:
-                continue  # an earlier renewal has arrived late and changed the lease; release the new version
+                continue  # an earlier renewal arrived late and changed the lease
             except ClusterError as error:
                 logger.warning("lease not released lease=%s reason=%r", self._lease.key, str(error))
                 return

@@ -1,8 +1,9 @@
-"""Points a Service at the leader: the Service has no selector, and one EndpointSlice with one address.
+"""Points a Service at the leader. The Service has no selector, and one EndpointSlice with one address.
 
-Calls reach only the leader, although all replicas are ready, as a roll-out requires. The leader writes its own address.
-Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then releases
-the lease. A call that reaches the successor before it leads waits there, so no call is refused.
+So calls reach only the leader, although all replicas are ready, as a roll-out requires. The leader writes its own
+address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then
+releases the lease. If a call reaches the successor before that process leads, the call waits there, so no call is
+refused.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderService:
-    """Points the Service at this process while it is `leading`, from `start` to `stop`.
+    """Points the Service at this process while it leads, from `start` to `stop`.
 
     Args:
         name: the name of the Service.
         address, port: the address of this replica.
-        labels: the labels that all replicas' pods in the namespace have.
+        labels: the labels by which all replicas' pods are found in the namespace.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class LeaderService:
         self.revive = self._ticker.revive
 
     def stop(self) -> None:
-        """Stops updating the Service, which keeps its present address."""
+        """Stops updating the Service, which keeps its current address."""
         self._ticker.stop()
 
     def hand_over(self) -> None:
-        """Points the Service at the successor, if there is one, and waits until the proxies have had time to update."""
-        self.stop()  # otherwise an update in progress could point the Service back to this process
+        """Points the Service at the successor, if there is one, and waits while the proxies update."""
+        self.stop()  # an update in progress could point the Service back to this process
         if not self._leading():
             return
         try:
@@ -77,10 +78,10 @@ class LeaderService:
             logger.warning("service not updated service=%s reason=%r", self._name, str(error))
 
     def _point_to(self, address: str) -> None:
-        """Writes the address into the Service's EndpointSlice, unless it is there already.
+        """Writes the address into the Service's EndpointSlice, unless the slice has it already.
 
         Raises:
-            ClusterError: a call has failed; Conflict if the slice has changed since it was read.
+            ClusterError: a call has failed; it is a Conflict if the slice was changed after it was read.
         """
         path = f"{self._slices}/{quote(self._name, '')}"
         try:
@@ -93,7 +94,7 @@ class LeaderService:
             logger.info("service points to the leader service=%s address=%s", self._name, address)
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
-        """Returns the EndpointSlice as JSON. Proxies ignore it unless its port has the same name as the Service's."""
+        """Returns the EndpointSlice as JSON. Proxies require that its port has the name of the Service's port."""
         service = self._service()
         return msgspec.json.encode(
             {
@@ -107,7 +108,7 @@ class LeaderService:
         )
 
     def _first_metadata(self) -> dict[str, Any]:
-        """Returns the metadata of a new slice: the labels that proxies look for, and the Service as its owner."""
+        """Returns the metadata of a new slice, with the labels that proxies look for and the Service as its owner."""
         name = self._name
         owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": self._service()["metadata"]["uid"]}
         labels = {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "extender"}
@@ -116,14 +117,14 @@ class LeaderService:
     def _service(self) -> Any:
         """Returns the Service. Raises ClusterError if it does not exist."""
         name = self._name
-        # The account may list services but not get them.
+        # The account may list services but may not get one.
         services = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")
         if not services["items"]:
             raise ClusterError(f"service {self._namespace}/{name} not found")
         return services["items"][0]
 
     def _successor(self) -> str | None:
-        """Returns the address of the youngest other replica that is ready, None if there is none."""
+        """Returns the address of the youngest other replica that is ready; None if no other replica is."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))
@@ -134,7 +135,7 @@ class LeaderService:
 
 
 def _ready(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the pod's address if the pod is ready and not terminating, otherwise nothing."""
+    """Yields the pod's address if the pod is ready and not terminating."""
     status = pod.get("status") or {}
     conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
     if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"] and status.get("podIP"):

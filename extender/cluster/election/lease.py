@@ -1,4 +1,4 @@
-"""Reads and writes a Lease (coordination.k8s.io/v1), and checks before each other write that this process leads."""
+"""Reads and writes a Lease (coordination.k8s.io/v1); lets other writes pass only while this process leads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
-_EVENTS = "/apis/events.k8s.io/"  # events take no room on a node, so nothing depends on whether a write of one arrived
+_EVENTS = "/apis/events.k8s.io/"  # an event reserves nothing, so it does not matter if one arrives late
 RELEASED_SECONDS = 1
 _MOST_CHARACTERS = 128  # the API server's limit for reportingInstance
 
@@ -33,7 +33,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease. `metadata` is sent back unchanged, so that a write is refused if the lease has changed."""
+    """A Lease. `metadata` is sent back unchanged, so that the API server refuses the write if the lease has changed."""
 
     spec: LeaseSpec = LeaseSpec()
     metadata: dict[str, Any] = {}
@@ -42,14 +42,14 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def holder(self) -> str:
-        """Returns the identity of the holder, "" if the lease is free."""
+        """The identity of the holder; "" if the lease is free."""
         return self.spec.holder_identity or ""
 
     @property
     def released(self) -> bool:
-        """Returns True if the last holder released the lease, so the outcome of all its writes is known.
+        """True if the last holder released the lease, so that the outcome of all its writes is known.
 
-        The duration shows it: a lease that was just created, or whose holder was removed by hand, has another one.
+        The duration shows this. A lease that was just created, or whose holder was removed by hand, has a longer one.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 
@@ -59,7 +59,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class LeaseClient:
-    """Reads and writes one lease; no call takes longer than `timeout_seconds`."""
+    """Reads and writes one lease. No call takes longer than `timeout_seconds`."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, timeout_seconds: float) -> None:
         self.key = f"{namespace}/{name}"
@@ -68,13 +68,13 @@ class LeaseClient:
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
-        self._uid = ""  # as of the last answer, for events
+        self._uid = ""  # from the last answer, for events
 
     def get(self) -> Lease:
-        """Returns the lease, or an empty one without metadata if it does not exist yet.
+        """Returns the lease; an empty one without metadata if it does not exist yet.
 
         Raises:
-            Refused, OutcomeUnknown: as `KubeClient.call`.
+            Refused, OutcomeUnknown: see `KubeClient.call`.
         """
         try:
             return self._call("GET", self._path, b"")
@@ -82,11 +82,11 @@ class LeaseClient:
             return Lease()
 
     def put(self, lease: Lease) -> Lease:
-        """Creates or updates the lease; returns the lease as the API server stored it.
+        """Creates or updates the lease; returns it as the API server stored it.
 
         Raises:
             Conflict: the lease has changed since it was read.
-            Refused, OutcomeUnknown: as `KubeClient.call`.
+            Refused, OutcomeUnknown: see `KubeClient.call`.
         """
         if lease.metadata:
             return self._call("PUT", self._path, _ENCODE(lease))
@@ -97,7 +97,7 @@ class LeaseClient:
         """Writes an event about the lease, with client-go's reason; `at` is in seconds since the epoch.
 
         Raises:
-            Refused, OutcomeUnknown: as `KubeClient.call`.
+            Refused, OutcomeUnknown: see `KubeClient.call`.
         """
         metadata = self._metadata
         event = {
@@ -128,9 +128,9 @@ def micro_time(seconds: float) -> str:
 
 
 class Fence:
-    """Records each write, and checks immediately before it is sent that this process still leads.
+    """Records each write, and checks just before it is sent that this process still leads.
 
-    The decision to write may be old: while this process stood still or waited for a lock, another may have become the
+    The decision to write may be old. While this process was paused or waited for a lock, another may have become the
     leader.
     """
 
@@ -140,12 +140,12 @@ class Fence:
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
-        """Records `write`, which the block sends; see UnsettledWrites.noted.
+        """Records `write`, which the `with` block sends; see UnsettledWrites.noted.
 
         Raises:
             Refused: this process does not lead.
         """
-        # noted before the check, so that a release of the lease knows of every write that may still be sent
+        # recorded before the check, so that the lease is not released while a write may still be sent
         with self._writes.noted(write):
             self.check()
             yield
@@ -170,7 +170,7 @@ class LeaderBinder:
 
 
 class LeaderClient(Caller):
-    """A client that writes only while this process leads. Reads are always allowed."""
+    """A client that sends a write only while this process leads. Reads are always allowed."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
         self._client = client
@@ -179,7 +179,7 @@ class LeaderClient(Caller):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller. Raises Refused with status 503 if this process does not lead and the call is a write."""
+        """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
         if path.startswith(_EVENTS):

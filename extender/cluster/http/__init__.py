@@ -1,6 +1,7 @@
 """Speaks HTTP/1.1 to the API server and to other extenders, over connections that stay open.
 
-`exchange` is one connection and one response, `pool` reuses connections, `endpoint` opens them. `kube_client` calls the
-API server with the current `credentials`; `http_extender` calls another extender. A call returns the response's body,
-or raises Refused (it had no effect) or OutcomeUnknown (it may have had one). Start with `kube_client`.
+`exchange` sends one request and reads one response, `pool` reuses connections, and `endpoint` opens them. `kube_client`
+calls the API server with the current `credentials`; `http_extender` calls another extender. A call returns the
+response's body. It raises Refused if it had no effect, and OutcomeUnknown if it may have had one. Start with
+`kube_client`.
 """

@@ -1,6 +1,6 @@
-"""Reads the address of an API server and the credentials for it, from a kubeconfig or from a service account.
+"""Reads the address of an API server and the credentials from a kubeconfig or a service account.
 
-The `kubernetes` client does the reading. It is imported on first use only, because it takes 9 MiB and 0.1 s.
+The `kubernetes` client reads them. It is imported on first use only, because it takes 9 MiB and 0.1 s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The credentials that a plugin returns (upstream ExecCredentialStatus).
 
     Attributes:
-        expiration_timestamp: in RFC 3339, "" if they do not expire.
+        expiration_timestamp: in RFC 3339; "" if the credentials do not expire.
     """
 
     token: str = ""
@@ -52,7 +52,7 @@ _CREDENTIAL = msgspec.json.Decoder(_ExecCredential)
 
 
 def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
-    """Runs the credential plugin of `spec`, a kubeconfig's `exec`; returns its credentials.
+    """Runs a credential plugin, and returns its credentials. `spec` is the `exec` of a kubeconfig's user.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: the plugin cannot be run, fails, returns no credentials, or takes
@@ -81,7 +81,7 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatu
 
 
 def _output_of(command: list[str], environment: Mapping[str, str]) -> bytes:
-    # A new process group, so that the plugin's child processes are killed with it.
+    # The plugin gets a process group of its own, so that its child processes can be killed with it.
     process = subprocess.Popen(  # noqa: S603  the kubeconfig names the command, as it names the trusted CA
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
@@ -98,7 +98,7 @@ def _output_of(command: list[str], environment: Mapping[str, str]) -> bytes:
     return output
 
 
-_RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour and replaced ten minutes before its end
+_RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour, and is replaced ten minutes before it expires
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
 # the errors that a malformed file can cause
 _TOKEN_BYTES = frozenset(b"!#$&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
@@ -111,10 +111,10 @@ class ClientConfig:
 
     Attributes:
         base: the path before all paths of the API, usually "".
-        authorization: the Authorization header, None if there is no token.
+        authorization: the Authorization header; None if there is no token.
         impersonation: the headers that ask the API server to act as another user.
         valid_until: when the credentials must be read again, in monotonic seconds.
-        material: everything that the endpoint depends on; if it has changed, a new endpoint is needed.
+        material: everything that the endpoint was made from; if it has changed, a new endpoint is needed.
     """
 
     endpoint: Endpoint
@@ -126,12 +126,12 @@ class ClientConfig:
 
 
 class Kubeconfig:
-    """Kubeconfig files, and one of their contexts, by default the current one."""
+    """Kubeconfig files, and one of their contexts; by default the current one."""
 
     def __init__(
         self, *paths: Path, context: str | None = None, user: str | None = None, groups: Sequence[str] = ()
     ) -> None:
-        """Reads nothing yet. `user` and `groups` are to be impersonated instead of those that the kubeconfig names."""
+        """Reads nothing yet. `user` and `groups`, if given, are impersonated in place of those in the kubeconfig."""
         self._paths = paths
         self._context = context
         self._user = user
@@ -140,10 +140,10 @@ class Kubeconfig:
         self._plugin_credentials_until = 0.0
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
-        """Reads the credentials. Reuses the endpoint of `before` unless something about it has changed.
+        """Reads the credentials. Keeps the endpoint of `before` unless something about it has changed.
 
         Args:
-            rejected: the API server no longer accepts the credentials of `before`.
+            rejected: True if the API server no longer accepts the credentials of `before`.
 
         Raises:
             ConfigurationError: the credentials cannot be read.
@@ -165,7 +165,7 @@ class Kubeconfig:
 
         user, cluster = _user_and_cluster(document, self._context)
         impersonation = _impersonation_of(user, self._user, self._groups)
-        # If a plugin fails, the client would go on without credentials; if it hangs, the client would wait for ever.
+        # If a plugin fails, the `kubernetes` client goes on without credentials; if it hangs, the client waits forever.
         plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
         configuration = Configuration()
         loader = KubeConfigLoader(document, self._context, config_base_path="")  # type: ignore[no-untyped-call]  # the client ships a marker but few types
@@ -202,14 +202,14 @@ class ServiceAccount:
     """The service account of the pod that this process runs in."""
 
     def __init__(self, user: str | None = None, groups: Sequence[str] = ()) -> None:
-        """Reads nothing yet. `user` and `groups` are to be impersonated."""
+        """Reads nothing yet. `user` and `groups`, if given, are impersonated."""
         self._user = user
         self._groups = groups
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
         """Returns the client's configuration from the pod's service account.
 
-        `rejected`, True after a 401, makes no difference, because the files are read every time.
+        `rejected` is True after a 401. It makes no difference here, because the files are read every time.
         """
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
@@ -235,7 +235,7 @@ def credentials_of(access: ClusterAccess) -> Credentials:
 
 
 def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if one is missing."""
+    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if an entry is missing."""
     if not (name := context_name or document["current-context"]):
         raise ValueError("current-context: required")
     context = _named(document, "context", name)
@@ -244,7 +244,7 @@ def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dic
 
 
 def _named(document: Document, kind: str, name: object) -> dict[str, Any]:
-    """Returns the `kind` (user, cluster, context) of the entry with this name. Raises ValueError if it is missing."""
+    """Returns the user, cluster or context with this name. Raises ValueError if the document has no such entry."""
     value: dict[str, Any] | None = next((entry[kind] for entry in document[f"{kind}s"] if entry["name"] == name), None)
     if value is None:
         raise ValueError(f"{kind}s: {name!r} not found")
@@ -257,7 +257,7 @@ def _impersonation_of(
     """Returns the headers that ask the API server to act as another user, as client-go sends them.
 
     Args:
-        user: the kubeconfig's user. Each of its fields for impersonation counts unless an option replaces it.
+        user: the kubeconfig's user. The options take precedence over its fields for impersonation.
 
     Raises:
         ValueError: groups, a UID or extra fields are given, but no user.
@@ -275,12 +275,12 @@ def _impersonation_of(
 
 
 def _escaped(key: str) -> str:
-    """Returns the key with every byte that the name of a header cannot have as %xx."""
+    """Returns the key as part of a header's name: every byte that is not allowed there becomes %xx."""
     return "".join(chr(byte) if byte in _TOKEN_BYTES else f"%{byte:02x}" for byte in key.encode())
 
 
 def _header_value(header: str, value: str) -> str:
-    """Returns the value so that it is sent as UTF-8. Raises ValueError if a header cannot have it."""
+    """Returns the value so that it is sent as UTF-8. Raises ValueError if it is not allowed in a header."""
     if not value.isprintable():
         raise ValueError(f"the value of {header} contains a line break or another character that a header cannot have")
     return value.encode().decode("latin-1")
@@ -296,7 +296,7 @@ def _config(
     """Returns the ClientConfig for a kubernetes.client.Configuration.
 
     Args:
-        pem: the certificate and key that the credential plugin returned, b"" if none.
+        pem: the certificate and key from the credential plugin; b"" if it returned none.
 
     Raises:
         OSError, ValueError: a certificate cannot be read, or the token cannot be sent.
@@ -341,7 +341,7 @@ def _tls_context(configuration: Any, authorities: str | None, certificate: bytes
 
 
 def _authorities(configuration: Any) -> str | None:
-    """Returns the trusted certificate authorities (PEM), None for those of the system. Raises OSError, ValueError."""
+    """Returns the trusted certificate authorities (PEM); None for the system's. Raises OSError or ValueError."""
     if not configuration.ssl_ca_cert:
         return configuration.ca_cert_data or None
     authorities = Path(configuration.ssl_ca_cert).read_text("ascii")
@@ -362,7 +362,7 @@ def _proxy(configuration: Any) -> SplitResult | None:
 
 
 def _seconds_until(timestamp: str) -> float:
-    """Returns the seconds until credentials that expire at `timestamp` must be renewed.
+    """Returns the seconds until credentials that expire at `timestamp` must be read again.
 
     Raises:
         ValueError: `timestamp` is not in RFC 3339.

@@ -1,4 +1,4 @@
-"""Defines a server's address and how to connect to it: directly or through a proxy, with TLS or without."""
+"""Defines the address of a server and how to connect to it: directly or through a proxy, with or without TLS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Endpoint:
     Attributes:
         host: the value of the Host header.
         server_name: the name that the server's certificate must have.
-        tls: the TLS settings with the client's certificate, None for plain HTTP.
+        tls: the TLS settings with the client's certificate; None for plain HTTP.
     """
 
     host: str
@@ -34,10 +34,10 @@ class Endpoint:
     proxy_headers: Mapping[str, str] | None = None
 
     def dial(self, timeout_seconds: float) -> socket.socket:
-        """Opens a connection, including TLS if the endpoint uses it.
+        """Opens a connection, with TLS if the endpoint uses it.
 
         Raises:
-            Refused: the server cannot be reached in that time. The status is 503, as a gateway would answer.
+            Refused: the server cannot be reached in that time. The status is 503, as if a gateway had answered.
         """
         sock = None
         try:
@@ -60,7 +60,7 @@ class Endpoint:
 
 
 def address_of(url: SplitResult) -> tuple[str, int]:
-    """Returns the URL's host and port; without a port, the default one of the scheme. Raises ValueError."""
+    """Returns the URL's host and port (by default the port of its scheme). Raises ValueError."""
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -75,10 +75,10 @@ def split_http_url(text: str) -> SplitResult:
 def client_context(
     authorities: str | None, pem: bytes, *, verified: bool, cafile: Path | None = None
 ) -> ssl.SSLContext:
-    """Returns a TLS context that trusts `authorities` (PEM), or else `cafile`, or else the system's authorities.
+    """Returns a TLS context that trusts `authorities` (PEM), or else `cafile`, or else the system's.
 
     Args:
-        pem: the client's certificate and key, b"" if it has none.
+        pem: the client's certificate and key; b"" if it has none.
         verified: True if the server's certificate is to be verified.
 
     Raises:
@@ -89,7 +89,7 @@ def client_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if pem:
-        # the ssl module reads certificates only from files; other users cannot read a temporary file
+        # The ssl module reads certificates only from files. Other users cannot read a temporary file.
         with tempfile.NamedTemporaryFile() as file:
             file.write(pem)
             file.flush()
@@ -98,10 +98,10 @@ def client_context(
 
 
 def content(path: str | Path | None) -> bytes:
-    """Returns the content of the file, b"" if no path is given."""
+    """Returns the content of the file; b"" if no path is given."""
     return Path(path).read_bytes() if path else b""
 
 
 def one_line(error: Exception) -> str:
-    """Returns the error's message in one line, or its type if it has no message."""
+    """Returns the error's message in one line; its type if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,6 +1,7 @@
-"""Calls another extender as kube-scheduler does: one POST, one response with status 200, one time limit.
+"""Calls another extender as kube-scheduler does: one POST per call, with one time limit.
 
-Upstream: HTTPExtender.send and makeTransport. A call is never repeated, because the first one may have had its effect.
+Only status 200 is a success. A call is never repeated, because the first attempt may have had an effect. Source:
+upstream HTTPExtender.send and makeTransport.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OK = 200
 
 
 class HttpExtender:
-    """A client of one other extender. Any number of calls may run at once, over connections that stay open."""
+    """A client of one other extender. Many calls may run at once, over connections that stay open."""
 
     def __init__(self, config: ExtenderConfig) -> None:
         """Raises ConfigurationError if the certificates cannot be read."""
@@ -34,11 +35,11 @@ class HttpExtender:
         self.close = self._pool.close
 
     def post(self, verb: str, body: bytes) -> bytes:
-        """Returns the body of the response to a call.
+        """Sends a call, and returns the body of the response.
 
         Raises:
             Refused: the extender cannot be reached, or answered with a status 4xx other than 408.
-            OutcomeUnknown: no response arrived in time, or one with another status; the call may have had its effect.
+            OutcomeUnknown: no response arrived in time, or one with another status; the call may have had an effect.
         """
         url = f"{self._prefix}/{verb}"
         request = Request("POST", f"{self._path}/{verb}", _HEADERS, body)
@@ -65,7 +66,7 @@ def endpoint_of(config: ExtenderConfig) -> Endpoint:
     address = address_of(url)
     try:
         tls = _context(config.tls) if url.scheme == "https" else None
-    except (OSError, ValueError) as error:  # includes ssl.SSLError, which is an OSError
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ConfigurationError([f"extender {config.url_prefix}: certificates: {error}"]) from None
     return Endpoint(url.netloc, address, config.tls.server_name or address[0], tls)
 

@@ -1,4 +1,4 @@
-"""Calls the API server, with time limits on everything and credentials that may change at any time."""
+"""Calls the API server. Every call has a time limit, and the credentials may change at any time."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from extender.runtime.product_version import product_version
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
-_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials; a plugin may take longer, or hang
+_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials, because a plugin may be slow or hang
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-# status codes that show the object's present state, so they also settle an earlier attempt without an answer
+# status codes that show the object's current state, so they also tell the outcome of an unanswered attempt
 _CONCLUSIVE = (404, 409)
-# Sent by a gateway that stops waiting, although the API server may still carry out the request. nginx sends 499.
+# A gateway that stops waiting sends these, although the API server may still carry out the request. nginx sends 499.
 _INCONCLUSIVE = (408, 499)
 
-_NO_RESPONSE = "<error>"  # the label that client-go's metrics use
+_NO_RESPONSE = "<error>"  # the label that client-go's metrics have
 ObserveRequest = Callable[[str, str, str, float], object]
-"""Called with the method, the host, the status code or "<error>", and the seconds until the response's head arrived."""
+"""Receives the method, the host, the status code or "<error>", and the seconds until the response began."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Status(msgspec.Struct, gc=False):
-    """A metav1.Status: the body of a response that refuses a call."""
+    """A metav1.Status: the response's body if the API server refuses a call."""
 
     message: str = ""
     reason: str = ""
@@ -49,13 +49,13 @@ class Status(msgspec.Struct, gc=False):
 
 
 class Caller(ABC):
-    """An interface for calls to the API server."""
+    """The interface of everything that calls the API server."""
 
     @abstractmethod
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """Sends `body` and returns the response's body. Nothing is sent later than `timeout_seconds` from now.
+        """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
         Raises:
             Refused: the API server refused (status 4xx, with Conflict and NotFound), or cannot be reached (503).
@@ -72,7 +72,7 @@ class Caller(ABC):
         content_type: str = JSON,
         timeout_seconds: float = CALL_SECONDS,
     ) -> T:
-        """Returns the decoded response; see `call`. Raises OutcomeUnknown also if it cannot be decoded."""
+        """Returns the decoded response; see `call`. Also raises OutcomeUnknown if it cannot be decoded."""
         data = self.call(method, path, body, content_type, timeout_seconds)
         try:
             return decode(data)
@@ -81,7 +81,7 @@ class Caller(ABC):
 
 
 class KubeClient(Caller):
-    """A client of one API server with the current credentials. Any number of calls may run at once."""
+    """A client of one API server, which always uses the current credentials. Many calls may run at once."""
 
     def __init__(self, credentials: Credentials, observe: ObserveRequest = lambda *_: None) -> None:
         """Reads the credentials. Raises ConfigurationError if they cannot be read.
@@ -95,13 +95,13 @@ class KubeClient(Caller):
         self._headers = {"User-Agent": f"extender/{product_version()}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._renewed: threading.Event | None = None  # set when the renewal in progress ends
+        self._renewed: threading.Event | None = None  # is set when the renewal in progress ends
         self._renewal_began_at = 0.0
         self._renew_again_at = 0.0
 
     @property
     def address(self) -> str:
-        """Returns the URL of the API server."""
+        """The URL of the API server."""
         endpoint = self._config.endpoint
         return f"{'https' if endpoint.tls else 'http'}://{endpoint.host}{self._config.base}"
 
@@ -109,7 +109,7 @@ class KubeClient(Caller):
     def get(
         self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = JSON
     ) -> Iterator[Response]:
-        """Sends a GET; the caller reads the response, of any status, within the block.
+        """Sends a GET. The caller reads the response, whatever its status is, in the `with` block.
 
         Raises:
             Refused: the API server cannot be reached.
@@ -126,7 +126,7 @@ class KubeClient(Caller):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller. The request is sent again if the server had closed the idle connection."""
+        """See Caller. If the server had closed the idle connection, the request is sent again on another one."""
         headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
         config = self._current()
         deadline = time.monotonic() + timeout_seconds
@@ -138,7 +138,7 @@ class KubeClient(Caller):
         return data
 
     def close(self) -> None:
-        """Ends every connection; threads that wait on one wake up with an OutcomeUnknown."""
+        """Ends every connection. Threads that wait on one get an OutcomeUnknown."""
         self._pool.close()
 
     def _send(
@@ -162,7 +162,7 @@ class KubeClient(Caller):
     def _exchange(
         self, config: ClientConfig, request: Request, silence_seconds: float, deadline: float = inf
     ) -> Iterator[Response]:
-        """Sends the request, and calls `observe` when the response's head has arrived or the exchange has failed."""
+        """Sends the request; calls `observe` when the response begins or the exchange has failed."""
         code = _NO_RESPONSE
         began_at = time.monotonic()
         try:
@@ -190,17 +190,17 @@ class KubeClient(Caller):
         return config
 
     def _renew(self, rejected: ClientConfig) -> ClientConfig:
-        """Returns newer credentials than `rejected`, or `rejected` itself if reading them takes too long."""
+        """Returns newer credentials than `rejected`. If reading them takes too long, returns `rejected` again."""
         renewed = self._begin_renewal(rejected, rejected=True)
         if renewed is not None:
             in_thread(lambda: renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic()))
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:
-        """Starts a thread that reads the credentials, unless one is reading them or did so a moment ago.
+        """Starts a thread that reads the credentials, unless a thread reads them now or has just done so.
 
-        Returns an event that is set at the end of the present reading, None if there is none. Called after a 401, and
-        also if the server cannot be reached, because its CA may have changed.
+        Returns an event that is set when the current reading ends; None if no thread is reading. This is called after a
+        401, and also if the server cannot be reached, because its CA may have changed.
         """
         with self._lock:
             now = time.monotonic()
@@ -212,7 +212,7 @@ class KubeClient(Caller):
             arguments = (config, rejected, renewed)
             try:
                 threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
-            except RuntimeError as error:  # no thread can be started
+            except RuntimeError as error:  # a thread cannot be started
                 logger.warning("credentials not read, retrying reason=%r", str(error))
                 return None
             self._renewed = renewed
@@ -233,9 +233,9 @@ class KubeClient(Caller):
 
 
 def error_of(status: int, body: bytes) -> ClusterError:
-    """Returns the error for a response with a status other than 2xx.
+    """Returns the error for a response whose status is not 2xx.
 
-    Only a status 4xx with a body that is text is a refusal by the API server itself.
+    Only a status 4xx with a readable body is a refusal by the API server itself.
     """
     message = f"{status}: {message_of(body)}"
     if not 400 <= status < 500 or status in _INCONCLUSIVE or not _is_text(body):
@@ -248,7 +248,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def message_of(body: bytes) -> str:
-    """Returns the message of a Status, or the first 200 bytes of any other body, in one line."""
+    """Returns the message of a Status as one line. Of any other body, returns the first 200 bytes."""
     try:
         return _STATUS.decode(body).message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,7 @@
-"""Reads kubeconfig files and merges them by kubectl's rules, as `kubectl config view --flatten` shows them.
+"""Reads kubeconfig files and merges them by kubectl's rules (`kubectl config view --flatten`).
 
-The `kubernetes` client has a KubeConfigMerger, but it takes the current context of the last file instead of the first.
+The `kubernetes` client has a KubeConfigMerger, but that takes the current context of the last file instead of the
+first.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _PATHS = {
 
 
 def merged(paths: Sequence[Path]) -> Document:
-    """Returns the files as one document: of entries with one name the first counts, and the first current context.
+    """Merges the files into one document. If two have the same entry, the first counts.
 
-    Paths within a file are made absolute: they are relative to the folder of their file. Files that do not exist are
-    skipped, unless none exists.
+    The same is true of the current context. A relative path in a file is made absolute, because it is relative to the
+    folder of that file. Files that do not exist are skipped, but at least one must exist.
 
     Raises:
         ConfigurationError: a file cannot be read, is malformed, or has two entries with one name.
@@ -58,7 +59,7 @@ def _read(path: Path) -> Document:
 
 
 def _checked(document: Any, folder: Path) -> Document:
-    """Returns the document with lists of entries and absolute paths. Raises ValueError if it is malformed."""
+    """Checks that the document's entries are well formed, and makes its paths absolute. Raises ValueError."""
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise ValueError("expected a mapping with clusters, users, contexts and current-context")
@@ -84,6 +85,6 @@ def _entries(document: Document, kind: str, folder: Path) -> Iterator[Document]:
 def _with_absolute_paths(value: Document, kind: str, folder: Path) -> Document:
     paths: Document = {field: str(folder / value[field]) for field in _PATHS[kind] if value.get(field)}
     plugin = value.get("exec")
-    if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):  # else it is looked up in $PATH
+    if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):  # a bare name is looked up in $PATH
         paths["exec"] = {**plugin, "command": str(folder / plugin["command"])}
     return {**value, **paths}

@@ -1,8 +1,8 @@
-"""Keeps connections open between requests and reuses them, the most recently used one first.
+"""Keeps connections open between requests; the one that was used last is reused first.
 
-urllib3's pool would bring its own connections, which are slower than those of `exchange`; the docstring of `exchange`
-has the figures. After one connection has hung, this pool closes all connections that were idle at that time. It repeats
-a request only if the server had closed the connection before the first byte of the response.
+urllib3's pool would use its own connections, which are slower than those of `exchange`; the docstring of `exchange` has
+the figures. If one connection hangs, this pool closes all connections that were idle at that time. It repeats a request
+only if the server had closed the connection before the first byte of the response.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class ConnectionPool:
-    """The connections of one client; any number of exchanges may run at once.
+    """The connections of one client. Many exchanges may run at once.
 
     If one connection hangs, those that were idle at that time are not used again, because they may hang for the same
     reason.
@@ -56,12 +56,12 @@ class ConnectionPool:
         deadline: float = inf,
         repeatable: bool = True,
     ) -> Iterator[Response]:
-        """Sends a request; the caller reads the response's body within the block.
+        """Sends a request. The caller reads the response's body in the `with` block.
 
         Args:
             silence_seconds: the longest time without a byte of the response.
             deadline: when the exchange must be complete, in monotonic seconds.
-            repeatable: True to send the request again if the server had closed the idle connection.
+            repeatable: True if the request may be sent again when the server had closed the idle connection.
 
         Raises:
             Refused: the server cannot be reached.
@@ -79,13 +79,13 @@ class ConnectionPool:
             raise
 
     def retire(self, endpoint: Endpoint) -> None:
-        """Stops reusing connections to `endpoint`; exchanges that have begun may complete."""
+        """Stops reusing connections to `endpoint`. Exchanges that have begun can go on."""
         with self._lock:
             self._retired.add(endpoint)
         self._end_idle(endpoint=endpoint)
 
     def close(self) -> None:
-        """Ends every connection; threads that wait on one wake up with a BrokenExchange."""
+        """Ends every connection. Threads that wait on one get a BrokenExchange."""
         with self._lock:
             self._closed = True
             for connection in self._busy:
@@ -115,17 +115,17 @@ class ConnectionPool:
     def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
             connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
-            if time.monotonic() >= deadline:  # this process may have been paused for long, and another one may lead now
+            if time.monotonic() >= deadline:  # if this process was paused for long, another process may lead now
                 self._put_back(connection, reusable=False)
                 raise Refused("the request could not be sent in time", 503)
         except Refused as error:
-            if repeated:  # the first attempt may have arrived, although the second could not be sent
+            if repeated:  # the first attempt may have arrived, even if the second was not sent
                 raise OutcomeUnknown(f"no response to the first attempt, and then {error}") from None
             raise
         return connection
 
     def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
-        """Returns an idle connection that the server has not closed, or None."""
+        """Returns an idle connection that the server has not closed; None if there is none."""
         while True:
             with self._lock:
                 entry = next((entry for entry in reversed(self._idle) if entry[0] is endpoint), None)

@@ -1,7 +1,7 @@
 """Forwards a port of a pod through the API server, as `kubectl port-forward` does.
 
-The `kubernetes` client speaks the protocol of the channels. The connection is ours, because the client's own ignores
---as and would run credential plugins in its own way.
+The `kubernetes` client implements the protocol, but over a connection of this module. The client's own connection would
+ignore --as, and would run credential plugins in its own way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ForwardedReplica:
-    """One pod of a Deployment, whose port is forwarded for each request."""
+    """A pod of a Deployment. Its port is forwarded for each request."""
 
     credentials: Credentials
     namespace: str
@@ -30,7 +30,7 @@ class ForwardedReplica:
         return f"pod {self.namespace}/{self.pod}:{self.port}"
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Requests the path; returns the status and the body. Raises ClusterError if there is no answer."""
+        """Requests the path; returns the status and the body. Raises ClusterError if no answer arrives."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_SECONDS)
         connection.sock = forwarded_port(self.credentials, self.namespace, self.pod, self.port)
         connection.sock.settimeout(_ANSWER_SECONDS)

@@ -1,7 +1,8 @@
-"""Decodes the API server's lists and events into objects, and keeps their JSON if an extender needs it whole.
+"""Decodes the API server's lists and events into objects, and keeps their JSON if it is needed.
 
-Pods share equal parts: replicas get many of their fields from one template, and each such part is in memory once.
-msgspec, which decodes, cannot share, and without sharing 200,000 pods take five times the memory.
+An extender that gets whole objects needs their JSON. Pods share equal parts: replicas of one template have many fields
+in common, and each such part is in memory once. msgspec, which decodes the JSON, cannot share parts. Without sharing,
+200,000 pods take five times the memory.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 _TEXTS: Final = (("metadata", "namespace"), ("spec", "node_name"), ("spec", "scheduler_name"), ("status", "phase"))
 _MOST_BYTES = 32 * 1024 * 1024
 _FEWEST_BYTES = 1024 * 1024
-_BYTES_PER_PART = 300  # roughly the memory that a stored part takes in addition to its encoded bytes
+_BYTES_PER_PART = 300  # about how much memory a stored part takes in addition to its encoded bytes
 _Key = tuple[str, bytes | str]
 _UNUSED_PART: Final[_Key] = ("", b"")
 _encode = msgpack.Encoder().encode
 
 
 class SharedParts:
-    """Finds a part (labels, containers, ...) that is equal to one of an earlier pod. Only one thread may use it.
+    """Makes pods share equal parts, such as labels or containers. Only one thread may use an instance.
 
-    Parts that no pod uses any longer are dropped once the parts added since the last time take as many bytes as the
-    parts that were in use then. So unused parts never take more memory than used ones. If the parts in use exceed half
-    of `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
+    Parts that no pod uses any longer are dropped from time to time: when the parts added since the last time take as
+    many bytes as the parts that were in use then. So unused parts never take more memory than used ones. If the parts
+    in use exceed half of `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
     """
 
     def __init__(self) -> None:
@@ -57,9 +58,9 @@ class SharedParts:
         self._most_added_bytes = _FEWEST_BYTES
 
     def share(self, pod: Pod) -> Pod:
-        """Replaces the pod's parts by equal parts of earlier pods, in place; returns the pod.
+        """Replaces the pod's parts with equal parts of earlier pods, in place; returns the pod.
 
-        The pod must not be in use yet.
+        No other code may use the pod yet.
         """
         if self._added_bytes > self._most_added_bytes:
             self._drop_unused()
@@ -126,7 +127,7 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
-    """Returns two functions: one decodes a page of a list, the other one object. They raise msgspec's errors."""
+    """Returns two functions: one decodes a page of a list, the other one object. Both raise msgspec's errors."""
     if kind.type is Pod and not kind.whole:
         return _pod_decoders()
     if issubclass(kind.type, CustomObject):
@@ -144,7 +145,7 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
 
 
 def _raw_decoders(decode_object: DecodeObject) -> tuple[DecodePage, DecodeObject]:
-    """Returns the decoders of a kind whose objects are decoded one by one from their JSON."""
+    """Returns the same functions as `decoders`, for a kind whose objects `decode_object` reads from their JSON."""
     decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
 
     def decode_page(body: bytes) -> Page[Object]:
@@ -170,7 +171,7 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
     """Decodes a page of a list.
 
     Raises:
-        Malformed: it is something else. As an empty page it would delete every object from the cache.
+        Malformed: the body is no page. If it counted as an empty page, every object would be deleted from the cache.
     """
     try:
         page = decode(body)
@@ -182,7 +183,7 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
 
 
 def version_number(version: str) -> int:
-    """Returns a resource version as a number, 0 for "". Raises Malformed if it is not a number."""
+    """Returns a resource version as a number; 0 for "". Raises Malformed if it is not a number."""
     if not version:
         return 0
     if not (version.isascii() and version.isdigit()):

@@ -1,4 +1,4 @@
-"""Decides what a reflector does next: a state machine without I/O; time and randomness are passed in.
+"""Decides what a reflector does next. It is a state machine without I/O, clock or randomness of its own.
 
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
@@ -6,12 +6,12 @@
                                   '--- nothing but 404 for a minute: no longer served ------> LISTING, every ten minutes
                                   '--- distrust: a survey or event contradicts it --------> LISTING, unsynced until done
 
-`next` returns what to do, and the caller reports the result with the other methods. Pauses after failures grow from
-0.8 s to 30 s, and each is up to doubled at random. They start again at 0.8 s after two minutes without a failure
-(client-go's reflector), and pauses of lists also after every page. A pause ends early if the API server answers other
-requests. An expired version (410) is not an outage and has separate pauses. If the server says when to retry, the next
-attempt is made then, up to ten times in a row (client-go's rest.Request). A survey is a list of all UIDs and versions,
-without the objects, which checks the watch; see `survey`.
+`next` returns the next step, and the caller reports the result with the other methods. Pauses after failures grow from
+0.8 s to 30 s, and each is up to doubled at random. After two minutes without a failure they begin at 0.8 s again
+(client-go's reflector); pauses between lists also do so after every page. A pause ends early if the API server answers
+other requests. An expired version (410) is not an outage and has separate pauses. If the server says when to retry, the
+next attempt is made then, up to ten times in a row (client-go's rest.Request). A survey checks the watch: it lists all
+UIDs and versions without the objects; see `survey`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
-# A kind counts as removed only after this long with nothing but 404: a single 404 may come from one of several API
+# A kind counts as removed only after nothing but 404 for this long. A single 404 may come from one of several API
 # servers that is being upgraded.
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
@@ -48,7 +48,7 @@ class ListWatchFailure(Enum):
 
 
 class _FailureCount(Enum):
-    """The groups of failures that are counted separately, because each has its own growing pause."""
+    """The kinds of failures. Each is counted separately, and has its own growing pause."""
 
     LIST = auto()
     WATCH = auto()
@@ -58,18 +58,18 @@ class _FailureCount(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The step: do nothing for this long."""
+    """The next step is to wait for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """The step: fetch a page of the list.
+    """The next step is to fetch a page of the list.
 
     Attributes:
-        continue_token: the token of the page, "" for the first page.
-        limit: the most objects in the page; 0 means everything in one page.
+        continue_token: the token of the page; "" for the first page.
+        limit: the largest number of objects in the page; 0 means all objects in one page.
     """
 
     continue_token: str
@@ -78,7 +78,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The step: watch the changes since `version`; the server ends the watch after `timeout_seconds`."""
+    """The next step is to watch the changes since `version`. The server ends the watch after `timeout_seconds`."""
 
     version: str
     timeout_seconds: int
@@ -105,15 +105,15 @@ class ListWatchState:
         self._resume_at = 0.0
         self._failures = Counter[_FailureCount]()
         self._last_failure_at = float("-inf")
-        self._retries = 0  # the number of consecutive retries at a time that the server set by Retry-After
+        self._retries = 0  # how often in a row the server has set the time of the next attempt (Retry-After)
         self._opened_at = 0.0
         self._progress = True  # True if something was delivered since the last watch or list broke
-        self._missing_since: float | None = None  # since this time every answer was 404
-        self._distrusted = False  # True from a call of `distrust` until the next list begins
+        self._missing_since: float | None = None  # since then, every answer was 404
+        self._distrusted = False  # True after `distrust`, until the next list begins
 
     @property
     def version(self) -> str:
-        """Returns the version up to which the sink has all changes; "" while the kind is being listed."""
+        """The version up to which the sink has all changes; "" while the kind is being listed."""
         return self._version or ""
 
     def next(self, now: float) -> Step:
@@ -129,7 +129,7 @@ class ListWatchState:
         return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
 
     def paged(self, version: str, continue_token: str) -> bool:
-        """Handles the arrival of a page of the list; returns True if it was the last one."""
+        """Handles a page of the list that has arrived; returns True if it was the last page."""
         self._continue_token = continue_token
         self._missing_since = None
         self._retries = 0
@@ -149,7 +149,7 @@ class ListWatchState:
         self._progress = True
 
     def distrust(self) -> None:
-        """Makes a new list the next step, because the watch may have lost events.
+        """Requests a new list as the next step, because the watch may have lost events.
 
         The kind is not synced until that list is delivered. Any thread may call this.
         """
@@ -158,7 +158,7 @@ class ListWatchState:
         self.answered()
 
     def answered(self) -> None:
-        """Ends the present pause, unless the server set it. Any thread may call this when the server has answered."""
+        """Ends the pause because the server has answered, unless the server set the pause. Any thread may call this."""
         if not self._retries:
             self._resume_at = 0.0
 
@@ -168,15 +168,15 @@ class ListWatchState:
         self._retries = 0
 
     def ended(self, now: float) -> None:
-        """Handles the normal end of a watch. An end within one second counts as a failure, as in client-go."""
+        """Handles the normal end of a watch. If it lasted less than a second, this is a failure, as in client-go."""
         if now - self._opened_at < _SHORT_WATCH_SECONDS:
             self.failed(ListWatchFailure.OTHER, now)
 
     def failed(self, failure: ListWatchFailure, now: float, retry_after_seconds: float = 0.0) -> None:
-        """Handles the failure of a list or a watch: chooses the next step and the pause before it."""
+        """Handles a failed list or watch: chooses the next step, and how long to pause before it."""
         watching = self._version is not None
         if failure is ListWatchFailure.EXPIRED:
-            # If a list takes longer than the server keeps a continue token, the next list has a single page.
+            # The list took longer than the server keeps a continue token, so the next list has a single page.
             self._start_over(limit=PAGE_SIZE if watching else 0)
         elif failure is ListWatchFailure.SINK:
             self._start_over(limit=PAGE_SIZE)
@@ -201,9 +201,9 @@ class ListWatchState:
         self._resume_at = now + max(self._pause(now, count), retry_after_seconds)
 
     def _is_gone(self, now: float) -> bool:
-        """Returns True if a 404 means that the kind is not served.
+        """Returns True if a 404 means that the API server does not serve the kind.
 
-        That is so if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
+        It means that if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
         """
         if self._missing_since is None:
             self._missing_since = now

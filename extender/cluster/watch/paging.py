@@ -1,4 +1,4 @@
-"""Lists all objects of a kind, page by page. Each list is a quorum read: it shows every write before the call."""
+"""Lists all objects of a kind, page by page. Each list is a quorum read, so it shows every earlier write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def query_of(kind: Kind, **fields: str) -> dict[str, str]:
-    """Returns the query of a list or watch of the kind, with the selector that excludes finished pods."""
+    """Returns the query of a list or watch of the kind, with a selector that excludes finished pods."""
     selector = _FIELD_SELECTORS.get(kind.name)
     return {**fields, "fieldSelector": selector} if selector else fields
 
@@ -38,12 +38,12 @@ def list_all(
     accept: str = _JSON,
     namespace: str = "",
 ) -> tuple[str, list[T]]:
-    """Returns the version of the list and its objects.
+    """Returns the version of the list, and its objects.
 
     If a continue token has expired, this lists everything again in a single page, as the reflector does.
 
     Args:
-        namespace: the namespace to list, "" for all.
+        namespace: the namespace to list; "" for all.
 
     Raises:
         Refused, OutcomeUnknown: the API server does not answer with the list.

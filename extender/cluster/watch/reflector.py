@@ -1,6 +1,6 @@
 """Keeps a sink equal to the API server's objects of one kind.
 
-The caller passes in the bytes of lists and watches; this module does no I/O.
+This module does no I/O: the caller passes in the bytes of lists and watches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-# Deletions are remembered for longer than a survey takes, because the survey compares its list with them.
+# Deletions are kept for longer than a survey takes, because the survey compares its list with them.
 _DELETION_SECONDS = 300.0
 
 
@@ -47,18 +47,18 @@ _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 
 
 class Reflector:
-    """One kind's reflector. Call `step`, do what it returns, and pass on the result.
+    """The reflector of one kind. The caller calls `step`, does what it returns, and reports the result.
 
-    Results are passed to `page`, to `opened`, `receive` and `ended`, or to `refused` and `broken`. Times are monotonic
-    seconds.
+    Results are reported to `page`, to `opened`, `receive` and `ended`, or to `refused` and `broken`. Times are in
+    monotonic seconds.
 
     Attributes:
         state: decides what the reflector does next.
         version_seen: the version of the last list, event or bookmark.
-        delivered: the resource version of each object that the sink has, by UID. Only the reflector's thread writes it.
-        deletions: the deletions that were delivered in the last five minutes, by UID.
+        delivered: UID -> resource version, for each object that the sink has. Only the reflector's thread writes it.
+        deletions: UID -> deletion, for the objects whose deletion was delivered in the last five minutes.
         version_listed: the version of the last whole list.
-        listed_as_of: when that list was asked for, in monotonic seconds.
+        listed_as_of: when that list was requested, in monotonic seconds.
     """
 
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
@@ -80,7 +80,7 @@ class Reflector:
         self.listed_as_of = LONG_AGO
 
     def step(self, now: float) -> Step:
-        """Returns what to do next."""
+        """Returns the next step."""
         self._partial_line = b""
         step = self.state.next(now)
         if isinstance(step, List) and not step.continue_token:
@@ -89,7 +89,7 @@ class Reflector:
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
-        """Handles the response to a List, and delivers the list after its last page.
+        """Handles the response to a List step. After the last page, delivers the list.
 
         Returns the failure if the response cannot be read.
         """
@@ -104,11 +104,11 @@ class Reflector:
         return None
 
     def opened(self) -> None:
-        """Records that the API server has accepted a watch, which does not prove that the watch delivers anything."""
+        """Records that the API server has accepted a watch. The watch may still deliver nothing."""
         self.state.opened()
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
-        """Delivers the events in a piece of a watch's stream; returns the failure if the watch must end."""
+        """Delivers the events in the next bytes of a watch; returns the failure if the watch must end."""
         *lines, partial_line = (self._partial_line + piece).split(b"\n")
         self._partial_line = partial_line
         try:
@@ -123,16 +123,16 @@ class Reflector:
         return None
 
     def ended(self, now: float) -> ListWatchFailure | None:
-        """Handles the end of a watch's stream; returns the failure if it ended in the middle of a line."""
+        """Handles the end of a watch; returns the failure if it ended in the middle of a line."""
         if self._partial_line:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self.state.ended(now)
         return None
 
     def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
-        """Handles an error status in a response or in an event of a watch; returns the failure.
+        """Handles an error status of a response or of an event; returns the failure.
 
-        Deletes all objects of the kind from the sink if the API server no longer serves the kind.
+        If the API server no longer serves the kind, deletes all objects of the kind from the sink.
         """
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
@@ -191,7 +191,7 @@ class Reflector:
     def _forget(self, obj: Object, now: float) -> None:
         """Moves the object from `delivered` to `deletions`.
 
-        It is added first and removed second, so that a survey in another thread always finds it in one of them.
+        It is added to `deletions` first, so that a survey in another thread always finds it in one of them.
         """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)
@@ -202,7 +202,8 @@ class Reflector:
         """Returns the object's version.
 
         Raises:
-            Malformed: the version is missing, not a number, or below the last one. Events arrive in order, so in the
+            Malformed: the version is missing, not a number, or lower than the last one. Events arrive in order, so in
+                the
                 last two cases the server was restored from a backup or is another one, and the kind is listed again.
         """
         if not obj.metadata.resource_version:

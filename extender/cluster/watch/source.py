@@ -1,4 +1,4 @@
-"""Follows an API server: runs one reflector and one thread for each kind, and two threads for the surveys."""
+"""Follows an API server. Runs a thread with a reflector for each kind, and two threads for the surveys."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
-# A watch may be silent because nothing happens, or because its connection hangs: the two look the same. So a watch
-# that was silent for this long is closed, and a new one continues from the last version.
+# A watch is silent if nothing happens, but also if its connection hangs. So a watch that was silent for this long is
+# closed, and a new watch continues from the last version.
 WATCH_SILENCE_SECONDS = 90.0
 SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
-_LONGEST_WAIT_SECONDS = 1.0  # a longer pause is divided into waits of this length, so that it can end early
+_LONGEST_WAIT_SECONDS = 1.0  # a longer pause consists of waits of this length, so that it can end early
 
 
 class ClusterSource:
@@ -52,7 +52,7 @@ class ClusterSource:
         self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  for pauses
         self._by_kind = {reflector.kind.name: reflector for reflector in self._reflectors}
         self._states = {name: reflector.state for name, reflector in self._by_kind.items()}
-        self._watches: dict[Reflector, Response] = {}  # the open ones
+        self._watches: dict[Reflector, Response] = {}  # the open watches
         self._interrupted: set[Reflector] = set()
         self._surveyor = Surveyor(self._reflectors, self._ask_survey, telemetry, clock)
         self._stopping = threading.Event()
@@ -64,7 +64,7 @@ class ClusterSource:
         self._threads.append(LastingThread("survey-follow-up", self._follow_up))
 
     def start(self) -> None:
-        """Starts to list and watch; returns at once."""
+        """Starts the threads that list and watch; returns at once."""
         for thread in self._threads:
             thread.start()
 
@@ -73,11 +73,11 @@ class ClusterSource:
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the served kinds that the sink does not have in full. Every call checks this, so it must be cheap."""
+        """Returns the served kinds that are not complete in the sink. Every call checks this, so it must be cheap."""
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the sink has in full; see ports.Lister."""
+        """Returns the kinds that are complete in the sink; see ports.Lister."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
@@ -86,7 +86,7 @@ class ClusterSource:
         return reflector.state.version if reflector else ""
 
     def serves(self, kind: str) -> bool:
-        """Returns True if the kind is followed and the API server serves it."""
+        """Returns True if this source follows the kind and the API server serves it."""
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
@@ -134,12 +134,12 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.state.version:  # an earlier thread of this kind has ended, perhaps while it delivered an event
+        if reflector.state.version:  # an earlier thread of this kind has ended, perhaps during an event
             self._distrust(reflector, "its thread had ended")
         while not self._stopping.is_set():
             try:
                 self._advance(reflector)
-            except Exception:  # the sink may have applied half of an event, which the next list corrects
+            except Exception:  # the sink may have half of an event; the next list corrects that
                 logger.exception("reflector failed, listing again kind=%s", reflector.kind.name)
                 reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
 
@@ -214,13 +214,13 @@ class ClusterSource:
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
-        # The API server may have been restored from a backup in between, and have reached our version again since then.
+        # While no watch was open, the API server may have been restored from a backup and reached our version again.
         if reflector in self._interrupted:
             self._interrupted.discard(reflector)
             self._surveyor.hurry(reflector)
         self._watches[reflector] = response
         try:
-            # `_distrust` was called before this watch was registered, so it could not abort it
+            # If `_distrust` was called before this watch was registered, it could not abort the watch.
             if not reflector.state.synced:
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():

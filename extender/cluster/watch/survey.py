@@ -1,22 +1,22 @@
-"""Checks with surveys (lists without the objects) that reflectors deliver all that the API server holds.
+"""Checks with surveys (lists without the objects) that reflectors deliver all that the API server has.
 
 A watch may fail without a sign: it stays open and silent, it loses one event and delivers the next, or it follows a
 server that was restored from a backup. So every kind is surveyed once a minute or more often, whether events arrive or
-not. A survey is a list of metadata only: the UID and the version of every object at one moment. It has no resource
-version, which makes it a quorum read. It is confirmed once the reflector has delivered each object in the listed
-version or a newer one, and the deletion of every object that is not listed.
+not. A survey is a list of metadata only: the UID and the version of every object at one moment. The request names no
+resource version, so it is a quorum read. The survey is confirmed once the reflector has delivered each object in the
+listed version or a newer one, and the deletion of every object that is not listed.
 
 If a survey is not confirmed within `PATIENCE_SECONDS`, the watch is distrusted: the reflector lists everything again,
 and the kind is not synced until then. The watch is distrusted at once if the versions contradict each other:
 
-- The reflector has seen a newer version than that of the object that it lacks. Events arrive in the order of their
-  versions (KEP-5504), so the event of this object is lost. A bookmark does not prove the contrary: it may arrive
-  although events were lost.
-- The list is older than what the reflector has seen, or has an object in an older version: the API server was restored
-  from a backup. A watch from a version that the server has not reached yet would be accepted, and stay silent.
+- The reflector lacks an object, and has seen a newer version than that of the object. Events arrive in the order of
+  their versions (KEP-5504), so the event of this object is lost. A bookmark is no proof that nothing was lost.
+- The list is older than what the reflector has seen, or has an object in an older version. The API server was then
+  restored from a backup. If a watch began at a version that the server has not reached yet, the server would accept it
+  and stay silent.
 
-A cache can therefore be wrong without knowing it for at most 110 s, however large the cluster is:
-`LONGEST_INTERVAL_SECONDS`, 30 s for the list itself, and `PATIENCE_SECONDS`.
+So a cache can be wrong without knowing it for at most 110 s, however large the cluster is: `LONGEST_INTERVAL_SECONDS`,
+plus 30 s for the list, plus `PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # a kind is surveyed less often the more objects it has, which limits the cost
+_OBJECTS_PER_SECOND = 200  # the more objects a kind has, the less often it is surveyed, to limit the cost
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -59,13 +59,13 @@ _DECODE = msgspec.json.Decoder(Page[_ListedObject]).decode
 
 
 class Survey:
-    """Compares the versions of all objects of a kind at one moment with those the reflector has delivered.
+    """The versions of all objects of a kind at one moment, to compare with what the reflector delivered.
 
     Implements cache.expiry.PodSurvey.
 
     Attributes:
         reflector: the reflector of the kind.
-        asked_at: when the list was requested, in monotonic seconds. It shows every write accepted before that time.
+        asked_at: when the list was requested, in monotonic seconds. The list shows every write accepted before then.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Survey:
 
         Args:
             distrust: called with a reason; makes the reflector list everything again.
-            restored: called with a reason if the API server was restored from a backup, so that all kinds are
-                listed again.
+            restored: called with a reason if the API server was restored from a backup; all kinds are then listed
+                again.
 
         Raises:
             Refused, OutcomeUnknown: the list has failed.
@@ -100,16 +100,16 @@ class Survey:
             restored(reason)
 
     def confirmed(self) -> bool:
-        """Returns True once the sink has everything that this list shows; False while the reflector lists again.
+        """Returns True if the sink has everything that this list shows; False while the reflector lists again.
 
-        Distrusts the watch if it has lost events, or has been behind for `PATIENCE_SECONDS`.
+        Distrusts the watch if it has lost events, or has been late for `PATIENCE_SECONDS`.
         """
         reflector = self.reflector
         if not reflector.state.synced or not reflector.state.version:
             return False
         if reflector.version_listed >= self._version or reflector.listed_as_of > self.asked_at:
             return True
-        version_seen = reflector.version_seen  # read before `delivered`: the reflector updates `delivered` first
+        version_seen = reflector.version_seen  # read before `delivered`, because the reflector updates that first
         self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
         lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
         if lost:
@@ -120,14 +120,14 @@ class Survey:
         return not self._unconfirmed
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the list has a later version of the pod than `pod` (None if the cache does not have it)."""
+        """Returns True if the list has a newer version of the pod than the cache; `pod` is the cached one or None."""
         return version_number(self._versions.get(uid, "")) > (
             version_number(pod.metadata.resource_version) if pod else 0
         )
 
     def _differing(self) -> list[str]:
-        """Returns the UIDs of all objects whose listed version differs from the delivered one, or that only one has."""
-        # the copy is atomic; the reflector's thread keeps changing the original
+        """Returns the UIDs of the objects that the list and the reflector do not have in the same version."""
+        # the copy is atomic, while the reflector's thread changes the original
         delivered = self.reflector.delivered.copy()
         changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
         return changed + [uid for uid in delivered if uid not in self._versions]
@@ -141,7 +141,7 @@ class Survey:
         return version_seen < self._awaited_version(uid)
 
     def _sign_of_restoration(self, version_seen: int) -> str | None:
-        """Returns what shows that the API server was restored from a backup, None if nothing does."""
+        """Returns the evidence that the API server was restored from a backup; None if there is no evidence."""
         if self._version < version_seen:
             return f"a list has version {self._version}, and the watch was at {version_seen}"
         if any(self._is_older(uid) for uid in self._unconfirmed):
@@ -152,7 +152,7 @@ class Survey:
         return uid in self._versions and self._awaited_version(uid) < self._version_seen(uid) <= self._version
 
     def _version_seen(self, uid: str) -> int:
-        """Returns the version in which the object was delivered or deleted, 0 if it was neither."""
+        """Returns the version in which the object was delivered or deleted; 0 if the reflector has not seen it."""
         delivered = self.reflector.delivered.get(uid)
         if delivered is not None:
             return version_number(delivered)
@@ -160,17 +160,17 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the version by which the object's missing event must have been delivered.
+        """Returns the version of the watch at which the object's event must have arrived.
 
-        That is the version in the list for an update, and the version of the list itself for a deletion.
+        For an update it is the version of the object in the list. For a deletion it is the version of the list.
         """
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
 
 class Surveyor:
-    """Decides when each kind is surveyed, and checks each survey until it is confirmed or the watch is distrusted.
+    """Decides when each kind is surveyed, and checks each survey until it is confirmed or no longer needed.
 
-    Call `survey_next` from one thread, because it waits for lists, and `follow_up` every second from another.
+    One thread calls `survey_next`, which waits for lists. Another calls `follow_up` every second.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class Surveyor:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        """Makes every kind due at once.
+        """Makes a survey of every kind due at once.
 
         Args:
-            ask: makes a survey of the reflector's kind; raises Refused or OutcomeUnknown.
+            ask: surveys the kind of a reflector; raises Refused or OutcomeUnknown.
         """
         self._reflectors = list(reflectors)
         self._ask = ask
@@ -201,7 +201,7 @@ class Surveyor:
             Refused, OutcomeUnknown: the API server did not answer with a list.
         """
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # used only if this attempt fails
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # if this attempt fails
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()
@@ -210,11 +210,11 @@ class Surveyor:
         return survey
 
     def hurry(self, reflector: Reflector) -> None:
-        """Makes the kind due at once. Call it if its watch was interrupted: the server may be another one now."""
+        """Makes a survey of the kind due at once, because the watch was interrupted and may have a new server."""
         self._hurried.add(reflector)
 
     def survey_next(self) -> bool:
-        """Surveys the kind that is most overdue; returns False if none is due."""
+        """Surveys the kind that is most overdue; returns False if no survey is due."""
         now = self._clock.monotonic()
         due_at = {reflector: self._next_at(reflector) for reflector in self._reflectors if reflector.state.synced}
         reflector = min(due_at, key=due_at.__getitem__, default=None)
@@ -229,7 +229,8 @@ class Surveyor:
     def follow_up(self) -> None:
         """Checks every unconfirmed survey once.
 
-        For each survey that is confirmed now, it reports to the telemetry as of when the kind was up to date.
+        If a survey is now confirmed, reports to the telemetry that the kind was up to date when the survey was
+        requested.
         """
         with self._lock:
             surveys = self._unconfirmed_surveys
@@ -243,7 +244,7 @@ class Surveyor:
         if survey.confirmed():
             self._telemetry.synced(survey.reflector.kind.name, survey.asked_at)
             return True
-        return not state.synced  # if it is not synced, the reflector lists the kind again, so the survey is not needed
+        return not state.synced  # an unsynced kind is being listed again, so its survey is not needed
 
     def _next_at(self, reflector: Reflector) -> float:
         """Returns when the next survey of the kind is due. A list that the reflector made counts as a survey."""

@@ -16,7 +16,7 @@ from extender.runtime.ports import Binder, Binding
 
 _log = logging.getLogger(__name__)
 _ENCODE = msgspec.json.Encoder().encode
-_PLAIN = re.compile(r"[a-z0-9.-]*")  # names that the API server accepts have only these characters
+_PLAIN = re.compile(r"[a-z0-9.-]*")  # the API server accepts only names of these characters
 
 
 def _quoted(name: str) -> str:
@@ -26,9 +26,9 @@ def _quoted(name: str) -> str:
 class ApiBinder:
     """A ports.Binder that posts Bindings with the pod's UID as precondition.
 
-    A post may be repeated, because the API server answers the second of two equal ones with a conflict that names the
-    node. A status 429 counts as a refusal: the server has done nothing, and the scheduler tries again later. Waiting
-    here would use up the time limit of the scheduler's call.
+    A post may be repeated: the API server answers the second one with a conflict that names the node. A status 429
+    counts as a refusal, because the server has done nothing, and the scheduler tries again later. Waiting here would
+    use up the time limit of the scheduler's call.
     """
 
     def __init__(self, client: Caller) -> None:
@@ -46,13 +46,13 @@ class ApiBinder:
         try:
             self._client.call("POST", path, _ENCODE(body))
         except Conflict as error:
-            # The API server checks the UID before the node, so this message is about the same pod.
+            # The API server checks the UID before the node, so this conflict is about the same pod.
             if f'is already assigned to node "{node}"' not in str(error):
                 raise
 
 
 class WatchedBinder:
-    """A ports.Binder whose binds are watched, so that one that hangs is logged while it still hangs."""
+    """A ports.Binder that logs a bind while it still waits for its answer."""
 
     def __init__(self, binder: Binder, hanging: HangingCalls) -> None:
         self._binder = binder

@@ -32,7 +32,7 @@ _DECODE = msgspec.json.Decoder(ResourceClaim).decode
 class ApiClaims:
     """A scheduler.ports.ClaimWriter that sends strategic merge patches with UID and version as preconditions.
 
-    If a claim has changed since it was read, the writer reads it again, checks it and repeats the patch.
+    If a claim was changed after it was read, the writer reads it again, checks it, and repeats the patch.
     """
 
     def __init__(self, client: Caller, clock: Clock) -> None:
@@ -60,9 +60,9 @@ class ApiClaims:
                 if not tries_left:
                     raise
             current = self._read(claim)
-            if _is_done(current, consumer, allocation):  # an earlier attempt without a response was carried out
+            if _is_done(current, consumer, allocation):  # an earlier attempt without an answer was carried out
                 return current
-            if allocation is not None and _has(current, allocation):  # another member of the group has written it
+            if allocation is not None and _has(current, allocation):  # another member of the group was faster
                 allocation = None
             elif allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
@@ -73,7 +73,8 @@ class ApiClaims:
             try:
                 current = self._read(claim)
                 if not current.is_reserved_for(uid):
-                    # The patch changes the version, so that an allocation that is still in flight is refused.
+                    # The patch changes the version, so that the API server refuses an allocation that is still in
+                    # flight.
                     return self._without_finalizer(current) if deallocate and current.allocation is None else current
                 if deallocate and current.is_only_for(uid):
                     return self._without_finalizer(self.deallocate(current))
@@ -123,7 +124,7 @@ class ApiClaims:
             reference["apiGroup"] = consumer.api_group
         status: dict[str, Any] = {"reservedFor": [reference]}
         if allocation is not None:
-            # The finalizer is not part of the status, and is written first so that no allocated claim can be deleted.
+            # The finalizer is not part of the status. It is written first, so that no allocated claim can be deleted.
             claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})
             now = datetime.fromtimestamp(int(self._clock.now()), UTC)
             status["allocation"] = msgspec.structs.replace(allocation, allocation_timestamp=now)

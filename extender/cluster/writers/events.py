@@ -1,4 +1,4 @@
-"""Writes events (events.k8s.io/v1), and joins repeated ones into a series of one event."""
+"""Writes events (events.k8s.io/v1). Repeated events become a series in one event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAPACITY = 10_000
 _REMEMBERED = 10_000
 _NOTE_BYTES = 1024  # the API server's limit for an event's note
 _ELLIPSIS = " ..."
-_SERIES_SECONDS = 360.0  # a series ends after this long without an occurrence (client-go's finishTime)
+_SERIES_SECONDS = 360.0  # a series ends after this time without an occurrence (client-go's finishTime)
 
 
 class _Key(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class _Occurrences(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class _Series:
-    """An event that was written, with its count and the time of its last occurrence."""
+    """An event that was written, how often it has occurred, and when it last occurred."""
 
     name: str
     count: int
@@ -54,7 +54,7 @@ class _Series:
 
 
 class ApiEvents:
-    """A scheduler.ports.Events that writes in the background. New events are dropped while too many wait."""
+    """A scheduler.ports.Events that writes in the background. If too many events wait, new ones are dropped."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ApiEvents:
             self._written.popitem(last=False)
 
     def _continue(self, series: _Series, occurrences: _Occurrences) -> bool:
-        """Adds the occurrences to the event that was written; returns False if it no longer exists."""
+        """Adds the occurrences to the written event; returns False if that event no longer exists."""
         series.count += occurrences.count
         series.last_at = occurrences.last_at
         try:
@@ -134,7 +134,7 @@ class ApiEvents:
 
 
 def _shortened(text: str) -> str:
-    """Returns the text, cut to the maximum size of an event's note."""
+    """Returns the text, shortened to the maximum size of an event's note."""
     data = text.encode()
     if len(data) <= _NOTE_BYTES:
         return text

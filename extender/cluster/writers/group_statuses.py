@@ -1,4 +1,4 @@
-"""Writes into PodGroups whether they have been scheduled."""
+"""Writes the condition that says whether a PodGroup has been scheduled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """The condition of a group to write: True or False, with its reason and message."""
+    """The condition to write: its status (True or False), its reason and its message."""
 
     group: PodGroup
     is_true: bool
@@ -48,7 +48,7 @@ class ApiGroupStatuses:
     def __init__(
         self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
     ) -> None:
-        """Creates the writer; `start` starts its thread, and `dropped` is called for each write that is dropped."""
+        """Creates the writer; `start` starts its thread. `dropped` is called for each write that is dropped."""
         self._client = client
         self._clock = clock
         self._outbox: Outbox[str, _Condition] = Outbox(

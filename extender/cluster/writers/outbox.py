@@ -1,4 +1,4 @@
-"""Queues writes to the API server and sends them in the background; only the newest value of a key is sent."""
+"""Queues writes to the API server and sends them in the background. Only the newest value of a key is sent."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LONGEST_PAUSE_SECONDS = 10.0
 _TEMPORARY = (429, 503)  # 429: too many requests; 503: unreachable, or not the leader
 
 
-# not tracked by the garbage collector: thousands may wait, and none is in a reference cycle
+# The garbage collector need not look at these: thousands may wait, and none is in a reference cycle.
 class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):
     value: V
     tries: int = 0
 
 
 class Outbox(Generic[K, V]):
-    """Writes waiting values in a thread: at most one per key, the oldest first, at the rate of `bucket`.
+    """Values that wait to be written by a thread: one per key, the oldest first, at the rate of `bucket`.
 
-    A write that fails temporarily is repeated with the newest value of its key. The pause before the next write, of any
-    key, grows until one succeeds.
+    A write that fails temporarily is repeated with the newest value of its key. After a failure, all keys wait for a
+    pause, which grows until a write succeeds.
 
     Args:
         join: called with the older and the newer value of a key; returns the one value to write for both.
@@ -63,13 +63,13 @@ class Outbox(Generic[K, V]):
         self._waiting: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._writing: K | None = None
         self._withdrawn = False  # True if the write in progress must not be repeated
-        self._failures = 0  # in a row
+        self._failures = 0  # how many writes have failed in a row
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def put(self, key: K, value: V) -> None:
-        """Queues the value, joined with the waiting value of its key, if any. Drops it if too many keys wait."""
+        """Queues the value. If a value of the key waits, joins the two. If too many keys wait, drops the value."""
         with self._changed:
             waiting = self._waiting.get(key)
             if waiting is None and len(self._waiting) >= self._capacity:
@@ -99,7 +99,7 @@ class Outbox(Generic[K, V]):
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stops the thread; waits for the write in flight, at most this long. Queued writes are not sent."""
+        """Stops the thread. Waits for the write in flight, but not longer than this. Queued writes are not sent."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -112,10 +112,10 @@ class Outbox(Generic[K, V]):
                 self._write(entry.value)
                 self._failures = 0
             except NotFound:
-                pass  # the object was deleted, so nothing needs to be written
+                pass  # the object was deleted, so there is nothing to write
             except ClusterError as error:
                 self._failed(key, entry, error)
-            except Exception:  # an error in one write must not end the thread and all later writes
+            except Exception:  # an error in one write must not end the thread
                 logger.exception("write failed outbox=%s", self._name)
 
     def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
@@ -144,7 +144,7 @@ class Outbox(Generic[K, V]):
                 self._writing = None
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-            # While this waits, the write stays in the queue, so that it can still be updated or withdrawn.
+            # The write stays in the queue during this wait, so that it can still be updated or withdrawn.
             self._stopping.wait(self._bucket.reserve(self._clock.monotonic()) + self._pause_seconds())
             with self._changed:
                 if self._stopping.is_set():

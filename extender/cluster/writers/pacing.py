@@ -14,13 +14,13 @@ from extender.runtime.ports import Binder, Binding
 _YIELDED_TURNS = 9
 _TOO_MANY_REQUESTS = 429
 _MOST_TRIES = 11
-_RETRY_AFTER_SECONDS = 1.0  # the Retry-After of the API server's eviction API, always the same
+_RETRY_AFTER_SECONDS = 1.0  # the API server's eviction API always sends this Retry-After
 
 
 class TokenBucket:
-    """Limits the rate of calls: says how long each caller must wait for its turn (client-go's flowcontrol).
+    """Limits the rate of calls: returns how long a caller must wait for its turn (client-go's flowcontrol).
 
-    Up to `burst` calls need not wait; the default is the number of calls allowed in one second.
+    Up to `burst` calls need not wait. By default, that is the number of calls allowed in one second.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -30,7 +30,7 @@ class TokenBucket:
         self._paid_until = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Reserves the next free turn; returns the seconds to wait for it. `now` is in monotonic seconds."""
+        """Reserves the next free turn; returns the seconds until then. `now` is in monotonic seconds."""
         with self._lock:
             full = now - self._burst * self._seconds_per_turn
             self._paid_until = max(self._paid_until, full) + self._seconds_per_turn
@@ -38,10 +38,10 @@ class TokenBucket:
 
 
 class YieldingBucket(TokenBucket):
-    """A bucket that runs at a tenth of its rate while `is_urgent()` is True.
+    """A bucket that allows only a tenth of its rate while `is_urgent()` is True.
 
     Attributes:
-        is_urgent: returns True while other calls are more urgent; set by the owner.
+        is_urgent: returns True while other calls are more urgent; the owner sets it.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -57,7 +57,7 @@ class YieldingBucket(TokenBucket):
 class PacedBinder:
     """A ports.Binder that waits for its turn, and repeats a bind that the API server answers with 429.
 
-    It repeats as often, and after the same pauses, as client-go. If the pod went back to the queue, it would wait
+    It repeats as often as client-go does, and after the same pauses. If the pod went back to the queue, it would wait
     longer.
     """
 

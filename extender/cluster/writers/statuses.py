@@ -1,4 +1,7 @@
-"""Patches pods' statuses (why a pod waits, its nominated node, a time that wakes a scheduler); evicts pods."""
+"""Patches pods' statuses, and evicts pods.
+
+A status shows why a pod waits and to which node it is nominated; one of its times, when changed, wakes a scheduler.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,15 @@ _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
-# Matches the messages of rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate about a wrong UID. The
-# message of an admission policy does not match.
+# Matches the messages of rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate about a wrong UID, but
+# no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """A status to write. If the reason or the nominated node is None, that part stays as it is."""
+    """A status to write. If the reason or the nominated node is None, that part does not change."""
 
     pod: Pod
     reason: str | None = None
@@ -48,7 +51,7 @@ class ApiStatuses:
     def __init__(
         self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
     ) -> None:
-        """Creates the writer; `start` starts its thread, and `dropped` is called for each write that is dropped."""
+        """Creates the writer; `start` starts its thread. `dropped` is called for each write that is dropped."""
         self._client = client
         self._clock = clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
@@ -104,7 +107,7 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns the field `lastTransitionTime` for a condition whose status changes, {} if it does not.
+    """Returns the field `lastTransitionTime` for a condition that gets this status; {} if it has the status.
 
     `now` is in seconds since the epoch.
     """
@@ -113,7 +116,7 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
 
 
 def _observed(pod: Pod) -> dict[str, int]:
-    """Returns the field `observedGeneration` of a condition; {} if the API server counts no generations of pods."""
+    """Returns the field `observedGeneration` of a condition; {} if the API server gives pods no generation."""
     return {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
 
 
@@ -122,7 +125,7 @@ def pod_path(pod: Pod) -> str:
 
 
 def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
-    """Patches the pod's status; refused if the name now belongs to a pod with another UID. Raises as Caller does."""
+    """Patches the pod's status. Refused if another pod now has the name. Raises as Caller does."""
     body = _ENCODE({"metadata": {"uid": pod.uid}, "status": patch})
     client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
@@ -130,7 +133,7 @@ def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
 def _content_of(pod: Pod) -> tuple[str | None, str, str]:
     """Returns (reason, message, nominated node) of the pod's status.
 
-    The first two are those of its condition PodScheduled=False; None and "" if it has none.
+    The reason and the message are those of the condition PodScheduled=False; None and "" if the pod does not have it.
     """
     conditions = pod.status.conditions or ()
     condition = next((c for c in conditions if (c.type, c.status) == (_CONDITION, "False")), None)
@@ -145,7 +148,7 @@ def _joined(before: _Status, after: _Status) -> _Status:
 
 
 class ApiActivator:
-    """Makes a scheduler try a pod again: sets `lastProbeTime` of its PodScheduled condition, which updates the pod."""
+    """Makes a scheduler try a pod again, by a change of `lastProbeTime` in its condition PodScheduled."""
 
     def __init__(self, client: Caller, clock: Clock) -> None:
         self._client = client
@@ -154,7 +157,7 @@ class ApiActivator:
     def activate(self, pod: Pod) -> None:
         """Makes the scheduler try the pod again; logs a failure. See verbs.refused_pods.Activator.
 
-        Ignores a pod without the condition: the scheduler is about to write it, and that updates the pod too.
+        Does nothing for a pod without the condition. The scheduler is about to write it, which also updates the pod.
         """
         if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
@@ -169,9 +172,9 @@ class ApiActivator:
 
 
 class ApiEvictor:
-    """A scheduler.ports.Evictor that marks the victim in its status, and deletes it.
+    """A scheduler.ports.Evictor that marks the victim in its status, and then deletes it.
 
-    Both calls have the victim's UID as precondition, which protects a recreated pod of the same name.
+    Both calls have the victim's UID as precondition, so that a recreated pod of the same name is not affected.
     """
 
     def __init__(self, client: Caller, clock: Clock) -> None:
@@ -199,7 +202,7 @@ class ApiEvictor:
 
 
 def _is_about_uid(error: Refused) -> bool:
-    """Returns True if the call was refused because the pod's name now belongs to another pod.
+    """Returns True if the call was refused because the name now belongs to another pod.
 
     The API server then refuses a patch as invalid (422), and a deletion with a conflict (409).
     """
