@@ -25,7 +25,7 @@ from extender.plugins.pod_topology_spread.spread import (
     nodes_counted,
     nodes_with_all_keys,
 )
-from extender.runtime.text import counted, listed, rounded, told_apart
+from extender.runtime.text import counted, distinguishable, listed, rounded
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 from extender.table.pods.nominated import AwaitedPods
@@ -69,7 +69,7 @@ def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str, awaited: Awa
     free = table.nodes.allocatable[index][offering] - table.nodes.requested[index][offering] - kept
     name = table.nodes.names[offering[free.argmax()]]
     largest = int(table.nodes.allocatable[index][offering].max())
-    asked, most_free, limit = told_apart(resource, request, max(int(free.max()), 0), largest)
+    asked, most_free, limit = distinguishable(resource, request, max(int(free.max()), 0), largest)
     without = " (without what is kept for nominated pods)" if kept.any() else ""
     parts = [f"requests {asked}; the most free is {most_free} on {name}{without}"]
     if len(offering) < len(rows):

@@ -1,4 +1,4 @@
-"""Provides what every process needs: clock, threads, memory, unsettled writes, YAML, protocols between packages.
+"""Provides what every process needs: clock, threads, memory, YAML, unsettled writes, and shared protocols.
 
-Of this project it imports only `errors`, and every other package may import it. Start with `ports`.
+It imports only `errors` from this project, and every other package may import it. Start with `ports`.
 """

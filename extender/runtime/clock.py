@@ -11,7 +11,7 @@ from typing import Protocol
 from extender.errors import DeadlineExceeded
 
 LATE = "no decision within"
-"""The first words of the error message of a decision that has missed its deadline."""
+"""The first words of the error message if a decision misses its deadline."""
 
 
 class Clock(Protocol):
@@ -27,31 +27,31 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's own clocks."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
 
 
 class Deadline:
-    """The latest end of a decision, by the monotonic clock."""
+    """The latest time at which a decision must end, by the monotonic clock."""
 
     __slots__ = ("_clock", "_ends_at", "_seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        """The deadline is `seconds` from now; 0 means never."""
+        """Sets the deadline to `seconds` from now; 0 means that there is no deadline."""
         self._clock = clock
         self._seconds = seconds
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
-        """Raises DeadlineExceeded after the deadline; called before each `step`."""
+        """Raises DeadlineExceeded if the deadline has passed. Called before each `step`."""
         if self._clock.monotonic() > self._ends_at:
             raise DeadlineExceeded(self.message(f"stopped before {step}"))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Extends the deadline by the time that the block takes."""
+        """Extends the deadline by the time that the `with` block takes."""
         begin = self._clock.monotonic()
         try:
             yield
@@ -60,16 +60,16 @@ class Deadline:
 
     @property
     def left_seconds(self) -> float:
-        """Returns the seconds until the deadline, below 0 after it, inf without a deadline."""
+        """The seconds until the deadline; negative after it, and inf if there is no deadline."""
         return self._ends_at - self._clock.monotonic()
 
     def message(self, reason: str) -> str:
-        """Returns the message of the error that reports the missed deadline."""
+        """Returns the message of the error for a missed deadline."""
         return f"{LATE} {self._seconds:g} s: {reason}"
 
 
 class TimeLimit:
-    """The time that each decision may take; 0 seconds means any time."""
+    """The time that each decision may take; 0 seconds means that there is no limit."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -81,7 +81,7 @@ class TimeLimit:
 
 
 class ManualClock:
-    """A clock that stands still until `advance` is called."""
+    """A clock that changes only when `advance` is called."""
 
     def __init__(self, start: float = 1_000.0) -> None:
         self._seconds = start

@@ -1,10 +1,10 @@
-"""Runs many calls at once in one thread: a fiber (a greenlet) that waits for its socket lets the others run.
+"""Runs many calls at once in one thread. While one fiber (a greenlet) waits for its socket, others run.
 
 When fibers replaced 16 threads, `extender schedule` bound a fifth more pods a second on an idle machine, with a third
 less CPU per pod (`make bench-cluster`), because a thread waits for the GIL again after every system call. On a busy
 machine, where the API server accepts 300 Bindings a second, both need 0.6 ms of CPU per pod (November 2026).
 
-Code that may have to wait calls `ready` or `in_thread`, and need not know where it runs: outside a fiber these
+Code that may have to wait calls `ready` or `in_thread`, and need not know if it runs in a fiber: outside a fiber these
 functions block. A fiber must not wait while it holds a lock, because the next fiber of the thread may need the lock.
 Only one fiber at a time may wait for a file descriptor.
 """
@@ -25,16 +25,16 @@ from extender.errors import Refused, TaskFailed
 from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
-_TURN_SECONDS = 0.002  # how long a new task waits at most while other tasks wait for their sockets
-_CHECK_SECONDS = 1.0  # how often `submit`, while all fibers are busy, checks that the thread is alive
-_EXPIRY_SECONDS = 0.1  # how often the time limits of waiting fibers are checked
+_TURN_SECONDS = 0.002  # the longest wait of a new task while other tasks wait for their sockets
+_CHECK_SECONDS = 1.0  # while all fibers are busy, `submit` checks this often that the thread is alive
+_EXPIRY_SECONDS = 0.1  # the time between two checks of the time limits of waiting fibers
 T = TypeVar("T")
 
 
 class FiberPool:
     """A scheduler.ports.Workers with one thread, which runs up to `fibers` tasks at once.
 
-    `on_error` receives the errors of tasks.
+    Errors of tasks are passed to `on_error`.
     """
 
     def __init__(self, name: str, fibers: int, on_error: OnError) -> None:
@@ -64,12 +64,12 @@ class FiberPool:
             raise TaskFailed(f"thread {self._thread.name} has ended, with all its tasks")
 
     def stop(self, timeout_seconds: float) -> None:
-        """Lets the submitted tasks finish, and ends the thread; waits at most this long."""
+        """Finishes the submitted tasks and ends the thread; waits for that, but not longer than this."""
         self._due.put(None)
         self._thread.join(timeout_seconds)
 
     def wait(self, fiber: _Fiber, descriptor: int, events: int, seconds: float) -> bool:
-        """Runs other fibers until the descriptor is ready; returns False if that takes too long."""
+        """Runs other fibers until the descriptor is ready; returns False if it is not ready in `seconds`."""
         self._poll.register(descriptor, events)
         self._waiting[descriptor] = (fiber, time.monotonic() + seconds)
         return bool(fiber.parent.switch())
@@ -120,11 +120,11 @@ class FiberPool:
         fiber.switch(ready)
 
     def work(self, task: Callable[[], object]) -> None:
-        """Runs a task, in the fiber that was created for it, and reports its error."""
+        """Runs a task in the fiber that was made for it, and reports its error."""
         self._at_work += 1
         try:
             task()
-        except BaseException as error:  # also SystemExit, because it would end the thread and every other fiber
+        except BaseException as error:  # even SystemExit, which would end the thread and all other fibers
             self._on_error(self._thread.name, error)
         finally:
             self._at_work -= 1
@@ -140,7 +140,7 @@ class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]  # see above
 
 
 def ready(descriptor: int, events: int, seconds: float) -> bool:
-    """Waits until the file descriptor is READABLE or WRITABLE; returns False if that takes too long."""
+    """Waits until the file descriptor is READABLE or WRITABLE; returns False if it is not in `seconds`."""
     fiber = getcurrent()
     if seconds > 0 and isinstance(fiber, _Fiber):
         return fiber.pool.wait(fiber, descriptor, events, seconds)

@@ -1,4 +1,4 @@
-"""Warns of calls that hang while they still hang, because a call that never ends would otherwise leave no trace."""
+"""Warns of a call while it hangs, because a call that never ends would otherwise leave no trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.runtime.clock import Clock
 
 HANGING_SECONDS = 5.0
 Warn = Callable[[float], object]
-"""Logs that a call has had no answer for so many seconds."""
+"""Logs that a call has waited this many seconds for its answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,7 @@ class _Call:
 
 
 class HangingCalls:
-    """The calls in flight. The owner calls `log` regularly, which warns of those without an answer."""
+    """The calls in flight. The owner calls `log` regularly, which warns of calls that hang."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class HangingCalls:
 
     @contextmanager
     def watch(self, warn: Warn) -> Iterator[None]:
-        """Watches the call that the block makes; `warn` is called once if the call hangs."""
+        """Watches the call that the `with` block makes. If it hangs, `warn` is called once."""
         call = _Call(warn, self._clock.monotonic())
         with self._lock:
             self._calls.add(call)
@@ -42,7 +42,7 @@ class HangingCalls:
                 self._calls.remove(call)
 
     def log(self) -> None:
-        """Warns of each call that has had no answer for HANGING_SECONDS, once."""
+        """Warns once of each call that has waited for HANGING_SECONDS."""
         now = self._clock.monotonic()
         with self._lock:
             calls = list(self._calls)

@@ -1,4 +1,4 @@
-"""Words messages about configuration faults: suggests similar names, and rewords pydantic's messages."""
+"""Words messages about configuration mistakes: suggests similar names, and rewrites pydantic's messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SIMILARITY = 0.7
 
 
 def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str | None:
-    """Returns the one of `names` that is most similar to `name`, ignoring case; None if none is similar.
+    """Returns the name in `names` that is most similar to `name`, ignoring case; None if no name is similar.
 
     Args:
-        similarity: the least similarity that counts, from 0 to 1. Use a higher one for names with a common prefix.
+        similarity: the smallest similarity that counts, from 0 to 1. Names with a common prefix need a higher one.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
@@ -21,13 +21,13 @@ def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) ->
 
 
 def with_suggestion(message: str, name: str, names: Iterable[str]) -> str:
-    """Returns the message about a wrong name, with ` (did you mean OTHER?)` appended if one of `names` is similar."""
+    """Appends ` (did you mean OTHER?)` to a message about a wrong name, if one of `names` is similar."""
     similar = nearest(name, names)
     return message if similar is None else f"{message} (did you mean {similar}?)"
 
 
 def plainly(message: str) -> str:
-    """Rewords a message of pydantic as "expected X"."""
+    """Rewrites a message of pydantic so that it begins with "expected"."""
     text = message.removeprefix("Value error, ")
     text = re.sub(r"Input should be (greater|less)", r"expected a value \1", text)
     return text.replace("Input should be", "expected")

@@ -1,8 +1,9 @@
 """Keeps all threads of the process on one CPU, because the GIL lets only one of them run at a time.
 
-By default the kernel spreads the threads over all CPUs. If the CPUs are busy, each switch to another thread starts with
-a wait for that thread's CPU, whose caches hold another process's data. The kernel also lets a thread that received data
-interrupt the thread that decides, only to wait for the GIL; the policy SCHED_BATCH prevents that.
+By default, the kernel spreads the threads over all CPUs. If the CPUs are busy, a switch to another thread must first
+wait for that thread's CPU, whose caches hold another process's data. The kernel also lets a thread that received data
+interrupt the thread that decides, although the first thread must then wait for the GIL. The policy SCHED_BATCH prevents
+that.
 
 Measured in November 2026 with `make bench-cluster` (1,500 pods of `varied`, 1,000 nodes, a busy machine of two CPUs,
 alternating runs, medians of the CPU time per pod): 1.00 ms on one CPU and 1.33 ms on any (cheaper in 8 of 9 pairs);
@@ -23,10 +24,10 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""Threads move to the other CPU only if its idle share was greater by this much: a move makes the CPU's caches cold."""
+"""The share of time by which another CPU must have been more idle. A move is costly, because it makes caches cold."""
 
 _PROCESSOR = 39
-"""The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2, a name, may hold spaces."""
+"""The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2 may contain spaces."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,17 +57,17 @@ class LinuxCpus:
         return {int(number): ticks / self._ticks_per_second for number, ticks in idle_ticks if number}
 
     def used_seconds(self) -> float:
-        """Returns the CPU time that this process has used, in seconds."""
+        """Returns the seconds of CPU time that this process has used."""
         return time.process_time()
 
     def keep_to(self, cpus: Iterable[int]) -> None:
-        """Restricts all threads of this process, and all that start later, to these CPUs."""
+        """Restricts all current and later threads of this process to these CPUs."""
         for thread in _threads():
-            with suppress(ProcessLookupError):  # it has ended
+            with suppress(ProcessLookupError):  # the thread has ended
                 os.sched_setaffinity(thread, cpus)
 
     def prefer_this_thread(self) -> None:
-        """Keeps the other threads from interrupting this one; they run when it waits or has used its time slice."""
+        """Keeps other threads from interrupting this one. They run when it waits or its time slice ends."""
         for thread in _threads():
             if thread != threading.get_native_id():
                 with suppress(OSError):  # the thread has ended, or the system does not permit this
@@ -78,7 +79,7 @@ def _threads() -> list[int]:
 
 
 class OneCpu:
-    """Keeps the process on one CPU from `settle` on, and moves it if others need that CPU.
+    """Keeps the process on one CPU after `settle`, and moves it if other processes need that CPU.
 
     If the system does not allow this, the threads run on any CPU.
     """
@@ -128,7 +129,7 @@ class OneCpu:
 
 
 class _Reading(NamedTuple):
-    """The use of the CPUs at one moment, in seconds."""
+    """The use of each CPU up to one moment, in seconds."""
 
     at: float
     cpu: int

@@ -1,4 +1,4 @@
-"""Defines the protocols through which packages of this project use each other without an import."""
+"""Defines the protocols through which packages of this project use each other without importing each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Listed = TypeVar("Listed", covariant=True)
 
 
 class Telemetry:
-    """Is informed of what happens, and ignores it. Its subclass in `web.telemetry` counts the events in metrics."""
+    """Receives reports of what happens, and ignores them. A subclass in `web.telemetry` counts them in metrics."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
         """Called after `caller` has waited this long for the cache's lock."""
@@ -33,13 +33,13 @@ class Telemetry:
         """Called when bind refuses members of a gang because too few of them can be bound together."""
 
     def watch_event(self, kind: str, event: str) -> None:
-        """Called for each event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or MALFORMED if unreadable."""
+        """Called for each event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or MALFORMED (not readable)."""
 
     def synced(self, kind: str, as_of: float) -> None:
-        """Called when the cache has everything of `kind` that the API server had at `as_of`, in monotonic seconds.
+        """Called when the cache has all objects of `kind` as of `as_of`, in monotonic seconds.
 
-        An event, a bookmark, a list and a confirmed survey (see cluster.watch.survey) show this. A watch that was
-        merely opened does not.
+        An event, a bookmark, a list and a confirmed survey (see cluster.watch.survey) show this. A watch that was only
+        opened does not.
         """
 
     def relisted(self, kind: str) -> None:
@@ -52,7 +52,7 @@ class Telemetry:
         """Called when the cache ignores an object because a value in it is invalid."""
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """Called after the comparer has corrected a wrong object in the cache, or (kind "Table") a value in a table."""
+        """Called after the comparer has corrected an object in the cache, or (kind "Table") found a wrong table."""
 
     def incoming(self, queue: str, event: str) -> None:
         """Called when a pod enters `queue` because of `event`."""
@@ -61,23 +61,23 @@ class Telemetry:
         """Called when a pod without a group ("pod") or a root group ("podgroup") enters `queue`."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Called for each move of a waiting pod. `origin` is "" if it was added, or if its attempt has failed."""
+        """Called when a waiting pod moves to `tier`. `origin` is "" if the pod is new or its attempt has failed."""
 
     def rule_failed(self, rule: str) -> None:
         """Called after a user's rule has raised an error or returned an invalid value for one pod."""
 
     def rule_counted(self, rule: str, name: str, amount: float) -> None:
-        """Called when a user's rule adds the amount to a counter of its own."""
+        """Called when a user's rule adds `amount` to its own counter `name`."""
 
     def rule_observed(self, rule: str, name: str, value: float) -> None:
-        """Called when a user's rule adds the value to a histogram of its own."""
+        """Called when a user's rule adds `value` to its own histogram `name`."""
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        """Called after the policy was read again. If that failed, the earlier policy stays in force."""
+        """Called after the policy was read again. If that failed, the earlier policy is still used."""
 
 
 class Binding(NamedTuple):
-    """Binds a pod to a node (v1.Binding). The UID protects a recreated pod of the same name."""
+    """Binds a pod to a node (v1.Binding). Because of the UID, a recreated pod of the same name is not bound."""
 
     namespace: str
     name: str
@@ -90,36 +90,36 @@ class Binding(NamedTuple):
 
 
 class Nominating(Enum):
-    """Says whether a pod's nomination is kept or cleared if no new node is named (upstream NominatingInfo)."""
+    """Says if a pod's nomination is kept or cleared when no new node is named (upstream NominatingInfo)."""
 
     KEEP = auto()
     CLEAR = auto()
 
 
 NominatedNode = str | Nominating
-"""The node to nominate a pod to, or whether to keep or clear its present nomination."""
+"""The node to which a pod is to be nominated, or whether to keep or clear its nomination."""
 
 
 class Binder(Protocol):
     """Binds pods at the API server, or in a cluster in memory."""
 
     def bind(self, binding: Binding) -> None:
-        """Binds the pod to the node. If the pod is bound to this node already, that is not an error.
+        """Binds the pod to the node. It is no error if the pod is already bound to this node.
 
         Raises:
             Refused: the bind was refused (with Conflict and NotFound), and nothing was changed.
-            OutcomeUnknown: no response arrived, so the pod may be bound or not.
+            OutcomeUnknown: no response arrived, so it is unknown if the pod is bound.
         """
 
 
 class Sink(Protocol[Object]):
-    """Receives the objects of the cluster and their changes; the cache is one."""
+    """Receives the objects of the cluster and their changes. The cache is a Sink."""
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """Replaces all objects of `kind` by those of a whole list.
+        """Replaces all objects of `kind` with those of a whole list.
 
         Args:
-            asked_at: when the list was requested, in monotonic seconds; it has everything written before that time.
+            asked_at: when the list was requested, in monotonic seconds. The list shows everything written before then.
         """
 
     def changed(self, kind: str, obj: Object) -> None:
@@ -130,10 +130,10 @@ class Sink(Protocol[Object]):
 
 
 class Lister(Protocol[Listed]):
-    """Lists the cluster as it is now, and says up to which version the watches have delivered."""
+    """Lists the cluster as it is now, and says how far the watches have delivered changes."""
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the cache has in full, so that they can be compared with a list."""
+        """Returns the kinds that are complete in the cache, so that they can be compared with a list."""
 
     def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
         """Returns the version of the list and every object of the kind.
@@ -143,7 +143,7 @@ class Lister(Protocol[Listed]):
         """
 
     def relist(self, kind: str, why: str) -> None:
-        """Makes the watch list the kind again, because what it delivered cannot be trusted."""
+        """Makes the reflector list the kind again, because the watch's events cannot be trusted."""
 
     def has_delivered(self, kind: str, version: str) -> bool:
         """Returns True if the watch has delivered everything up to this version."""

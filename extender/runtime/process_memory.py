@@ -1,10 +1,11 @@
 """Limits the pauses of garbage collection, and returns the memory of requests to the kernel.
 
-By default glibc raises its mmap threshold to the largest block that was freed, up to 32 MiB. After one request body of
-that size the next bodies come from the heap, where any object that outlives them keeps their pages in use. glibc also
-has eight heaps per core, whose free blocks other threads cannot use, and returns only the pages at the end of a heap.
-So a process grows as long as requests arrive (mallopt(3), malloc_trim(3)). After 120,000 mutated requests of four
-clients it had 151 MiB resident by default, 140 with the limits below, and 124 with the limits and `give_back`.
+By default, glibc raises its mmap threshold to the size of the largest block that was freed, up to 32 MiB. So after one
+request body of that size, the next bodies come from the heap, where any object that outlives them keeps their pages in
+use. Also, glibc has eight heaps per core, and other threads cannot use their free blocks. It returns only the pages at
+the end of a heap. So a process grows as long as requests arrive (mallopt(3), malloc_trim(3)). After 120,000 mutated
+requests of four clients, 151 MiB were resident by default, 140 with the limits below, and 124 with the limits and
+`give_back`.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-# A full collection visits the many long-lived objects while every call waits, so the last number is so large that there
-# is none. A collection of the youngest 5,000 objects takes a millisecond or two. Objects that survive are visited once
-# more, 25,000 at a time: while lists are read all objects survive, and 100,000 at a time took up to 110 ms.
+# A full collection visits the many long-lived objects while every call waits. The last number is so large that no full
+# collection happens. A collection of the youngest 5,000 objects takes a millisecond or two. Objects that survive are
+# visited once more, 25,000 at a time. While lists are read all objects survive, and 100,000 at a time took up to 110
+# ms.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
-"""The time between two calls of `collect_young`. A list creates 40,000 objects in this time: 10 ms for a collection."""
+"""The time between two calls of `collect_young`. While a list is read, a call collects 40,000 objects in 10 ms."""
 MAPPED_FROM_BYTES: Final = 128 * 1024
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
 GIVE_BACK_SECONDS: Final = 2.0
-"""The time between two calls of `give_back`, each of which takes 0.1 ms if nothing was freed, and 2 ms under load.
+"""The time between two calls of `give_back`. A call takes 0.1 ms if nothing is free, 2 ms under load.
 
 The first call after the lists of 50,000 nodes takes 30 ms.
 """
 MAPPED_FROM_BYTES_PER_NODE: Final = 160
-"""Per node, the bytes up to which an array is kept in the heap: more than an array of a few resources takes.
+"""Arrays of up to this many bytes per node stay in the heap: all arrays of a few resources.
 
 A decision creates a hundred such arrays. If they were mapped and unmapped, the kernel would clear their pages each
-time, which would take more than half of the time of a decision on 50,000 nodes.
+time. That would take more than half of the time of a decision on 50,000 nodes.
 """
 WINDOW_SECONDS: Final = 300.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -45,7 +47,7 @@ _PRIVATE = re.compile(r"(\w+)-(\w+) rw-p \w+ 00:00 .*\nSize: +(\d+) kB(?:\n.*){2
 def _c_library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(None)
-    except TypeError:  # Windows, where the commands that answer about files can run
+    except TypeError:  # on Windows, where only commands that read files can run
         return None
 
 
@@ -53,9 +55,9 @@ _CLIBRARY: Final = _c_library()
 
 
 class CollectionPauses:
-    """Measures the pauses of the garbage collector from `start` on, for the longest one of the last minutes.
+    """Measures the pauses of the garbage collector after `start`, and keeps the longest of the last minutes.
 
-    It keeps the longest pause of the present window of `WINDOW_SECONDS`, and that of the window before.
+    It keeps the longest pause of the current window of `WINDOW_SECONDS`, and the longest of the window before.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -72,12 +74,12 @@ class CollectionPauses:
         return max(self._longest_seconds, self._longest_before_seconds)
 
     def start(self) -> None:
-        """Starts to measure; a second call changes nothing."""
+        """Starts to measure. A second call does nothing."""
         if self._note not in gc.callbacks:
             gc.callbacks.append(self._note)
 
     def _note(self, phase: str, _info: object) -> None:
-        # This takes no lock, because a collection may start while this thread already holds the lock.
+        # This takes no lock: a collection may start while this thread holds that lock.
         now = self._now()
         if phase == "start":
             self._began_at = now
@@ -86,7 +88,7 @@ class CollectionPauses:
             self._longest_seconds = max(self._longest_seconds, now - self._began_at)
 
     def _turn(self, now: float) -> None:
-        """Begins a new window if the present one is over."""
+        """Begins a new window if the current one is over."""
         window = int(now // WINDOW_SECONDS)
         if window != self._window:
             self._longest_before_seconds = self._longest_seconds if window == self._window + 1 else 0.0
@@ -100,15 +102,15 @@ PAUSES: Final = CollectionPauses()
 def collect_young() -> None:
     """Collects the young objects before there are too many of them.
 
-    Python starts a collection only after many more objects were created than freed. A cache that replaces old versions
-    by new ones does not reach that number: a new list of 200,000 pods left 1.5 million young objects, and the next
-    collection, during a call, stopped every thread for 0.3 s.
+    Python starts a collection only when many more objects were created than freed. A cache that replaces old versions
+    with new ones never creates that many more. So a new list of 200,000 pods left 1.5 million young objects, and the
+    next collection, during a call, stopped every thread for 0.3 s.
     """
     gc.collect(1)
 
 
 def limit(nodes: int = 0) -> bool:
-    """Limits this process to one heap, and takes arrays with one row per node from it rather than from mmap.
+    """Limits this process to one heap, and keeps arrays with one row per node in the heap instead of mmap.
 
     Returns False if the C library has no mallopt.
     """
@@ -122,7 +124,7 @@ def limit(nodes: int = 0) -> bool:
 
 
 def give_back() -> None:
-    """Gives the free pages of the heap back to the kernel. Does nothing if the C library has no malloc_trim."""
+    """Returns the free pages of the heap to the kernel. Does nothing if the C library has no malloc_trim."""
     trim = getattr(_CLIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(KEPT_FREE_BYTES))
@@ -144,6 +146,6 @@ def use_huge_pages() -> None:
     except OSError:  # only Linux has this file
         return
     for begin, end, size, resident in parts:
-        if 4 * int(resident) > 3 * int(size):  # skips areas that are mostly unused, such as the stacks of threads
+        if 4 * int(resident) > 3 * int(size):  # mostly unused areas, such as stacks, are skipped
             first, length = int(begin, 16), int(end, 16) - int(begin, 16)
             madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)

@@ -1,4 +1,4 @@
-"""Knows under which name the distribution is installed, so that nothing else has to."""
+"""Knows the name of the installed distribution, so that no other module has to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def product_version() -> str:
 
 
 def documentation_address() -> str:
-    """Returns the address of the documents, or "" if the package was built without one (PROJECT_URL)."""
+    """Returns the address of the documentation; "" if the package was built without one (PROJECT_URL)."""
     named = [text.partition(", ") for text in metadata(DISTRIBUTION).get_all("Project-URL") or ()]
     return next((address for name, _, address in named if name == "Documentation"), "")
 
 
 def product_commit() -> str:
-    """Returns the commit that was built, abbreviated, or "unknown" if it was not built from a git checkout."""
+    """Returns the commit that was built, abbreviated; "unknown" if it was not built from a git checkout."""
     try:
-        node = files("extender").joinpath("runtime/commit.txt").read_text()  # written by setuptools-scm: g1a2b3c4d5
+        node = files("extender").joinpath("runtime/commit.txt").read_text()  # setuptools-scm writes g1a2b3c4d5
     except FileNotFoundError:
         return _UNKNOWN
     return node.removeprefix("g") if node.startswith("g") else _UNKNOWN

@@ -1,7 +1,7 @@
-"""Reads users' YAML strictly: no tags, no duplicate keys, limited depth and aliases, and dates stay strings.
+"""Reads users' YAML strictly: no tags, no duplicate keys, limited depth and aliases; dates stay strings.
 
 Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
-process (seen with 300,000 brackets). Keys are always strings, as in JSON: `on: 1` has the key "on".
+process (seen with 300,000 brackets). Keys are always strings, as in JSON: in `on: 1` the key is "on".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from extender.errors import MalformedInput
 
 DEEPEST = 100
-MOST_FROM_ALIASES = 100_000  # aliases may repeat at most this many values (a "billion laughs" attack repeats a billion)
+MOST_FROM_ALIASES = 100_000  # the most values that aliases may repeat (a "billion laughs" attack repeats a billion)
 
 _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
@@ -25,7 +25,7 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
 def load(text: bytes | str) -> object:
-    """Returns the only document in `text`, None if `text` is empty.
+    """Returns the only document in `text`; None if `text` is empty.
 
     Raises:
         MalformedInput: a one-line message with the number of the faulty line.
@@ -38,7 +38,7 @@ def load(text: bytes | str) -> object:
 
 
 def load_all(text: bytes | str) -> Iterator[object]:
-    """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches the fault."""
+    """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches a mistake."""
     try:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
     except yaml.MarkedYAMLError as error:
@@ -48,7 +48,7 @@ def load_all(text: bytes | str) -> Iterator[object]:
         raise MalformedInput(
             f"position {error.position}: this byte is not allowed in YAML; is it a text file?"
         ) from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: invalid encoding, or a number with too many digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: wrong encoding, or a number with too many digits
         raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 
 
@@ -135,7 +135,7 @@ def _plain(text: str) -> object:
 
 
 def _cut(problem: object) -> str:
-    """Returns the beginning of an error message, because the message may quote the whole document."""
+    """Returns only the beginning of an error message, because it may quote the whole document."""
     text = str(problem)
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 

@@ -1,4 +1,4 @@
-"""Formats text for people: tables, lists and amounts, as the commands and the pages print them."""
+"""Formats text for people, such as tables, lists and amounts, for commands and web pages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
 
 
 def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[str]:
-    """Yields the heading and at most `most` lines, then how many are left out: `and 5 more pods: use -o wide`.
+    """Yields the heading and at most `most` lines, then the number of lines left out.
 
-    `most` None means all lines.
+    The last line is for example `and 5 more pods: use -o wide`. If `most` is None, all lines are yielded.
     """
     printed = lines if most is None else lines[: most + 1]
     yield from aligned(printed)
@@ -29,7 +29,7 @@ def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[st
 
 
 def printable(text: str) -> str:
-    """Returns the text with control characters escaped, because names in a cluster may hold any character."""
+    """Returns the text with control characters escaped, because names in a cluster may contain any character."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
@@ -64,8 +64,8 @@ def rounded(resource: str, amount: int) -> str:
     return f"{round(size, 2):g}{_BINARY[power]}" if size < 1e6 else str(amount)
 
 
-def told_apart(resource: str, *amounts: int) -> list[str]:
-    """Formats amounts of a resource, rounded unless two different ones would then look equal."""
+def distinguishable(resource: str, *amounts: int) -> list[str]:
+    """Formats several amounts of a resource. They are rounded, unless different amounts would then look equal."""
     texts = [rounded(resource, amount) for amount in amounts]
     is_clear = len(set(texts)) == len(set(amounts))
     return texts if is_clear else [quantity(resource, amount) for amount in amounts]
@@ -77,7 +77,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(words: Iterable[str], most: int = 3) -> str:
-    """Returns the first few words, and how many more there are: `a, b, c and 2 more`."""
+    """Returns the first `most` words, and how many more there are: `a, b, c and 2 more`."""
     every = list(words)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -1,4 +1,4 @@
-"""Provides threads that are restarted, run periodically or work for others, and a lock that reports its waits."""
+"""Provides threads that are restarted, run periodically or work for callers, and a lock that reports waits."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ OnError = Callable[[str, BaseException], object]
 
 
 def log_error(task: str, error: BaseException) -> None:
-    """Logs the error of a background task. For tasks whose next run repairs what the failed run left undone."""
+    """Logs the error of a background task. Used for tasks whose next run completes what the failed run left undone."""
     _log.error("background task failed task=%s", task, exc_info=error)
 
 
 class TaskFailures:
-    """Ends a process after an unexpected error in a background task, because the task may have left work half done.
+    """Ends the process after an unexpected error in a background task, which may have left work half done.
 
-    A restart repairs that, because the API server has all state. Tasks call `report` in their own threads; the main
-    thread calls `check` repeatedly.
+    A restart completes that work, because the API server has all state. Tasks call `report` in their own threads; the
+    main thread calls `check` repeatedly.
     """
 
     def __init__(self) -> None:
         self._failed: TaskFailed | None = None
 
     def report(self, task: str, error: BaseException) -> None:
-        """Logs the error; from now on `check` raises. See OnError."""
+        """Logs the error, and makes every later `check` raise. See OnError."""
         _log.critical("background task failed, ending the process task=%s", task, exc_info=error)
         if self._failed is None:
             self._failed = TaskFailed(f"background task {task} failed: {type(error).__name__}: {error}")
@@ -59,12 +59,12 @@ class LastingThread:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread. Call it after a fork, which threads do not survive."""
+        """Starts the thread. Call it after a fork, because threads do not survive a fork."""
         self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
         self._thread.start()
 
     def revive(self) -> bool:
-        """Restarts the thread if it has ended; returns True if it had."""
+        """Restarts the thread if it has ended; returns True if it did so."""
         with self._lock:
             if self._thread is None or self._stopped or self._thread.is_alive():
                 return False
@@ -73,12 +73,12 @@ class LastingThread:
             return True
 
     def let_end(self) -> None:
-        """Stops `revive` from restarting the thread; the caller is about to end its work."""
+        """Makes `revive` do nothing from now on, because the caller is about to end the thread's work."""
         with self._lock:
             self._stopped = True
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Waits for the thread to end; the caller must have ended its work. Returns False if it is still alive."""
+        """Waits for the thread to end; returns False if it has not. The caller must have ended its work."""
         self.let_end()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
@@ -86,7 +86,7 @@ class LastingThread:
 
 
 class Ticker:
-    """A thread that calls `action` every `seconds` from `start` to `stop`, even after it has raised an error.
+    """A thread that calls `action` every `seconds` from `start` to `stop`, even if a call has raised an error.
 
     Args:
         seconds: the pause between two calls; 0 means that `action` is called only after `wake`.
@@ -109,7 +109,7 @@ class Ticker:
         self._wakings.put(None)
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """Ends the thread; waits for a running action, at most this long."""
+        """Ends the thread. Waits for a running action, but not longer than this."""
         self._thread.let_end()
         self._stopped = True
         self.wake()
@@ -135,11 +135,11 @@ _PARKED_SECONDS = 10.0
 
 
 class ParkedThreads(Generic[T]):
-    """Calls `work` with each item in a separate thread; a thread that is done waits a while for the next item.
+    """Calls `work` with each item in its own thread. A thread that is done waits a while for another item.
 
-    Starting a thread takes 110 us of CPU, reusing a waiting one takes 26 us (measured in November 2026). An executor
-    would either limit the number of threads or keep all of them. This matters because kube-scheduler keeps only two
-    idle connections to a host: of several binds at once, most arrive on new connections.
+    To start a thread takes 110 us of CPU, and to reuse a waiting one takes 26 us (measured in November 2026). An
+    executor would either limit the number of threads or keep all of them. This matters because kube-scheduler keeps
+    only two idle connections to a host, so of several binds at once, most arrive on new connections.
     """
 
     def __init__(self, work: Callable[[T], object], name: str) -> None:
@@ -172,14 +172,14 @@ class ParkedThreads(Generic[T]):
                     if self.parked:
                         self.parked -= 1
                         return
-                item = self._items.get()  # in the meantime `take` has put an item into the queue for this thread
+                item = self._items.get()  # `take` has just put an item into the queue for this thread
 
 
 class WorkerPool:
-    """A scheduler.ports.Workers with `threads` threads; `submit` waits while all are busy and the queue is full.
+    """A scheduler.ports.Workers with `threads` threads. If all are busy and the queue is full, `submit` waits.
 
-    The queue holds `backlog` tasks per thread, and `on_error` receives the errors of tasks. A task costs 3.5 us of CPU;
-    with a ThreadPoolExecutor and the same limit it costs 12 us (measured in November 2026), because that also handles
+    The queue holds `backlog` tasks per thread, and errors of tasks are passed to `on_error`. A task costs 3.5 us of
+    CPU. A ThreadPoolExecutor with the same limit costs 12 us (measured in November 2026), because it also handles
     results.
     """
 
@@ -198,7 +198,7 @@ class WorkerPool:
         self._tasks.put(task)
 
     def stop(self, timeout_seconds: float) -> None:
-        """Lets the submitted tasks finish, and ends the threads; waits at most this long."""
+        """Finishes the submitted tasks and ends the threads; waits for that, but not longer than this."""
         ends_at = time.monotonic() + timeout_seconds
         for _ in self._threads:
             self._tasks.put(None)
@@ -209,17 +209,17 @@ class WorkerPool:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except BaseException as error:  # also SystemExit, because it would end only this thread
+            except BaseException as error:  # even SystemExit, which would end only this thread
                 self._on_error(threading.current_thread().name, error)
             finally:
                 self._room.release()
 
 
 class TimedLock:
-    """A lock, not reentrant, that reports how long each caller has waited for it: `with lock("assume"): ...`.
+    """A lock that reports how long each caller has waited for it: `with lock("assume"): ...`.
 
-    There is one context manager per caller name, without state, because a decision takes the lock a dozen times, and a
-    generator of contextlib would cost more than the lock.
+    It is not reentrant. It has one context manager without state per name of a caller. A decision takes the lock a
+    dozen times, and a generator of contextlib would cost more than the lock.
     """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:

@@ -1,23 +1,27 @@
-"""Remembers writes to the API server whose outcome is unknown ("unsettled"), and finds out what became of them.
+"""Records writes to the API server whose outcome is unknown ("unsettled"), and finds out their outcome.
 
-The notes about writes are in memory that outlives the worker process that sent the writes. The rule: the resources or
-devices that a write reserves are not given to another pod until the API server's state shows what became of the write.
-That state must be read after the deadline of the write. The rule holds for this process, for the next leader and after
-a restart.
+The records are in memory that outlives the worker process that sent the writes. The rule is: the resources or devices
+that a write reserves are not given to another pod until the API server's state shows the outcome of the write. That
+state must be read after the deadline of the write. The rule holds for this process, for the next leader and after a
+restart.
 
     in flight ---- answered: done or refused -------------------------------> forgotten
         '--- no answer, or the worker was killed ---> unsettled --- settled ----'
                                                          ^
-    writes of an earlier process, which left no notes ---'
+    writes of an earlier process, without records -------'
 
-The deadline of a write is `settle_seconds` after the last moment at which its sender may have sent it; it cannot arrive
-later. A write is settled once the cache shows everything that the API server held at some moment after the deadline. A
+The deadline of a write is `settle_seconds` after the last moment at which its sender may have sent it. The write cannot
+arrive later. It is settled once the cache shows everything that the API server had at some moment after the deadline. A
 Binding is also settled once the watch shows that the pod is on its node or was deleted.
 
-`UnsettledWrites` keeps the notes, and decides nothing. `Settlement` finds out what became of the writes. They are used
-as follows: every write is sent within `noted`; a Lease is released only if `nothing_unsettled`; a candidate that takes
-the Lease over records whether writes of the last holder may be in flight (`expect_predecessors`, `vouch`); after a
-start, and as a new leader, a process decides nothing until `Settlement.caught_up`.
+`UnsettledWrites` keeps the records, and decides nothing. `Settlement` finds out the outcome of the writes. They are
+used in this way:
+
+- Every write is sent within `noted`.
+- A Lease is released only if `nothing_unsettled`.
+- A candidate that takes over the Lease records whether writes of the last holder may be in flight
+  (`expect_predecessors`, `vouch`).
+- After a start, and as a new leader, a process decides nothing until `Settlement.caught_up`.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-# asks again after this long, because a restored API server may never reach the versions read before
+# after this time the API server is asked again, because a restored one may never reach the versions read before
 ASK_AGAIN_SECONDS = 15.0
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
@@ -44,28 +48,30 @@ _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
 _HEAD = Struct("<BHd")  # state, length of the text, deadline; the state, one byte, is written last
 _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
-_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # a byte (1: earlier processes may have writes in flight), then the deadline
+_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # a byte (1: earlier processes may have writes in flight) and a deadline
 
 _log = logging.getLogger(__name__)
 
 Reconciliation = Callable[[], Callable[[], bool]]
-"""Reads the API server's state, and returns a probe that is True once the cache shows all of it. Raises ClusterError.
+"""Reads the API server's state, and returns a function that returns True once the cache shows all of it.
+
+Raises ClusterError.
 """
 
 
 class UnsettledWrite(NamedTuple):
-    """A write whose outcome is unknown; it cannot arrive after `deadline`, in monotonic seconds."""
+    """A write whose outcome is unknown. It cannot arrive after `deadline`, in monotonic seconds."""
 
     write: Binding | str
     deadline: float
 
 
 class UnsettledWrites:
-    """The notes about writes in flight and writes of unknown outcome, in memory that the master process keeps.
+    """Records of writes in flight and of writes with unknown outcome, in memory that the master process keeps.
 
-    Create it before the fork. One worker at a time uses it, and calls `take_over` first.
+    It must be created before the fork. One worker at a time uses it, and calls `take_over` first.
 
-    The processes of one machine share a monotonic clock, so deadlines outlive a worker.
+    The processes of one machine share a monotonic clock, so the deadlines stay valid after a worker has ended.
     """
 
     def __init__(self, settle_seconds: float, clock: Clock | None = None) -> None:
@@ -80,7 +86,7 @@ class UnsettledWrites:
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
-        """Records the write while the block sends it, and keeps the record if the outcome is unknown.
+        """Records the write while the `with` block sends it, and keeps the record if the outcome is unknown.
 
         Args:
             write: a Binding, or the method and path of another call.
@@ -94,31 +100,31 @@ class UnsettledWrites:
         except Refused:
             self._forget(slot)
             raise
-        except BaseException:  # the write may have been sent, whatever this error is
+        except BaseException:  # whatever the error is, the write may have been sent
             self._keep(slot, write, self._clock.monotonic() + self._settle_seconds)
             raise
         self._forget(slot)
 
     def unknown(self) -> list[UnsettledWrite]:
-        """Returns the writes that have ended without an answer, in this worker or an earlier one."""
+        """Returns the writes of this worker and of earlier workers whose outcome is unknown."""
         return list(self._unknown.values())
 
     def nothing_unsettled(self) -> bool:
-        """Returns True if every write of this process and its predecessors has a known outcome."""
+        """Returns True if the outcome of every write of this process and its predecessors is known."""
         return len(self._free) == SLOTS and self.predecessors_until is None
 
     # ---- writes of an earlier process, or of another leader
 
     @property
     def predecessors_until(self) -> float | None:
-        """Returns until when writes that predecessors did not record may arrive, None if all are settled."""
+        """The time until which unrecorded writes of predecessors may arrive; None if all are settled."""
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
         return deadline
 
     def expect_predecessors(self, until: float) -> None:
-        """Records that writes of a predecessor may arrive until this time, in monotonic seconds."""
+        """Records that writes of a predecessor may arrive until `until`, in monotonic seconds."""
         _DEADLINE.pack_into(self._memory, _PREDECESSORS_OFFSET + 1, max(until, self.predecessors_until or LONG_AGO))
         self._memory[_PREDECESSORS_OFFSET] = 1
 
@@ -129,7 +135,7 @@ class UnsettledWrites:
     def take_over(self) -> list[Binding]:
         """Returns the Bindings that an earlier worker left unsettled, so that the caller can assume their pods.
 
-        The earlier worker's other writes reserve nothing on a node. They are treated as writes of a predecessor.
+        The earlier worker's other writes reserve nothing on a node. They count as writes of a predecessor.
         """
         self._free.clear()
         self._unknown.clear()
@@ -152,7 +158,7 @@ class UnsettledWrites:
         """Forgets the writes whose deadlines had passed at `asked_at`.
 
         Args:
-            asked_at: the cache now shows everything that the API server held at this moment.
+            asked_at: the cache now shows everything that the API server had at this moment.
         """
         for slot, entry in list(self._unknown.items()):
             if entry.deadline <= asked_at:
@@ -207,16 +213,16 @@ class Evidence(Protocol):
     """Says what the cache shows about the outcome of writes."""
 
     def nothing_waits(self) -> bool:
-        """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""
+        """Returns True if no late write can take effect, because all pods have nodes and all claims have devices."""
 
     def shows(self, binding: Binding) -> bool:
-        """Returns True if the watch has shown that the pod is on a node or was deleted: the Binding is settled."""
+        """Returns True if the watch has shown that the pod is on a node or was deleted, so the Binding is settled."""
 
 
 class Settlement:
-    """Finds out what became of writes of unknown outcome, by reading the API server's state.
+    """Finds out the outcome of unsettled writes by reading the API server's state.
 
-    Any thread may call its methods; only one at a time reads from the API server.
+    Any thread may call its methods. Only one at a time reads from the API server.
     """
 
     def __init__(self, writes: UnsettledWrites, reconcile: Reconciliation, evidence: Evidence, clock: Clock) -> None:
@@ -224,16 +230,16 @@ class Settlement:
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        # held by the one thread that reads from the API server; other threads do not wait for it
+        # The thread that reads from the API server holds it. Other threads do not wait for it.
         self._asking = threading.Lock()
-        self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this time
+        self._shown_at = LONG_AGO  # the cache shows everything that the API server had at this time
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
-        self._looked_until: float | None = None  # the value of `predecessors_until` when `look` last checked it
+        self._looked_until: float | None = None  # `predecessors_until` when `look` last checked it
 
     def waiting_for(self) -> str | None:
-        """Returns what this process waits for before it decides; None if its predecessors' writes are settled."""
+        """Returns the reason why this process must not decide yet; None if its predecessors' writes are settled."""
         until = self.writes.predecessors_until
         if until is None:
             return None
@@ -243,9 +249,9 @@ class Settlement:
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Treats the predecessors' writes as settled if a late one could no longer take effect.
+        """Records the predecessors' writes as settled if a late one could no longer take effect.
 
-        Call it once the cache shows everything that the API server held when the last predecessor ended.
+        Call it once the cache shows everything that the API server had when the last predecessor ended.
         """
         until = self.writes.predecessors_until
         if until is not None and until != self._looked_until:
@@ -254,9 +260,9 @@ class Settlement:
                 self.writes.vouch()
 
     def caught_up(self, since: float) -> bool:
-        """Returns True once the cache shows all writes until `since`, and all later writes of predecessors.
+        """Returns True if the cache shows all writes made before `since`, and all later writes of predecessors.
 
-        Reads from the API server when necessary. Call it repeatedly until it returns True.
+        Reads from the API server when necessary. The caller repeats the call until it returns True.
         """
         if not self._shows(since):
             return False
@@ -265,9 +271,9 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Settles this process's own writes of unknown outcome, where the cache shows whether they happened.
+        """Settles this process's own unsettled writes if the cache shows their outcome.
 
-        Call it about once a second, as long as the watches run.
+        Call it about once a second while the watches run.
         """
         if not self.writes.unknown():
             return
@@ -278,7 +284,7 @@ class Settlement:
             self._shows(max(due))
 
     def _shows(self, moment: float) -> bool:
-        """Returns True if the cache shows everything the API server held at `moment` or at some later time."""
+        """Returns True if the cache shows everything that the API server had at `moment` or later."""
         if self._shown_at < moment <= self._clock.monotonic() and self._asking.acquire(blocking=False):
             try:
                 self._ask()
@@ -290,7 +296,7 @@ class Settlement:
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
+        if now >= self._ask_again_at:  # before that, the last reconciliation is in progress or has just failed
             self._is_shown = None
             self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()
