@@ -1,4 +1,4 @@
-"""Turns cache changes into events of the queue, and repairs the queue. Source: upstream eventhandlers.go."""
+"""Turns changes of the cache into events of the queue, and corrects the queue (upstream eventhandlers.go)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Group = PodGroup | CompositePodGroup
 _log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
-# when an allocation in progress is dropped, its devices are free again
+# if an allocation that is not written yet is dropped, its devices become free
 _RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM
 
 
 class EventRouter:
-    """The cache's Listener: it passes changes to the queue after the cache has stored them.
+    """The cache's Listener: passes each change to the queue after the cache has stored it.
 
     Args:
         scheduler_names: the schedulerNames of the pods that the loop places.
@@ -65,7 +65,7 @@ class EventRouter:
                 self._queue.move(Change(event, before, after))
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """Moves pods that the freed node may help; adds an expired pod to the queue, as it may not be bound."""
+        """Requeues pods that the freed node may help. An expired pod may not be bound, so it is queued again."""
         info = placement.info
         placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
         self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
@@ -75,7 +75,7 @@ class EventRouter:
                 self._queue.add(waiting)
 
     def missed(self) -> None:
-        """Requeues all rejected pods after lost events; QueueSweep adds pods whose own events were lost."""
+        """Requeues all rejected pods, because events were lost. QueueSweep adds pods whose own events were lost."""
         self._queue.events_missed()
 
     def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
@@ -103,9 +103,9 @@ class EventRouter:
 
     def _group_changed(self, before: Group | None, after: Group | None) -> None:
         if before is not None and after is not None and _decisive(before) == _decisive(after):
-            return  # the scheduler itself writes the conditions
+            return  # the scheduler itself writes these conditions, so nothing has changed for it
         versions = [group for group in (before, after) if group is not None]
-        # members of a group that was missing are queued below its own name
+        # while a group did not exist, its members were queued under its name
         roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
         for event in _events(type(versions[0]).__name__, before, after):
             self._queue.groups_changed(roots, event.label)
@@ -119,7 +119,7 @@ class EventRouter:
         return pod.spec.scheduler_name in self._scheduler_names
 
     def _room(self, node_name: str) -> Room:
-        """Returns a function that computes the node's free resources on demand, because few hints need them."""
+        """Returns a function that computes the free resources of the node only when a queueing hint needs them."""
 
         def free(priority: int) -> Mapping[str, int] | None:
             with self._cache.snapshot("queue") as table:
@@ -129,9 +129,9 @@ class EventRouter:
 
 
 class QueueSweep:
-    """Compares the queue with the cache regularly, in case an error has lost a pod between the two.
+    """Compares the queue with the cache regularly, in case an error has lost a pod between them.
 
-    `run` corrects only differences that the previous call found too, because the queue receives each change a moment
+    `run` corrects a difference only if the previous call found it too, because the queue receives each change a moment
     after the cache.
     """
 
@@ -143,7 +143,7 @@ class QueueSweep:
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Adds waiting pods that the queue lacks, and removes pods from it that were deleted or bound."""
+        """Adds waiting pods that are missing in the queue, and removes pods that were deleted or bound."""
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
@@ -162,7 +162,7 @@ class QueueSweep:
         self._surplus = surplus
 
     def _waits(self, cached: CachedPod) -> bool:
-        """Returns True if the loop has to place the pod: one of its pods, without a node and not terminating."""
+        """Returns True if the loop must place the pod: it is responsible for it, and the pod has no node."""
         pod = cached.pod
         if pod is None or cached.node_name or pod.node_name or pod.terminating:
             return False
@@ -174,7 +174,7 @@ def _may_wait(cached: CachedPod | None) -> bool:
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
-    """Returns resource -> what is free on the node if its pods of lower priority are not counted; see Room."""
+    """Returns resource -> amount that would be free on the node without its pods of lower priority; see Room."""
     nodes = table.nodes
     row = nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:
@@ -197,12 +197,12 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
 
 
 def _decisive(group: Group) -> object:
-    """Returns the parts of the group that decisions read."""
+    """Returns those parts of the group that decisions depend on."""
     return group.spec, group.status.resource_claim_statuses if isinstance(group, PodGroup) else None
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Returns True if versions and contents are equal; a restored API server may reuse versions."""
+    """Returns True if version and contents are equal. A restored API server may use a version again."""
     if isinstance(before, PodInfo):
         before, after = before.pod, after.pod
     version = before.metadata.resource_version

@@ -1,4 +1,4 @@
-"""Lets a scheduling cycle decide about the members of a group, for `groups.decide_group`."""
+"""Adapts a scheduling cycle to `groups.decide_group`, so that it decides about the members of a group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from extender.table.labels import Rows
 def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
     """Returns the function that decides about one member with `cycle` on `table`.
 
-    The detail of a member's decision is the cycle's own: a Chosen or a Failure.
+    The `detail` of each member's decision is what the cycle returned: a Chosen or a Failure.
     """
 
     def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
@@ -36,12 +36,12 @@ def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
 
 
 class MemberJudge:
-    """Decides about members by the rules of any profile, for callers without a loop of their own.
+    """Decides about members by the rules of any profile, for callers that have no scheduling loop.
 
-    Keeps one cycle for each profile, because a cycle remembers rankings. One thread at a time may use it.
+    Keeps one cycle for each profile, because a cycle reuses its rankings of nodes. One thread at a time may use it.
 
     Args:
-        random: breaks ties between nodes.
+        random: chooses between nodes with the same score.
     """
 
     def __init__(self, random: Random) -> None:
@@ -56,9 +56,9 @@ class MemberJudge:
 
 
 def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:
-    """Yields the pod's volumes and claims as the scheduler assumes them once the pod is placed.
+    """Yields the pod's volumes and claims as the scheduler assumes them when the pod is placed.
 
-    A claim names its volume only after a controller has bound it; until then the volume names the claim.
+    A claim names its volume only after a controller has bound it. Until then, the volume names the claim.
     """
     for claim, volume in chosen.volumes.bind:
         yield bound(volume, claim)

@@ -5,14 +5,15 @@ Source: upstream schedule_one_podgroup.go.
     try_group
       1. look up the tree of groups; check that all its members can be scheduled together
       2. leave out members that are being deleted or have a node
-      3. decide about the members in order, each with the ones before it on their nodes (groups.decide_group); if the
-         group is refused, find pods to evict for all of them (groups.preemption)
-      4. success: assume all chosen members at once, reserve what they need, and start their binding cycles
-      5. members that are not placed: undo everything, say why, give them back to the queue
+      3. decide about the members in order, each while the members before it are on their nodes (groups.decide_group);
+         if the group is refused, find pods to evict for all of them (groups.preemption)
+      4. if the group succeeds: assume all chosen members at once, reserve what they need, start their binding cycles
+      5. for members that are not placed: undo everything, write the reason, put them back into the queue
       6. write the condition of each PodGroup; end the attempt in the queue
 
 A gang is bound only if at least `minCount` of its members have a node or can be bound now, and a tree only if enough of
-its groups can be. This is stricter than upstream, which binds the rest of a gang even if too few could be assumed.
+its groups can be bound. This is stricter than upstream, which binds the rest of a gang even if too few could be
+assumed.
 """
 
 from __future__ import annotations
@@ -68,17 +69,17 @@ _RESULTS = {
     (GroupOutcome.REJECTED, True): GroupResult.WAITING_ON_PREEMPTION,
     (GroupOutcome.ERROR, False): GroupResult.ERROR,
 }
-"""The result for metrics, by the outcome and whether preemption helps."""
+"""(the outcome, True if preemption helps) -> the result in metrics"""
 _log = logging.getLogger(__name__)
 
 
 class Quorum:
-    """Holds the Binding of a member back until enough of its gang, and of its tree, are allowed at Permit.
+    """Makes a member wait for its Binding until Permit allows enough members of its gang and of its tree.
 
     Args:
-        uid: the member.
-        permits: the permits of all members that are about to be bound; None for a member that waits for no rule.
-        may_bind: returns those of the allowed members that have enough others beside them.
+        uid: the UID of the member.
+        permits: UID -> permit, for all members that are about to be bound; None for a member that waits for no rule.
+        may_bind: takes the UIDs of allowed members, and returns those whose groups reach their minimum.
     """
 
     timeout_seconds = QUORUM_SECONDS
@@ -107,11 +108,11 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision about a root group, and what PodGroupPostFilter found because it was refused.
+    """The decision about a root group. If it was refused, also the result of PodGroupPostFilter.
 
     Attributes:
         leaves: the decisions about the PodGroups of the tree.
-        idle: the claims to give back.
+        idle: the claims that the group should release.
     """
 
     root: GroupDecision
@@ -122,7 +123,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class GroupScheduler:
-    """Schedules pod groups, with the parts that schedule single pods.
+    """Schedules pod groups, with the same objects that schedule single pods.
 
     Attributes:
         statuses: writes the conditions of PodGroups.
@@ -169,7 +170,7 @@ class GroupScheduler:
         placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
 
     def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | Failure:
-        """Returns the tree as the cache has it now, with these waiting members in their order, if it has them all."""
+        """Returns the tree as the cache has it now, with these waiting members; a Failure if it lacks some of them."""
         placing = self.pods.placing
         by_group: dict[str, list[PodInfo]] = {}
         for pod in waiting:
@@ -198,13 +199,13 @@ class GroupScheduler:
         return waiting
 
     def _decide(self, root: GroupName, waiting: Sequence[QueuedPod], began_at: float) -> Decided | Failure:
-        """Returns the decision about the tree, and whom to evict if it was refused; nothing has changed yet."""
+        """Decides about the tree, and finds pods to evict if it was refused. Changes nothing outside the table."""
         placing = self.pods.placing
         cycle = placing.cycles[waiting[0].info.pod.spec.scheduler_name]
         try:
             with placing.cache.snapshot("schedule") as table:
                 tree = self._tree(root, waiting)
-                if isinstance(tree, Failure):  # a group was deleted or moved since the cycle began
+                if isinstance(tree, Failure):  # a group was deleted or moved after the cycle began
                     return tree
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
@@ -216,14 +217,14 @@ class GroupScheduler:
                 return decided
         except DeadlineExceeded as error:
             return Failure(str(error))
-        except Exception as error:  # nothing has changed yet, and one group must not hold up the others
+        except Exception as error:  # nothing has changed yet, and one group must not stop the others
             _log.exception("scheduling failed group=%s", root.key)
             return Failure(f"{type(error).__name__}: {error}")
 
     def _post_filter(
         self, decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
     ) -> Decided:
-        """Finds what may help a refused group (upstream PodGroupPostFilter): claims to give back, pods to evict."""
+        """Finds what may help a refused group: claims to release, and pods to evict (upstream PodGroupPostFilter)."""
         groups = leaf_decisions(decision)
         if decision.status is not GroupStatus.UNSCHEDULABLE:
             return Decided(decision, groups)
@@ -234,7 +235,7 @@ class GroupScheduler:
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
-        """Returns `decide` with a time limit for each member, the same as for a pod without a group."""
+        """Returns `decide` with a time limit for each member, the same limit as for a pod without a group."""
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             with table.until(self.pods.limit.begin()):
@@ -242,10 +243,10 @@ class GroupScheduler:
 
         return decide_one
 
-    # ---- what follows from the decision
+    # ---- actions after the decision
 
     def _submit(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> GroupOutcome:
-        """Binds the members that are placed, fails the others, and writes the conditions of the groups."""
+        """Binds the placed members, fails the others, and writes the conditions of the groups."""
         bound: Collection[str] = ()
         error = ""
         if decided.root.is_success:
@@ -259,7 +260,7 @@ class GroupScheduler:
         return _OUTCOMES[decided.root.status]
 
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
-        """Writes the condition of a PodGroup; with an error, it needs a placed member among the bound ones."""
+        """Writes the condition of a PodGroup. It is scheduled unless it was refused, or no placed member is bound."""
         group = group_of(decision)
         if not decision.is_success:
             self.statuses.unscheduled(group, decision.status.value, decision.text)
@@ -279,8 +280,8 @@ class GroupScheduler:
     def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> tuple[Collection[str], str]:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
-        Returns the UIDs of the members that are being bound, and why others are not ("" if none failed). The placed
-        members that are left out go back to the queue, unless none is bound: then the caller fails all members.
+        Returns the UIDs of the members that are being bound, and the reason why others are not ("" if no member
+        failed). The other placed members go back to the queue. If no member is bound, the caller must fail all of them.
         """
         placing = self.pods.placing
         profile = placing.cycles[waiting[0].info.pod.spec.scheduler_name].profile
@@ -314,21 +315,21 @@ class GroupScheduler:
         return kept, reason
 
     def _held_back(self, assumed: Sequence[AssumedPod], tree: Tree, may_bind: Viable) -> Sequence[AssumedPod]:
-        """Makes the pods wait for each other before they are bound, if a rule of Permit may still reject one."""
+        """Makes the pods wait for each other before their bind, if a Permit rule may still reject one of them."""
         permits = {each.pod.uid: each.permit for each in assumed}
         if not any(permits.values()) or (isinstance(tree, Leaf) and not tree.group.is_gang):
             return assumed
         return [replace(each, quorum=Quorum(each.pod.uid, permits, may_bind)) for each in assumed]
 
     def _fail_unplaced(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> None:
-        """Gives the members back that are not bound, with the reasons and nominations of upstream."""
+        """Puts the members that are not bound back into the queue, with upstream's reasons and nominations."""
         reasons: dict[str, Failure] = {}
         rejection = common_rejection(decided.leaves)
         for decision in decided.leaves:
             reasons |= member_failures(decision, decided.preemption, rejection)
         failures = [(pod, failure) for pod in waiting if (failure := reasons.get(pod.uid)) is not None]
         preemption = decided.preemption
-        if preemption.victims:  # one member has the pods evicted, after all are back in the queue
+        if preemption.victims:  # the last of these members starts the evictions, when all are back in the queue
             preemptor = max(range(len(failures)), key=lambda index: failures[index][0].uid in preemption.nominated)
             pod, failure = failures.pop(preemptor)
             plan = EvictionPlan(ANYWHERE, preemption.victims, group=decided.root.tree.group)
@@ -359,34 +360,37 @@ def decides_tree(
 def preemption_after(
     decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
 ) -> GroupPreemption:
-    """Returns the pods to evict for the group if it was refused; NOT_TRIED if it was not, or if nothing preempts."""
+    """Returns the pods to evict for a refused group; NOT_TRIED if it was not refused or must not preempt."""
     if decision.status is not GroupStatus.UNSCHEDULABLE or profile.preemption is None:
         return NOT_TRIED
     return preempt_for_group(decision.tree, trial, decide, profile)
 
 
 def viability(tree: Tree, profile: Profile) -> Viable:
-    """Returns which of the placed members may be bound: all, if the profile does not enforce gangs."""
+    """Returns a function that takes UIDs of placed members, and returns the UIDs of those that may be bound.
+
+    If the profile does not enforce gangs, all of them may be bound.
+    """
     if profile.enforces_gangs:
         return lambda placed: viable(tree, placed)
     return lambda placed: placed
 
 
 def group_of(decision: GroupDecision) -> PodGroup:
-    """Returns the PodGroup of a decision about a leaf."""
+    """Returns the PodGroup of a decision; the decision must not be about a composite group."""
     assert isinstance(decision.tree, Leaf)
     return decision.tree.group
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:
-    """Returns the decision with the outcome of PodGroupPostFilter, as upstream words it."""
+    """Returns the decision with the result of PodGroupPostFilter as further reasons, in upstream's words."""
     if idle.text and not (preemption.helps or preemption.is_final):
         decision = with_reason(decision, idle.text)
     return with_reason(decision, f"pod group preemption: {preemption.text}") if preemption.text else decision
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns why members of a PodGroup are not bound, and the nodes to nominate them to, by UID."""
+    """Returns UID -> Failure for the members of a PodGroup that are not bound, with the node to nominate each to."""
     failures = {}
     for uid, member in decision.members.items():
         message = failure_message(decision, member, waits_for_victims=preemption.helps)
@@ -409,10 +413,10 @@ def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -
 
 
 def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
-    """Returns the rules that rejected any member: what helps one member may help the whole tree.
+    """Returns the rules that rejected any member, because help for one may help the whole tree.
 
-    GangScheduling is one of them while members are missing. Otherwise each bind of a member would wake the others in
-    vain. A rule is unresolvable only if it is so for each member that it rejected.
+    GangScheduling is one of these rules only while members are missing. Otherwise, each bind of a member would wake the
+    others in vain. A rule is unresolvable only if it is so for each member that it rejected.
     """
     members = [member.detail for decision in decisions for member in decision.members.values()]
     rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]

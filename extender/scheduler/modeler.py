@@ -1,4 +1,4 @@
-"""Takes snapshots of all pods in the loop and where they are (after upstream's early SimpleModeler)."""
+"""Takes snapshots of all pods in the loop (after upstream's early SimpleModeler)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One pod in a snapshot of the loop.
 
     Attributes:
-        refused_by: the plugins that rejected it in the last attempt, or that keep it from being tried.
+        refused_by: the plugins that rejected the pod in its last attempt, or that keep it from being tried.
         waits_for: why the pod is not tried; "" if it is not gated.
-        since_seconds: the time since the pod entered the queue or was put back; None if it is not in the queue.
+        since_seconds: the seconds since the pod entered the queue or was put back; None if it is not in the queue.
         node: the node where the pod is assumed; "" if it is not assumed.
     """
 
@@ -40,11 +40,11 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A snapshot of the loop: every pod is in one list; bound pods that the watch confirmed are only counted.
+    """A snapshot of the loop. Each pod is in one list; bound pods that the watch confirmed are only counted.
 
     Attributes:
-        arriving: pods that the cache has and the queue is about to receive.
-        leading: True if this process schedules; otherwise another replica may.
+        arriving: the pods that the cache has and the queue is about to receive.
+        leading: True if this process schedules; if it does not, another replica may.
     """
 
     active: list[PodView]
@@ -68,7 +68,7 @@ class Modeler:
         self._scheduler_names = frozenset(scheduler_names)
 
     def status(self, *, leading: bool) -> QueueStatus:
-        """Returns all pods at this moment; takes the queue's lock before the cache's, as PreEnqueue rules do."""
+        """Returns all pods at this moment. Takes the queue's lock before the cache's, as PreEnqueue rules do."""
         with self._queue.lock:
             now = self._clock.monotonic()
             overview = self._cache.overview()
@@ -80,7 +80,7 @@ class Modeler:
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
                 views[info.uid] = ("arriving", _view(info, nominations))
-        for placement in overview.assumed:  # an assumed pod may be in the queue too: not removed yet, or already back
+        for placement in overview.assumed:  # an assumed pod may be in the queue: not removed yet, or back again
             queued = views.get(placement.info.uid)
             view = queued[1] if queued else _view(placement.info, nominations)
             views[placement.info.uid] = ("assumed", msgspec.structs.replace(view, node=placement.node_name))

@@ -1,7 +1,7 @@
 """Calls the extenders that a policy names, as kube-scheduler calls them.
 
-One deliberate difference: if an answer contains whole nodes, only their names are used, because in-tree scores of
-changed nodes would be wrong (kubernetes#141781). Source: upstream extender.go; schedule_one.go
+One difference is on purpose: if an answer contains Node objects, only their names are used, because in-tree plugins
+would give changed nodes wrong scores (kubernetes#141781). Source: upstream extender.go; schedule_one.go
 findNodesThatPassExtenders, prioritizeNodes, extendersBinding; preemption.go callExtenders.
 """
 
@@ -32,11 +32,11 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 NAME = "Extender"
-"""The plugin name of all extenders; a pod rejected by one of them is retried after any event."""
+"""The plugin name of all extenders. A pod that an extender rejected is tried again after any event."""
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
-"""The factor that converts an extender's score of 0..10 to a plugin's range of 0..100."""
-_HIGHEST = 2**62  # scores are capped at this, so that their sum does not overflow
+"""The factor that converts an extender's score of 0..10 to the range of a plugin's score, 0..100."""
+_HIGHEST = 2**62  # scores are limited to this, so that their sum does not overflow
 
 _log = logging.getLogger(__name__)
 
@@ -47,19 +47,19 @@ PrioritizeCall = Callable[["Extender"], Priorities]
 Post = Callable[[str, bytes], bytes]
 """Sends a verb and a body to one extender, and returns the body of the answer.
 
-Raises Refused if the extender did nothing, OutcomeUnknown if it may have carried out the request.
+Raises Refused if the extender did nothing, and OutcomeUnknown if it may have carried out the request.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """One extender and the calls to it. Every method raises ExtenderError if it gets no usable answer."""
+    """Calls one extender. Every method raises ExtenderError if it gets no usable answer."""
 
     config: ExtenderConfig
     post: Post
 
     def filter(self, pod: Pod, table: Table, rows: Rows) -> Filtered:
-        """Calls filter; returns which of the nodes in `rows` can take the pod."""
+        """Calls filter; returns the nodes in `rows` that the extender accepts."""
         body = self.post(self.config.filter_verb, self._args(pod, table, rows))
         answer = self._read(lambda: wire_client.decode_filtered(body, names=self.config.node_cache_capable))
         if answer.error:
@@ -110,7 +110,8 @@ class Extenders:
     """All extenders, in the order in which they are called.
 
     Args:
-        map_calls: calls a function for several extenders, one after another or concurrently, as a thread pool's map.
+        map_calls: applies a function to several extenders and returns the results, like `map`; it may do so
+            concurrently.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Extenders:
         return bool(self._extenders)
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
-        """Marks in `fit` the rows that an extender rejects; each extender gets the nodes that are left.
+        """Marks in `fit` the rows that an extender rejects. Each extender gets the nodes that the others accepted.
 
         Raises:
             ExtenderError: an extender that is not ignorable failed.
@@ -144,7 +145,7 @@ class Extenders:
                 fit.refuse(positions[refused_positions], refusal)
 
     def prioritize(self, pod: PodInfo, table: Table, rows: Rows) -> Scores:
-        """Returns what the extenders add to each node's score, as int64[n]; a failed extender adds nothing."""
+        """Returns what the extenders add to each node's score, as int64[row]; an extender that fails adds nothing."""
         total = np.zeros(len(rows), np.int64)
         extenders = [*self._interested(pod.pod, lambda config: config.prioritize_verb)]
         if not extenders:
@@ -160,7 +161,7 @@ class Extenders:
         return total
 
     def preempt(self, pod: PodInfo, table: Table, preemption: Preemption) -> Preemption:
-        """Returns the preemption with only the candidates that the extenders accept, or why they accept none."""
+        """Returns the preemption with only those candidates that the extenders accept; or why they accept none."""
         extenders = [*self._interested(pod.pod, lambda config: config.preempt_verb)]
         if not extenders or not preemption.candidates:
             return preemption
@@ -177,11 +178,11 @@ class Extenders:
         return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
-        """Yields the extenders that may bind the pod; the caller tries them until one succeeds."""
+        """Yields the extenders that may bind the pod. The caller tries them in turn until one succeeds."""
         return self._interested(pod, lambda config: config.bind_verb)
 
     def _interested(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
-        """Yields the extenders that have the verb and are interested in the pod."""
+        """Yields the extenders that implement the verb and are interested in the pod."""
         return (
             extender for extender in self._extenders if verb(extender.config) and extender.config.is_interested(pod)
         )
@@ -195,11 +196,11 @@ class Extenders:
 
 
 class ExtenderBinder:
-    """A ports.Binder that lets the extender with bindVerb bind the pods that it is interested in.
+    """A ports.Binder that lets an extender with a bindVerb bind the pods that it is interested in.
 
     Args:
         binder: binds all other pods.
-        placement_of: returns the cache's placement of the pod with a UID; None if the pod was deleted.
+        placement_of: takes the UID of a pod, and returns its placement in the cache; None if the pod was deleted.
     """
 
     def __init__(
@@ -222,7 +223,7 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Returns refusal -> positions in `rows`; a node that the answer does not name is unresolvable."""
+    """Returns refusal -> positions in `rows`. A node that the answer does not mention counts as unresolvable."""
     names = table.nodes.names_of(rows)
     passed = set(answer.passed)
     if unknown := passed.difference(names):
@@ -258,7 +259,7 @@ def _offer(candidate: Candidate, *, whole: bool) -> Offer:
 
 
 def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
-    """Returns an answer's candidates. Raises MalformedAnswer for unknown nodes or pods, or missing victims."""
+    """Returns the candidates of an answer. Raises MalformedAnswer for unknown nodes or pods, or missing victims."""
     candidates: dict[str, Candidate] = {}
     for name, offer in offers.items():
         row = table.nodes.row_of.get(name)

@@ -1,4 +1,4 @@
-"""Defines the protocols between the scheduling loop and its surroundings: the API server, workers and metrics.
+"""Defines the protocols between the scheduling loop and the API server, its workers and its metrics.
 
 Tests implement them without an API server and without threads.
 """
@@ -30,7 +30,7 @@ class AttemptResult(StrEnum):
 
 
 class Statuses(Protocol):
-    """Writes pods' statuses asynchronously, in its own thread. No method raises, and only `withdraw` waits."""
+    """Writes pods' statuses in the background. No method raises, and only `withdraw` waits."""
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
         """Sets the condition PodScheduled to False, and changes the nomination."""
@@ -39,21 +39,21 @@ class Statuses(Protocol):
         """Sets only the nominated node in the pod's status; "" clears it."""
 
     def withdraw(self, pod: Pod) -> None:
-        """Drops the pod's writes that have not started, and waits for a write in progress."""
+        """Drops the pod's writes that have not started, and waits until a write in progress ends."""
 
 
 class GroupStatuses(Protocol):
-    """Writes the condition PodGroupInitiallyScheduled of PodGroups asynchronously. No method waits or raises."""
+    """Writes the condition PodGroupInitiallyScheduled of PodGroups in the background. No method waits or raises."""
 
     def scheduled(self, group: PodGroup) -> None:
-        """Sets the condition to True; it is never changed after that."""
+        """Sets the condition to True. It never changes after that."""
 
     def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
-        """Sets the condition to False, with the reason and the message why the group was not placed."""
+        """Sets the condition to False, with the reason and the message why the group was not scheduled."""
 
 
 class Events(Protocol):
-    """Writes events asynchronously, in its own thread: `record` neither waits nor raises."""
+    """Writes events in the background. `record` neither waits nor raises."""
 
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
@@ -65,7 +65,7 @@ class Evictor(Protocol):
     """Evicts the victims of preemption through the API server."""
 
     def evict(self, victim: Pod, message: str) -> bool:
-        """Sets the condition DisruptionTarget and deletes the pod; returns False if it was already deleted.
+        """Sets the condition DisruptionTarget and deletes the pod; returns False if it was deleted already.
 
         Raises:
             ClusterError: the pod may still exist.
@@ -76,16 +76,16 @@ class WaitingForBind(Protocol):
     """The pods that wait between their decision and their bind, for example at Permit."""
 
     def uids(self) -> Collection[str]:
-        """Returns the UIDs of the pods that wait now."""
+        """Returns the UIDs of the pods that wait."""
 
     def cancel(self, uid: str, message: str) -> bool:
         """Makes the pod fail instead of being bound; returns False if it is not among these pods."""
 
 
 class VolumeWriter(Protocol):
-    """Writes decisions about volumes, each against the object version that the decision was made on.
+    """Writes decisions about volumes. Each write is refused if the object was changed since the decision.
 
-    All methods return the written object, and raise ClusterError: a Conflict if the object has changed.
+    All methods return the written object. They raise ClusterError, which is a Conflict if the object was changed.
     """
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
@@ -99,39 +99,40 @@ class ClaimWriter(Protocol):
     """Writes decisions about device claims. All methods raise ClusterError."""
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """Creates the claim for the pod's extended resources, under a generated name."""
+        """Creates the claim for the pod's extended resources. The API server generates its name."""
 
     def bind(
         self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
     ) -> ResourceClaim:
-        """Reserves the claim for the consumer, and allocates its devices if `allocation` is given.
+        """Reserves the claim for the consumer. If `allocation` is given, also allocates its devices.
 
-        The same devices may be allocated already: another member of the pod's group may have been quicker. Returns the
-        written claim. Raises Refused if it was allocated otherwise, or deallocated, in the meantime.
+        It is no error if the same devices are allocated already, because another member of the pod's group may have
+        been faster. Returns the written claim. Raises Refused if the claim was allocated differently, or deallocated,
+        in the meantime.
         """
 
     def release(self, claim: ResourceClaim, uid: str, *, deallocate: bool) -> ResourceClaim | None:
         """Removes the reservation of the pod or PodGroup with this UID.
 
-        If it was the last one and `deallocate`, frees the devices too. Returns the claim as written, None if it was
-        deleted.
+        If that was the last reservation and `deallocate` is True, releases the devices too. Returns the claim as
+        written; None if it was deleted.
         """
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Removes the claim's devices and reservations. Raises Conflict if it has changed."""
 
     def delete(self, claim: ResourceClaim) -> None:
-        """Deletes the claim, allocated or not; does nothing if it was already deleted."""
+        """Deletes the claim, allocated or not. Does nothing if it was deleted already."""
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        """Writes into the pod's status which requests of the claim provide its extended resources."""
+        """Writes into the pod's status which requests of the claim provide the pod's extended resources."""
 
 
 class Workers(Protocol):
     """Runs tasks beside the loop, in threads or in fibers of one thread."""
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Runs `task` soon; blocks while too many tasks are queued."""
+        """Runs `task` soon. Blocks while too many tasks are queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class Attempt:
     Attributes:
         seconds: its duration since the pod was taken from the queue.
         number: 1 for the pod's first attempt.
-        node_name: the node that was chosen, "" if there was none.
+        node_name: the node that was chosen; "" if there was none.
         message: why the pod was not bound.
     """
 
@@ -163,7 +164,7 @@ class GroupResult(StrEnum):
 
 
 class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
-    """The metrics of the loop."""
+    """Observes what the loop does, for metrics."""
 
     def attempted(self, attempt: Attempt) -> None:
         """Counts and logs an attempt."""
@@ -175,28 +176,28 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Observes a bound pod: the number of attempts, and the time since its first attempt could start."""
 
     def scheduled_after_flush(self) -> None:
-        """Counts a bound pod that was tried only because it had waited too long: no event had woken it."""
+        """Counts a bound pod that was tried without an event, only because it had waited too long."""
 
     def waited_at_permit(self, status: str, seconds: float) -> None:
-        """Observes how long a pod waited at Permit, and how that ended."""
+        """Observes how long a pod waited at Permit, and with which status the wait ended."""
 
     def preemption_tried(self) -> None:
-        """Counts a search for victims, with or without success."""
+        """Counts a search for victims, successful or not."""
 
     def preempted(self, victims: int) -> None:
-        """Observes the number of victims that are evicted for a pod."""
+        """Observes how many victims are evicted for a pod."""
 
     def group_decided(self, seconds: float) -> None:
         """Observes how long it took to decide about all members of a root group."""
 
     def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
-        """Counts the attempt of a root group that was decided about."""
+        """Counts an attempt of a root group that ended with a decision."""
 
     def group_preemption_tried(self, status: str) -> None:
-        """Counts a search for victims of a group by its status, which is a Code of kube-scheduler."""
+        """Counts a search for victims of a group, by the status that it has in kube-scheduler."""
 
     def group_preempted(self, victims: int) -> None:
-        """Observes the number of victims that are evicted for a group."""
+        """Observes how many victims are evicted for a group."""
 
     def bound(self, result: str) -> None:
         """Counts a bind by its result; see runtime.ports.Telemetry."""

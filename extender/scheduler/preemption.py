@@ -1,4 +1,4 @@
-"""Carries out the loop's preemption: workers evict victims while the preemptor stays out of the active queue.
+"""Carries out the loop's preemption: workers evict the victims while the preemptor waits.
 
 Source: upstream preemption.Executor (KEP-4832). `rule_preemption` does the same for the webhook.
 """
@@ -29,7 +29,7 @@ class _Evictions:
     """The evictions in progress for one preemptor.
 
     Attributes:
-        held_back: the UIDs of the pods that wait for the evictions, including the preemptor's.
+        held_back: the UIDs of the pods that wait until the evictions end; the preemptor is one of them.
     """
 
     node_name: str
@@ -40,9 +40,10 @@ class _Evictions:
 class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
-    The watch may show the last victim terminating before the call that evicts it returns. The preemptor is admitted
-    from then on, because it would otherwise miss the event that wakes it. In case it missed an earlier event, such as
-    the deletion of the first victim, the preemptor is among the pods that `end` returns for a retry.
+    The watch may show that the last victim is terminating before the call that evicts it returns. The preemptor is
+    admitted when the watch shows this. Otherwise it would miss the event that wakes it. It may have missed an earlier
+    event, such as the deletion of the first victim. So the preemptor is among the pods that `end` returns, which are
+    tried again.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -58,18 +59,18 @@ class EvictionsInProgress:
             return None
         with self._lock:
             evictions.held_back.add(pod.uid)
-            # None if the evictions have ended in between, because then nothing would wake the pod
+            # if the evictions have just ended, the pod is admitted, because nothing would wake it
             return _EVICTING if pod.uid in self._by_preemptor else None
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
-        """Keeps the preemptor waiting until `end`."""
+        """Keeps the preemptor waiting until `end` is called."""
         with self._lock:
             earlier = self._by_preemptor.get(preemptor.uid)
             held_back = earlier.held_back if earlier else set()
             self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=held_back)
 
     def hold_back(self, pod: PodInfo, node_name: str) -> bool:
-        """Returns True if pods are being evicted from the node; `end` then returns the pod for a retry."""
+        """Returns True if pods are being evicted from the node. `end` then returns this pod too, to be tried again."""
         with self._lock:
             on_node = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
             for evictions in on_node:
@@ -77,13 +78,13 @@ class EvictionsInProgress:
             return bool(on_node)
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
-        """Admits the preemptor as soon as the watch shows `victim`, the last one, terminating."""
+        """Sets the last victim. The preemptor is admitted as soon as the watch shows that it is terminating."""
         with self._lock:
-            if preemptor.uid in self._by_preemptor:  # absent if the preemptor was already admitted again
+            if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted again
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
-        """Admits the preemptor; returns the UIDs of the pods to retry now."""
+        """Admits the preemptor; returns the UIDs of the pods to try again now."""
         with self._lock:
             evictions = self._by_preemptor.pop(preemptor.uid, None)
             return frozenset(evictions.held_back) if evictions is not None else ()
@@ -94,7 +95,7 @@ class EvictionsInProgress:
 
 
 class Nominations:
-    """Nominates waiting pods to nodes: first in the cache, which owns the nominations, then in their statuses.
+    """Nominates waiting pods to nodes: in the cache, which owns the nominations, and in their statuses.
 
     Args:
         ended: called with each pod whose nomination to an earlier node ends.
@@ -108,7 +109,7 @@ class Nominations:
     def nominate(self, info: PodInfo, node_name: str) -> None:
         """Nominates the pod in the cache; "" ends its nomination.
 
-        Resources kept free for the pod on its earlier node are then available to pods of the same or a lower priority.
+        Pods of the same or a lower priority may then use the resources that were kept free on its earlier node.
         """
         before = self._cache.nominate(info.uid, node_name)
         if before != node_name:
@@ -126,7 +127,8 @@ class VictimEvictor:
     """Evicts victims, and records an event about each.
 
     Attributes:
-        waiting: a victim among these pods is not deleted, but its bind is cancelled.
+        waiting: the pods between their decision and their bind. If a victim is one of them, its bind is cancelled and
+            the victim is not deleted.
     """
 
     cache: Cache
@@ -135,19 +137,19 @@ class VictimEvictor:
     waiting: WaitingForBind
 
     def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: SchedulingGroup | None = None) -> None:
-        """Evicts the victim, for the preemptor or for its whole group. Raises ClusterError if it may still exist."""
+        """Evicts the victim for the preemptor or its whole group. Raises ClusterError if the victim may still exist."""
         if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
             self._record(preemptor, victim, f"on node {node_name} before it was bound", group)
             return
         scheduler, kind = preemptor.pod.spec.scheduler_name, _kind(group)
         existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority {kind}")
-        # marks the victim as leaving, so that a retry before the watch event evicts no other pods
+        # The cache shows the victim as leaving, so that a retry before the watch event evicts no other pods.
         self.cache.evicted(victim.uid)
         if existed:
             self._record(preemptor, victim, f"on node {node_name}", group)
 
     def _record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: SchedulingGroup | None = None) -> None:
-        """Records the event that the victim was preempted; `where` completes the message."""
+        """Records the event that the victim was preempted. `where` is the last part of the message."""
         note = f"Preempted by {_kind(group)} {group.uid if group else preemptor.uid} {where}"
         self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
 
@@ -170,18 +172,18 @@ class PreemptionExecutor:
     workers: Workers
 
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
-        """Keeps the preemptor waiting until `carry_out` has finished, or `cancel` is called.
+        """Keeps the preemptor waiting until `carry_out` has finished or `cancel` is called.
 
-        Does nothing if all victims are already terminating, because the next event may be the one the preemptor needs.
+        Does nothing if all victims are already terminating, because the preemptor may need the next event.
         """
         if staying(plan):
             self.in_progress.begin(preemptor, plan.node_name)
 
     def has_to_wait(self, preemptor: PodInfo) -> bool:
-        """Returns True if another preemptor is having pods evicted from this preemptor's nominated node.
+        """Returns True if pods are being evicted from this preemptor's nominated node for another preemptor.
 
-        Both preemptors may fit once these pods are gone, so it needs no further victims. It is retried when the
-        evictions have ended.
+        Both preemptors may fit once these pods are gone, so this one needs no further victims. It is tried again when
+        the evictions have ended.
         """
         nominated_node = self.cache.nominated_node(preemptor.uid)
         has_to_wait = bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
@@ -191,11 +193,11 @@ class PreemptionExecutor:
         return has_to_wait
 
     def cancel(self, preemptor: PodInfo) -> None:
-        """Admits the preemptor to the queue again, because nothing will be evicted."""
+        """Admits the preemptor again, because no pod will be evicted."""
         self.queue.activate(self.in_progress.end(preemptor))
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
-        """Starts the evictions; the preemptor must be back in the queue."""
+        """Starts the evictions. The preemptor must already be back in the queue."""
         if plan.group is None:
             self.telemetry.preempted(len(plan.victims))
         else:
@@ -214,12 +216,12 @@ class PreemptionExecutor:
             self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
         else:
             self.queue.activate(self.in_progress.end(preemptor))
-            # A victim that still exists wakes the preemptor when it is gone; retrying now would choose it again.
+            # A victim that still exists wakes the preemptor when it is gone. A retry now would choose it again.
             if victims and not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
 
     def _needs_room(self, preemptor: PodInfo) -> bool:
-        """Returns False if the preemptor was deleted, is terminating or has a node: evictions would be in vain."""
+        """Returns False if evictions cannot help: the preemptor was deleted, is terminating or has a node."""
         cached = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
         needs_room = cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
         if not needs_room:

@@ -1,7 +1,7 @@
-"""Preempts pods on behalf of kube-scheduler, for pods that only users' rules reject.
+"""Evicts pods for the webhook, to help pods that only users' rules reject.
 
 kube-scheduler's own preemption considers only in-tree plugins: if they accept a pod, it evicts no pods
-(kubernetes#139270). This module leaves pods that kube-scheduler's preemption can help to kube-scheduler.
+(kubernetes#139270). This module leaves a pod to kube-scheduler if kube-scheduler's preemption can help it.
 
 A pod group preempts as a whole: its victims are units, as in kube-scheduler's own preemption for groups.
 """
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Evictions, and the node where each pod that they help fits."""
+    """The evictions, and the pods that they help with the node where each fits."""
 
     evictions: EvictionPlan
     nominated: Sequence[tuple[PodInfo, str]]
@@ -75,18 +75,18 @@ class RulePreemption:
         self._victims: dict[str, Sequence[PodInfo]] = {}
 
     def rules(self) -> frozenset[str]:
-        """Returns the names of the users' rules whose answer may change when pods are evicted."""
+        """Returns the names of the users' rules that may accept a pod after evictions."""
         return frozenset().union(*map(_rules_of, self._profiles.all))
 
     def run(self, pods: Iterable[tuple[str, str]]) -> list[str]:
-        """Evicts victims for the given pods (UID, namespace/name), highest priority first.
+        """Evicts victims for the given pods (UID, namespace/name). Pods of the highest priority come first.
 
-        Returns the UIDs of the pods for which an eviction failed; the caller has to try them again.
+        Returns the UIDs of the pods for which an eviction failed. The caller has to try them again.
         """
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
         preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) is not None]
         failed = []
-        tried: set[str] = set()  # the groups of this run, by key
+        tried: set[str] = set()  # namespace/name -> group, for the groups of this run
         for info in sorted(preemptors, key=lambda info: -info.priority):
             group = self._group_of(info)
             if not self._may_preempt(info) or (group is not None and group.key in tried):
@@ -97,7 +97,7 @@ class RulePreemption:
                 plan = self._plan(info) if group is None else self._plan_for_group(info, group)
                 if plan is not None:
                     self._carry_out(info, plan)
-            except DeadlineExceeded as error:  # not tried again from here; the next filter call for the pod does that
+            except DeadlineExceeded as error:  # the next filter call for the pod tries again
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
             except ClusterError as error:
                 _log.warning("preemption failed pod=%s reason=%r", info.pod.key, str(error))
@@ -105,7 +105,7 @@ class RulePreemption:
         return failed
 
     def _may_preempt(self, info: PodInfo) -> bool:
-        """Returns False for a pod that has a node, or whose victims are still leaving."""
+        """Returns False if the pod has a node or is terminating, or if its victims are still leaving."""
         return not (info.uid in self._victims or info.pod.terminating or self._cache.placement(info.uid))
 
     def _leaving(self, victims: Iterable[PodInfo]) -> list[PodInfo]:
@@ -113,7 +113,10 @@ class RulePreemption:
         return [victim for victim in cached if victim is not None and victim.pod.terminating]
 
     def _plan(self, info: PodInfo) -> _Plan | None:
-        """Returns the evictions; None if the pod fits, kube-scheduler can preempt for it, or no eviction helps."""
+        """Returns the evictions for the pod.
+
+        Returns None if the pod fits, if kube-scheduler can preempt for it, or if no eviction helps.
+        """
         profile = self._profiles.of(info.pod)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             fit = find_fit(profile, info, table, table.nodes.rows)
@@ -130,7 +133,7 @@ class RulePreemption:
             return _Plan(eviction_plan(profile, info, table, preemption.candidates[best]), [(info, best)])
 
     def _group_of(self, info: PodInfo) -> PodGroup | None:
-        """Returns the group that preempts as a whole for the pod; None if the pod preempts alone."""
+        """Returns the pod's group if the group preempts as a whole; None if the pod preempts alone."""
         key = self._cache.groups.key_of(info.pod)
         group = self._cache.effective(PodGroup.__name__, key) if key is not None else None
         return group if isinstance(group, PodGroup) and group.is_self_contained else None
@@ -140,7 +143,7 @@ class RulePreemption:
 
         Returns None if the group fits, if kube-scheduler can preempt for it, or if no eviction helps.
 
-        Raises ClusterError if a victim's bind has begun: deleting it could miss its Binding.
+        Raises ClusterError if the bind of a victim has begun. If the victim were deleted, its Binding might be missed.
         """
         profile = self._profiles.of(info.pod)
         by_scheduler = without_users_predicates(profile)
@@ -173,7 +176,7 @@ class RulePreemption:
     def _being_bound(self) -> Mapping[str, Sequence[str]]:
         """Returns node name -> the UIDs of the pods there whose bind has begun and is not confirmed.
 
-        Deleting one of them could miss its Binding. A pod that still waits at Permit is not among them.
+        If such a pod were deleted, its Binding might be missed. A pod that still waits at Permit is not included.
         """
         waiting = frozenset(self._evictor.waiting.uids())
         unconfirmed = self._cache.unconfirmed()
@@ -201,7 +204,7 @@ class RulePreemption:
 
 
 def _with_priority(group: PodGroup, members: Sequence[PodInfo]) -> PodGroup:
-    """Gives a PodGroup of coscheduling, which has no priority, the lowest priority of its members."""
+    """Gives a PodGroup of the coscheduling plugin, which has no priority, the lowest priority of its members."""
     if group.spec.min_member is None or not members:
         return group
     lowest = min(member.priority for member in members)
@@ -214,7 +217,7 @@ def _rules_of(profile: Profile) -> frozenset[str]:
 
 
 def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
-    """Returns the nodes' rows that evictions may help: those that the rules rejected, and all others."""
+    """Returns the rows of the nodes that evictions may help: first those that the rules rejected, then the others."""
     of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
     rows = fit.with_code(Code.UNSCHEDULABLE)
     by_rules = fit.rows[np.isin(fit.cause, of_rules)]

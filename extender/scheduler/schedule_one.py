@@ -4,11 +4,11 @@
       1. take the next pod from the queue
       2. scheduling cycle: choose a node (scheduling_cycle.py), assume the pod there, reserve its volumes and devices,
          run users' rules of Reserve and Permit
-      3. binding cycle: wait at Permit, write what is reserved, wait until it is ready, bind
-      4. if 2 or 3 fails: undo everything, preempt, give the pod back to the queue, and say why
+      3. binding cycle: wait at Permit, write the reservations, wait until they are ready, bind
+      4. if 2 or 3 fails: undo everything, preempt, put the pod back into the queue, and write the reason
 
-The members of a pod group go through step 2 together: group_scheduling.py. One thread runs steps 1 and 2. Many binding
-cycles run at once in `Workers`; a waiting pod blocks no thread:
+The members of a pod group go through step 2 together; see group_scheduling.py. One thread runs steps 1 and 2. Many
+binding cycles run at once in `Workers`. A waiting pod blocks no thread.
 
     run ---- nothing reserved, no Permit rules ------------------------------> bind --> finish
      '-- wait at Permit --> pre-bind: write --> volumes and devices ready -----^ |
@@ -69,10 +69,10 @@ class AssumedPod:
 
     Attributes:
         began_at: the start of the attempt, in monotonic seconds.
-        reservations: what is reserved for the pod on the node, in the order in which it was taken.
+        reservations: the reservations for the pod on the node, in the order in which they were made.
         permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
         post_bind: users' rules to run once the pod is bound.
-        quorum: what the pod awaits besides its own permit, because it is a member of a gang.
+        quorum: for a member of a gang, the wait for the other members; otherwise None.
     """
 
     pod: QueuedPod
@@ -95,10 +95,10 @@ class AssumedPod:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Puts pods on their nodes in the cache, and reserves what they need there.
+    """Assumes pods on their nodes in the cache, and reserves what they need there.
 
     Attributes:
-        cycles: the scheduling cycles by schedulerName.
+        cycles: schedulerName -> scheduling cycle.
         reservers: reserve what pods need besides resources: volumes and devices.
         permits: users' Reserve and Permit rules, which run after the reservers.
     """
@@ -113,24 +113,25 @@ class Placing:
     sample: Iterator[bool] = field(default_factory=sample)
 
     def with_nomination(self, info: PodInfo) -> PodInfo:
-        """Returns the pod with its latest nomination, which its status may lack."""
+        """Returns the pod with its latest nomination. Its status may not have this nomination yet."""
         nominated_node = self.cache.nominated_node(info.uid)
         if nominated_node == info.pod.status.nominated_node_name:
             return info
         return PodInfo(info.pod.nominated_to(nominated_node))
 
     def assume_and_reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
-        """Assumes the pod and reserves what it needs; undoes both if anything fails."""
+        """Assumes the pod and reserves what it needs. If anything fails, undoes both."""
         try:
             self.cache.assume(pod.info, chosen.node_name)
-        except ExtenderError as error:  # the node or the pod has just been deleted
+        except ExtenderError as error:  # the node or the pod may have been deleted just now
             return Failure(f"assume: {error}")
         return self.reserve(pod, chosen, began_at)
 
     def reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
-        """Reserves what an assumed pod needs; undoes that and forgets the pod if anything fails.
+        """Reserves what an assumed pod needs. If anything fails, undoes that and forgets the pod.
 
-        An error while undoing is raised and ends the process, because nothing else would remove the pod from the node.
+        If this cannot be undone, the error is raised and ends the process, because no other code would remove the pod
+        from the node.
         """
         reservations: list[Reservation] = []
         profile = self.cycles[pod.info.pod.spec.scheduler_name].profile
@@ -151,21 +152,21 @@ class Placing:
             self.undo(pod, reservations)
             return failure_of(error)
         finally:
-            timer.tell()
+            timer.report()
         return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, profile.post_bind, timer)
 
     def undo(self, pod: QueuedPod, reservations: Sequence[Reservation]) -> None:
-        """Releases what is reserved for an assumed pod, and removes the pod from its node."""
-        self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
+        """Undoes the reservations of an assumed pod, and removes the pod from its node."""
+        self.queue.stop_recording_events(pod.uid)  # releasing its own resources does not help this pod
         self.permits.unreserve(pod.uid)
         undo(reservations)
-        with suppress(IllegalTransition):  # the pod has just been deleted
+        with suppress(IllegalTransition):  # the pod may have been deleted just now
             self.cache.forget(pod.uid)
 
     def _reject_if_outdated(self, permit: Permit) -> None:
-        """Rejects a pod that would wait for a rule which was removed after its attempt began.
+        """Rejects a pod if it would wait for a rule that was removed after its attempt began.
 
-        Pods that were already waiting were rejected when the new policy was adopted.
+        Pods that were already waiting were rejected when the new policy came into use.
         """
         if waits_for := tuple(permit.pending):
             in_force = {rule.name for cycle in self.cycles.values() for rule in cycle.profile.permit}
@@ -189,7 +190,7 @@ class Scheduler:
     try_group: Callable[[QueuedGroup], object]
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
-        """Tries to schedule one pod or group; returns False if none came in time, or the queue was closed."""
+        """Tries to schedule one pod or group; returns False if none was ready in time, or the queue was closed."""
         entity = self.queue.pop(timeout_seconds)
         if entity is None:
             return False
@@ -233,8 +234,8 @@ class PodScheduler:
     def submit(self, assumed: AssumedPod) -> None:
         """Starts the pod's binding cycle.
 
-        A pod that may have to wait is a waiting pod from now on, not only when a worker takes it up, so that a
-        preemptor rejects it instead of deleting it (upstream AddWaitingPod).
+        If the pod may have to wait, it counts as a waiting pod now, not only when a worker begins its cycle. So a
+        preemptor cancels its bind instead of deleting it (upstream AddWaitingPod).
         """
         if assumed.needs_only_binding:
             self.binders.submit(lambda: self.binding.run(assumed))
@@ -258,7 +259,7 @@ class PodScheduler:
         return placing.assume_and_reserve(pod, decision, began_at) if isinstance(decision, Chosen) else decision
 
     def decide(self, pod: QueuedPod) -> Chosen | Failure:
-        """Returns the decision about the pod alone; an unexpected error is a Failure."""
+        """Returns the decision about the pod alone. An unexpected error becomes a Failure."""
         placing = self.placing
         try:
             # read once, because a reload of the policy may replace the profile
@@ -268,14 +269,14 @@ class PodScheduler:
                 return cycle.schedule_pod(info, table)
         except DeadlineExceeded as error:
             return Failure(str(error))
-        except Exception as error:  # one pod must not stop the loop; nothing has changed yet
+        except Exception as error:  # nothing has changed yet, and one pod must not stop the loop
             _log.exception("scheduling failed pod=%s", pod.info.pod.key)
             return Failure(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
 class BindingCycle:
-    """Binds assumed pods; every path ends in `finish_binding` or `forget`. Source: upstream bindingCycle.
+    """Binds assumed pods. Every path ends in `finish_binding` or `forget`. Source: upstream bindingCycle.
 
     Attributes:
         handle_failure: called with each pod that could not be bound, after everything was undone.
@@ -295,15 +296,15 @@ class BindingCycle:
     permits: Permits
 
     def run(self, assumed: AssumedPod) -> None:
-        """Binds the pod now, or later in another thread if it has to wait at Permit, for volumes or devices."""
+        """Binds the pod. If it has to wait at Permit, for volumes or for devices, another thread binds it later."""
         if assumed.needs_only_binding:
             self._bind(assumed)
-        else:  # events are still recorded: if the pod is rejected here, one of them may help it
+        else:  # events are still recorded, because one may help the pod if Permit rejects it
             self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        # from here on a failure is no plugin's rejection, so no event can help
+        # no plugin rejects the pod after this, so no event can help it
         self.queue.stop_recording_events(assumed.pod.uid)
         try:
             for reservation in assumed.reservations:
@@ -321,7 +322,7 @@ class BindingCycle:
         resume: Callable[[AssumedPod], object],
         waited: Callable[[str, float], object] = lambda _status, _seconds: None,
     ) -> None:
-        """Resumes with the pod once everything awaited is ready; reports a wait with its end and its duration."""
+        """Calls `resume` once all of `awaited` is ready. After a wait, calls `waited` with its status and duration."""
         info = assumed.pod.info
         began_at = self.clock.monotonic()
 
@@ -356,7 +357,7 @@ class BindingCycle:
         node_name = assumed.node_name
         assumed.timer.passed(PRE_BIND)
         try:
-            # drops a queued "unschedulable" status, which must not be written after the bind
+            # a queued "unschedulable" status must not be written after the bind
             self.statuses.withdraw(pod)
             self._post(assumed, Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
@@ -375,7 +376,7 @@ class BindingCycle:
             self._post_bind(assumed)
 
     def _post(self, assumed: AssumedPod, binding: Binding) -> None:
-        """Posts the Binding, and observes for every pod how long the API server takes."""
+        """Posts the Binding. Measures for every pod, not only for a sample, how long the API server takes."""
         began_at = self.clock.monotonic()
         status = PointStatus.ERROR
         try:
@@ -388,13 +389,13 @@ class BindingCycle:
 
     def _post_bind(self, assumed: AssumedPod) -> None:
         if assumed.post_bind:
-            with suppress(BindingFailed):  # the node was deleted at this moment
+            with suppress(BindingFailed):  # the node may have been deleted just now
                 node = self.permits.node(assumed.node_name)
                 for rule in assumed.post_bind:
                     rule.run(assumed.pod.info.pod, node, self.permits)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
-        """Keeps the pod assumed until the watch confirms it, or until it expires because no event shows it."""
+        """Keeps the pod assumed until the watch confirms it, or until it expires because the watch does not."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 
@@ -405,26 +406,26 @@ class BindingCycle:
         self.queue.done(pod.uid)
 
     def _fail(self, assumed: AssumedPod, error: Exception, prefix: str = "") -> None:
-        """Undoes everything that was done for the pod, in reverse order, and gives it back to the queue."""
+        """Undoes everything that was done for the pod, in reverse order, and puts it back into the queue."""
         pod = assumed.pod
         if not isinstance(error, (ClusterError, BindingFailed)):
             _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
-        self.queue.stop_recording_events(pod.uid)  # the resources released below do not help this pod
-        with suppress(BindingFailed):  # the pod fails anyway
+        self.queue.stop_recording_events(pod.uid)  # releasing its own resources does not help this pod
+        with suppress(BindingFailed):  # the pod fails even if it was not cancelled
             self.waiting.leave(pod.info)
         self.permits.unreserve(pod.uid)
         undo(assumed.reservations)
-        with suppress(IllegalTransition):  # fails if the watch has shown the pod on a node, or its deletion
+        with suppress(IllegalTransition):  # the watch may have shown the pod on a node, or its deletion
             self.cache.forget(pod.uid)
         self.handle_failure(pod, failure_of(error, prefix), assumed.began_at)
         self.telemetry.bound("refused")
-        assumed.timer.tell()
+        assumed.timer.report()
 
     def _count(self, assumed: AssumedPod, bind_result: str, result: AttemptResult, message: str = "") -> None:
         pod = assumed.pod
         now = self.clock.monotonic()
         self.telemetry.bound(bind_result)
-        assumed.timer.tell()
+        assumed.timer.report()
         seconds = now - assumed.began_at
         self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
         if result is AttemptResult.SCHEDULED and pod.first_attempt_at is not None:
@@ -438,7 +439,7 @@ class FailureHandler:
     """Handles a failed scheduling or binding cycle. Source: upstream handleSchedulingFailure.
 
     Attributes:
-        deallocate: frees the devices of a claim that no pod uses; called by `workers`.
+        deallocate: releases the devices of a claim that no pod uses; `workers` call it.
     """
 
     queue: PriorityQueue
@@ -485,12 +486,12 @@ class FailureHandler:
             self.give_back(claim)
 
     def give_back(self, claim: ResourceClaim) -> None:
-        """Frees the devices of a claim that no pod uses, in a worker."""
+        """Releases the devices of a claim that no pod uses, in a worker."""
         self.workers.submit(lambda: self.deallocate(claim))
 
 
 def failure_of(error: Exception, prefix: str = "") -> Failure:
-    """Returns the failure for an error; a BindingFailed that names a plugin becomes a rejection by it."""
+    """Returns the Failure for an error. If a BindingFailed names a plugin, that plugin counts as rejecting the pod."""
     plugin = error.plugin if isinstance(error, BindingFailed) else ""
     if not plugin:
         return Failure(f"{prefix}{error}")

@@ -1,4 +1,4 @@
-"""Decides about one pod: which node to place it on, or why it fits nowhere and which evictions would help.
+"""Decides about one pod: chooses a node, or finds why the pod fits nowhere and which evictions would help.
 
 Source: upstream schedule_one.go schedulePod, evaluateNominatedNode, selectHost, and the PostFilter that follows;
 framework.FitError and Diagnosis.
@@ -53,7 +53,7 @@ from extender.table.labels import Rows
 
 POD_UNSCHEDULABLE = "Unschedulable"
 POD_SCHEDULER_ERROR = "SchedulerError"
-ANYWHERE = "cluster"  # the victims of a group are on several nodes; upstream writes this in place of a node's name
+ANYWHERE = "cluster"  # the victims of a group are on several nodes, so upstream writes this instead of a node's name
 VOLUME_BINDING = "VolumeBinding"
 DEVICES = "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The longest time to wait for a pod's volumes to be bound, and for its devices to be ready."""
+    """The longest waits for a pod: until its volumes are bound, and until its devices are ready."""
 
     volumes_seconds: float = 600
     devices_seconds: float = 600
@@ -71,7 +71,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The node chosen for a pod, and what has to be done about its volume and device claims before the bind."""
+    """The node chosen for a pod, and the writes that its volume and device claims need before the bind."""
 
     node_name: str
     volumes: VolumePlan = NOTHING_TO_BIND
@@ -97,16 +97,16 @@ class EvictionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The failure of an attempt to schedule or bind a pod, and what follows from it.
+    """A failed attempt to schedule or bind a pod, and what follows from it.
 
     Attributes:
         message: the message for users, in kube-scheduler's words.
         rejection: the plugins that rejected the pod; empty after an error.
         preemption: the evictions that would help the pod; None if none would.
-        nominated_node: the node to nominate the pod to, or whether its nomination is kept or cleared.
-        idle_claim: a claim that no pod uses, and whose allocation keeps this pod from fitting; it has to be
-            deallocated.
-        looked_for_victims: True if preemption searched for pods to evict, with or without success.
+        nominated_node: the node to which the pod is to be nominated, or whether its nomination is kept or cleared.
+        idle_claim: a claim whose devices should be released, because no pod uses it and its devices keep this pod from
+            fitting; None if there is none.
+        looked_for_victims: True if preemption searched for pods to evict, successfully or not.
     """
 
     message: str
@@ -128,26 +128,26 @@ class Failure:
 
 
 class AttemptObserver(Protocol):
-    """Receives every decision and every event of the loop; must be quick, and must not raise."""
+    """Observes every decision and every event of the loop. It must be quick and must not raise."""
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
-        """Receives the decision about a pod, with its table, in the loop's thread."""
+        """Observes the decision about a pod, with its table. Called in the loop's thread."""
 
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Receives the decision about a pod group, with its table, in the loop's thread."""
+        """Observes the decision about a pod group, with its table. Called in the loop's thread."""
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        """Receives an event about a pod, in any thread."""
+        """Observes an event about a pod. Called in any thread."""
 
 
 class SchedulingCycle:
     """Decides about the pods of one profile.
 
     Args:
-        random: breaks ties, and chooses where preemption starts its search.
+        random: chooses between nodes with the same score, and where preemption starts its search.
         extenders: called for the nodes that pass the profile's filters.
         timer: measures a sample of the decisions.
-        observers: are called with each decision.
+        observers: called with each decision.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SchedulingCycle:
         self._rankings = Rankings(profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
-        """Returns the node for `pod` in the cluster that `table` shows, or why there is none.
+        """Returns the node for `pod` in the cluster that `table` shows, or the reason why no node can take it.
 
         Raises:
             DeadlineExceeded: the table's deadline has passed. If the error is a RuleUnanswered, a rule may still be
@@ -190,7 +190,7 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def group_decided(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Notifies the observers of the decision about a pod group, whose members this cycle has decided about."""
+        """Passes the decision about a pod group to the observers. This cycle has decided about the members."""
         for observer in self._observers:
             observer.group_attempted(table, decision, preemption)
 
@@ -199,9 +199,9 @@ class SchedulingCycle:
         return self._failure(pod, table, decided) if isinstance(decided, Fit) else decided
 
     def decide_member(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> Chosen | Failure:
-        """Decides about a member of a group on the group's trial table, on `rows` or by default on all nodes.
+        """Decides about a member on its group's trial table; `rows` are the nodes to consider (None: all).
 
-        It evicts nothing for the member: its group preempts as a whole. Raises as `schedule_pod` does.
+        It finds no victims for the member, because the group preempts as a whole. Raises as `schedule_pod` does.
         """
         decided = self._choose(pod, table, table.nodes.rows if rows is None else rows)
         if isinstance(decided, Fit):
@@ -209,7 +209,7 @@ class SchedulingCycle:
         return decided
 
     def _choose(self, pod: PodInfo, table: Table, rows: Rows) -> Chosen | Failure | Fit:
-        """Returns the node for the pod among `rows`; a Fit if none of them can take the pod."""
+        """Returns the node for the pod among `rows`; a Fit if none of them can take it."""
         if not len(rows):
             return Failure(NO_NODES, rejection_by_all(self.profile))
         row = self._nominated_row(pod, table)
@@ -244,21 +244,21 @@ class SchedulingCycle:
         return row if len(fit.feasible) else None
 
     def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
-        """Returns the row that `_find_fit` and `_select_row` would give; None if no valid ranking is cached."""
+        """Returns the row that `_find_fit` and `_select_row` would choose; None if no cached ranking is valid."""
         best = None if self._extenders else self._rankings.best(pod, table)
         if best is None:
             return None
         return int(best.rows[0] if best.only else best.rows[self._random.randrange(len(best.rows))])
 
     def _find_fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-        """Returns which rows can take the pod according to the profile and the extenders.
+        """Returns which rows can take the pod by the rules of the profile and the extenders.
 
         Raises:
             ExtenderError: an extender that is not ignorable has failed.
         """
         fit = find_fit(self._rules, pod, table, rows)
         if fit.error is None:
-            with table.deadline.paused():  # the calls do not count, because extenders have their own timeouts
+            with table.deadline.paused():  # this time does not count, because extenders have timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
 
@@ -270,7 +270,7 @@ class SchedulingCycle:
         return self._chosen(pod, table, row)
 
     def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
-        """Returns the row with the highest score; breaks ties at random (upstream prioritizeNodes, selectHost)."""
+        """Returns the row with the highest score; of several, one at random (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
         total = score(self._rules, pod, table, feasible).total
@@ -325,7 +325,7 @@ class SchedulingCycle:
         return Failure(message, rejection, plan, plan.node_name, looked_for_victims=True)
 
     def _proposals(self, pod: PodInfo, table: Table, fit: Fit) -> Iterator[Proposal]:
-        """Yields the proposals of users' PostFilter rules, in their order."""
+        """Yields what users' PostFilter rules propose, in the order of the rules."""
         if self.profile.post_filter:
             refused = {table.nodes.names[row]: ", ".join(refusal.reasons) for row, refusal in fit.refused()}
             for rule in self.profile.post_filter:
@@ -333,7 +333,7 @@ class SchedulingCycle:
 
 
 def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candidate) -> EvictionPlan:
-    """Returns the evictions and ended nominations that make the pod fit on the candidate's node."""
+    """Returns the evictions, and the nominations to end, that make the pod fit on the candidate's node."""
     nominated = table.nominated.get(candidate.node, {}).values()
     outranked = [info for info in nominated if info.priority < pod.priority and profile.awaits(pod, info)]
     return EvictionPlan(candidate.node, candidate.victims, outranked)
@@ -342,7 +342,7 @@ def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candi
 def rejection_of(fit: Fit, profile: Profile) -> Rejection:
     """Returns the plugins that rejected the pod, so that the queue knows which events may help it.
 
-    If no plugin is named for a node's rejection, the plugins that limited the pod to other nodes count as rejecting.
+    If the rejection of a node names no plugin, the plugins that limited the pod to other nodes count as rejecting it.
     """
     codes: dict[str, set[Code]] = {}
     for refusal, rows in zip(fit.refusals, rows_per_refusal(fit), strict=True):
@@ -350,16 +350,17 @@ def rejection_of(fit: Fit, profile: Profile) -> Rejection:
             if rows:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, plugin_codes in codes.items() if plugin_codes == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
-    # An extender or a users' rule may reject a pod for any reason, so every event is worth a retry (kubernetes#122019).
+    # An extender or a user's rule may reject a pod for any reason, so every event is worth a retry (kubernetes#122019).
     # A pod with affinity to pods like itself may be placed as the first of them once the others are gone.
     final -= {EXTENDER, INTER_POD_AFFINITY, *(rule.name for rule in users_rules(profile))}
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
 
 
 def rejection_by_all(profile: Profile) -> Rejection:
-    """Returns the rejection of a pod in a cluster without nodes: any node that may fit wakes the pod.
+    """Returns the rejection of a pod in a cluster without nodes. It names all plugins of the profile.
 
-    Upstream names no plugin here, and therefore retries such pods again and again.
+    So any new node on which the pod may fit wakes it. Upstream names no plugin here, and therefore tries such pods
+    again and again.
     """
     return Rejection(unschedulable=frozenset(_names(profile)))
 
@@ -369,7 +370,7 @@ def _names(profile: Profile) -> list[str]:
 
 
 def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:
-    """Returns the status of the last extension point that filtered or scored, and the one of PostFilter."""
+    """Returns the status of the last extension point before PostFilter, and the status of PostFilter."""
     if isinstance(decided, Chosen):
         return PointStatus.SUCCESS, PointStatus.SUCCESS
     post_filter = PointStatus.SUCCESS if decided.preemption else PointStatus.UNSCHEDULABLE

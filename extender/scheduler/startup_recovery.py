@@ -1,13 +1,13 @@
-"""Cleans up what a killed scheduler left behind, before the first decision and regularly afterwards.
+"""Cleans up what a killed scheduler has left, before the first decision and regularly afterwards.
 
-A scheduler that is killed between a decision and the Binding leaves behind:
+A scheduler that is killed between a decision and the Binding leaves these behind:
 
-- claims that are reserved for pods which are not bound: they are released, and their devices freed;
-- claims that were created for the extended resources of such pods: they are deleted, because the next attempt creates
-  its own;
-- nominations to deleted nodes: they are ended. The queue takes over all other nominations.
+- Claims that are reserved for pods which are not bound. They are released, and so are their devices.
+- Claims that were created for the extended resources of such pods. They are deleted, because the next attempt creates
+  its own.
+- Nominations to deleted nodes. They are ended. The queue takes over all other nominations.
 
-A Binding that got no answer and was not carried out leaves claims behind too, and so does a write that arrives late.
+A Binding that got no answer and was not carried out also leaves claims behind, and so does a write that arrives late.
 Nothing is cleaned up while a write of an earlier process may still arrive: a new process waits for such writes first,
 and a pod whose bind got no answer counts as placed until the outcome is known (`runtime.unsettled`).
 
@@ -31,7 +31,7 @@ from extender.table import PodInfo
 class StartupRecovery:
     """Cleans up after killed schedulers, for the pods that the loop places.
 
-    A new leader calls `clean_up` once its cache is in sync, and then `release_leaked` about every half minute.
+    A new leader calls `clean_up` once its cache is complete, and then `release_leaked` about every half minute.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class StartupRecovery:
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def release_leaked(self) -> None:
-        """Releases the claims that are reserved for waiting pods, at this call and at the previous one too.
+        """Releases the claims that are reserved for waiting pods now, and were at the previous call too.
 
-        One call is not enough, because a pod may just be retried and use the claims reserved for it.
+        One call is not enough, because a pod may just be trying again, with the claims reserved for it.
         """
         leaked = self._leaked()
         for key in leaked.keys() & self._seen:
@@ -66,7 +66,7 @@ class StartupRecovery:
         self._seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
-        """Returns the claims that are reserved or created for waiting pods, by the UIDs of claim and pod."""
+        """Returns (UID of the claim, UID of the pod) -> claim and pod, for claims of waiting pods."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
         claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}
@@ -77,7 +77,7 @@ class StartupRecovery:
         return leaked
 
     def _waiting_pods(self) -> dict[str, Pod]:
-        """Returns the pods that have no node and are not being bound, by UID."""
+        """Returns UID -> pod, for the pods that have no node and are not being bound."""
         return {
             uid: cached.pod
             for uid, cached in self._cache.pods().items()

@@ -1,6 +1,6 @@
-"""Measures how long plugins take, for a sample of the pods (sampleEvery), in their decision and their binding.
+"""Measures how long plugins take in decisions and binding cycles, for a sample of the pods (sampleEvery).
 
-Upstream measures every tenth pod (pluginMetricsSamplePercent); here, measuring doubles the time of a decision.
+Upstream measures every tenth pod (pluginMetricsSamplePercent). Here, measuring doubles the time of a decision.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ class PointStatus(StrEnum):
 
 
 class PluginTelemetry(Protocol):
-    """The metrics of plugins, with upstream's names for extension points and statuses."""
+    """Observes how long plugins take, with upstream's names for extension points and statuses."""
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """Observes the time of an extension point with all its plugins."""
+        """Observes the time that all plugins of an extension point took."""
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """Observes the time of a plugin at an extension point, for all nodes together."""
+        """Observes the time that one plugin took at an extension point, for all nodes together."""
 
 
 def status_of(error: Exception | None) -> PointStatus:
-    """Returns the status of a point that ended with this error: a rejection by a rule or the scheduler is one too."""
+    """Returns the status of an extension point that ended with this error, or with None."""
     if error is None:
         return PointStatus.SUCCESS
     return PointStatus.UNSCHEDULABLE if isinstance(error, (BindingFailed, Outdated)) else PointStatus.ERROR
 
 
 def sample(every: int = EVERY) -> Iterator[bool]:
-    """Yields True first and then at every step of this number, otherwise False; for use in one thread."""
+    """Yields True for the first item and for each `every`-th after it, False for the others. For one thread only."""
     return (number % every == 0 for number in count())
 
 
 class PodTimer:
-    """Measures nothing; used for most pods. SampledPodTimer measures the extension points after the decision."""
+    """Measures nothing, for pods that are not in the sample. SampledPodTimer measures."""
 
     def plugin(self, _point: str, _plugin: str) -> AbstractContextManager[None]:
-        """Measures a plugin at an extension point; an exception in the block determines the reported status."""
+        """Measures a plugin at an extension point. An error in the `with` block decides the reported status."""
         return _NOTHING
 
     def passed(self, *points: str) -> None:
-        """Makes `tell` report these extension points even if no plugin ran there."""
+        """Makes `report` include these extension points even if no plugin ran there."""
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Reports the time spent at each extension point since the last call."""
 
 
@@ -85,7 +85,7 @@ UNTIMED = PodTimer()
 
 
 class SampledPodTimer(PodTimer):
-    """Measures the extension points of one pod after its decision; used by one thread at a time."""
+    """Measures the extension points of one pod after its decision. One thread at a time uses it."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
         self._clock = clock
@@ -107,7 +107,7 @@ class SampledPodTimer(PodTimer):
         finally:
             seconds = self._clock.monotonic() - began_at
             self._telemetry.plugin_executed(plugin, point, status, seconds)
-            if point != BIND:  # the binding cycle reports this extension point, for every pod
+            if point != BIND:  # the binding cycle reports Bind itself, for every pod
                 self._spent[point] = self._spent.get(point, 0.0) + seconds
                 self._statuses[point] = status
 
@@ -115,7 +115,7 @@ class SampledPodTimer(PodTimer):
         for point in points:
             self._spent.setdefault(point, 0.0)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         for point, seconds in self._spent.items():
             self._telemetry.extension_point(
                 point, self._statuses.get(point, PointStatus.SUCCESS), self._profile, seconds
@@ -125,9 +125,9 @@ class SampledPodTimer(PodTimer):
 
 @dataclass(frozen=True, slots=True)
 class TimedPreEnqueue:
-    """Runs PreEnqueue rules in their order, and measures them together for a sample of the pods.
+    """Runs PreEnqueue rules in their order, and measures all of them together, for a sample of the pods.
 
-    The queue calls it with its lock held, so by one thread at a time.
+    The queue holds its lock during the call, so only one thread at a time calls it.
     """
 
     rules: Sequence[PreEnqueue]
@@ -148,7 +148,7 @@ class TimedPreEnqueue:
 
 
 class ProfileTimer:
-    """Measures the extension points of a sample of the decisions; used by one thread at a time."""
+    """Measures the extension points of a sample of the decisions. One thread at a time uses it."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, every: int = EVERY) -> None:
         self._clock = clock
@@ -159,7 +159,7 @@ class ProfileTimer:
         self._name = ""
 
     def begin(self, profile: Profile) -> Profile:
-        """Returns the profile for the next decision; its rules are measured if the decision is sampled."""
+        """Returns the profile for the next decision. If that is in the sample, the profile's rules are measured."""
         self._spent = {}
         self._name = profile.name
         self._sampled = next(self._sample)
@@ -174,7 +174,7 @@ class ProfileTimer:
         )
 
     def end(self, status: str, post_filter_status: str) -> None:
-        """Reports the times of the decision; `status` is that of the last point of PreFilter, Filter and Score."""
+        """Reports the times of the decision. `status` is that of the last extension point before PostFilter."""
         if not self._spent:
             return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
@@ -183,7 +183,7 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> T:
-        """Returns the result of `work`; if the decision is sampled, records its time as that of the extension point."""
+        """Returns the result of `work`. If the decision is in the sample, its time counts for the extension point."""
         return self._spend(point, work)[0] if self._sampled else work()
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:

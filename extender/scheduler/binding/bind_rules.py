@@ -1,4 +1,4 @@
-"""Runs users' PreBind rules as a reservation, so that a pod they reject is undone as after any failed write."""
+"""Runs users' PreBind rules as a reservation, so that a rejection is handled like any failed write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class PreBindRules:
-    """The Reserver of users' PreBind rules: nothing is taken with the decision, and the rules run at `write`.
+    """The Reserver of users' PreBind rules. It reserves nothing with the decision; the rules run at `write`.
 
     Attributes:
         rules_of: returns the PreBind rules of the pod's profile.
@@ -30,7 +30,7 @@ class PreBindRules:
 
 @dataclass(slots=True, eq=False)
 class PreBind:
-    """The PreBind rules for one pod on one node, see Reservation."""
+    """The PreBind rules for one pod on one node; see Reservation."""
 
     pod: Pod
     node_name: str
@@ -40,16 +40,16 @@ class PreBind:
     timeout_seconds: float = 0.0
 
     def take(self) -> None:
-        """Does nothing: the rules run just before the pod is bound."""
+        """Does nothing, because the rules run just before the pod is bound."""
 
     def write(self) -> None:
-        """Runs the rules. Raises BindingFailed if one rejects the pod."""
+        """Runs the rules. Raises BindingFailed if a rule rejects the pod."""
         node = self.permits.node(self.node_name)
         for rule in self.rules:
             rule.run(self.pod, node, self.permits)
 
     def undo(self) -> None:
-        """Does nothing: `unreserve` of a Reserve rule undoes what a user's rule did."""
+        """Does nothing, because users' Reserve rules undo in `unreserve` what users' rules did."""
 
     def ready(self) -> bool:
         return True

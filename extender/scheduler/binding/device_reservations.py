@@ -1,7 +1,7 @@
 """Allocates devices to a pod's claims, and reserves the claims for the pod.
 
-Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Unlike upstream, if a pod is not bound in the end, the
-devices that were allocated for it are deallocated at once.
+Source: upstream DynamicResources, Reserve, PreBind, Unreserve. One difference from upstream: if a pod is not bound in
+the end, the devices that were allocated for it are released at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """The Reserver of device claims. Retries failed rollbacks; until one succeeds, its devices stay allocated.
+    """The Reserver of device claims. If a rollback fails, retries it; its devices stay allocated until then.
 
     The owner calls `resolve` about once a second.
     """
@@ -60,14 +60,14 @@ class DeviceClaims:
             self._try(key, step)
 
     def release(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Releases or deletes a waiting pod's claim, with retries; does nothing if the pod is being bound."""
+        """Releases or deletes a waiting pod's claim, with retries. Does nothing if the pod is being bound."""
         key = (claim.uid, pod.uid)
         if key in self._failed_steps:
             return
         is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
         undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
         step = UndoStep("", claim, undo)
-        self._failed_steps[key] = step  # noted before the check, so that no new attempt takes the claim in between
+        self._failed_steps[key] = step  # recorded before the check, so that no new attempt takes the claim
         if self._cache.placement(pod.uid) is not None:
             del self._failed_steps[key]
         else:
@@ -92,7 +92,7 @@ class DeviceClaims:
         """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
         try:
             released = self._writer.release(claim, uid, deallocate=False)
-        except ClusterError as error:  # the group asks again in its next attempt
+        except ClusterError as error:  # the group's next attempt asks for this again
             _log.warning("unreserving a claim failed claim=%s reason=%r", claim.key, str(error))
         else:
             if released is not None:
@@ -105,15 +105,15 @@ class DeviceClaims:
                 self._writer.delete(claim)
             else:
                 self._cache.confirm_object(self._writer.deallocate(claim))
-        except ClusterError as error:  # if the claim has changed, the watch event wakes the pod
+        except ClusterError as error:  # if the claim was changed, the watch event wakes the pod
             _log.warning("deallocating a claim failed claim=%s reason=%r", claim.key, str(error))
 
 
 class UndoStep(NamedTuple):
-    """One step of a rollback: calling `act` undoes one write.
+    """One step of a rollback. A call of `act` undoes one write.
 
     Attributes:
-        pending: the key of the PendingClaim that holds the claim's devices in the cache; "" if there is none.
+        pending: the key of the PendingClaim that keeps the claim's devices allocated in the cache; "" if there is none.
     """
 
     pending: str
@@ -152,7 +152,7 @@ class ClaimReservation:
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
-        # key of the PendingClaim -> (the claim, when it was created)
+        # key of the PendingClaim -> (the created claim, the time of its creation)
         self._created: dict[str, tuple[ResourceClaim, float]] = {}
 
     def take(self) -> None:
@@ -162,12 +162,12 @@ class ClaimReservation:
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
-            # noted before the call, so that `undo` restores it even if the call raises
+            # recorded before the call, so that `undo` restores the object even if the call raises
             self._pending.append(pending.key)
             try:
                 self._cache.assume_object(pending)
             except Outdated:
-                self._pending.pop()  # another pod has assumed the claim, so it is not ours to undo
+                self._pending.pop()  # another pod has assumed the claim, so this pod must not undo that
                 raise
 
     def write(self) -> None:
@@ -224,21 +224,21 @@ class ClaimReservation:
         self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns False if the claim was already reserved for the pod, and has changed since the decision."""
+        """Returns False if the claim was reserved for the pod before the decision and has changed since."""
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
-            return True  # the claim will be written, and the write fails if the claim has changed
+            return True  # the claim will be written, and that fails if it was changed
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
     # ---- writing
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
-        # The undo step is noted before the call, because a call without an answer may have been carried out.
+        # The undo step is recorded before the call, because a call without an answer may have been carried out.
         self._undo_later(claim, pending, deallocate=allocation is not None)
         self._written.append(self._writer.bind(claim, self._plan.consumer_of(claim, pod), allocation))
 
     def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
-        """Writes the allocation that was decided for another member of the group, who may not have written it yet."""
+        """Writes the allocation that was decided for another member of the group, in case that is not written yet."""
         if self._cache.effective(PENDING, current.key) is None and not self._is_allocated(current.key):
             raise BindingFailed(f"claim {current.name} was not allocated for another member of the pod's group")
         self._bind(pod, current, decided.allocation, "")
@@ -249,9 +249,10 @@ class ClaimReservation:
         return isinstance(claim, ResourceClaim) and claim.allocation is not None
 
     def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
-        """Notes how the write is undone; a group keeps its reservation, because other members may use the claim."""
+        """Records how to undo a write. A group keeps its reservation, because other members may use the claim."""
         if deallocate or self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
-            # a group's claim has no reservation for the pod: its release only shows if the devices were allocated
+            # Such a claim has no reservation for the pod. So there is something to release only if devices were
+            # allocated.
             self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
@@ -273,10 +274,10 @@ class ClaimReservation:
     # ---- waiting
 
     def _is_shown(self, pending: str, created: ResourceClaim, created_at: float) -> bool:
-        """Returns True if the watch shows the claim's devices; until then `pending` holds them in the cache."""
+        """Returns True if the watch shows the claim with its devices. Until then, `pending` keeps them allocated."""
         observed = self._cache.observed(CLAIM, created.key)
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
-            # listed, but absent: the API server was restored from a backup
+            # If the claim is not in a later list, the API server was restored from a backup.
             if self._cache.listed_since(created_at, CLAIM):
                 raise BindingFailed(f"claim {created.name} no longer exists")
             return False
@@ -300,7 +301,10 @@ class ClaimReservation:
 
 
 def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """Returns a cache object that holds the allocation until it is written; without a name, the UID names it."""
+    """Returns a cache object that keeps the devices allocated until the allocation is written.
+
+    A claim that is not created yet has no name; the object is then named after its UID.
+    """
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
     return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))

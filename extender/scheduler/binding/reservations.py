@@ -1,4 +1,4 @@
-"""Defines reservations of volumes and devices: taken with the decision, written and awaited later.
+"""Defines reservations of volumes and devices. They are made with the decision, and written later.
 
 Source: upstream extension points Reserve, PreBind, Unreserve.
 """
@@ -14,17 +14,17 @@ from extender.table import PodInfo
 
 
 class Awaited(Protocol):
-    """Something, such as volumes or devices, that a pod may have to wait for before it is bound."""
+    """Something that a pod may have to wait for before it is bound, such as volumes or devices."""
 
     @property
     def timeout_seconds(self) -> float:
-        """The longest time to wait."""
+        """The longest time to wait, in seconds."""
 
     def ready(self) -> bool:
-        """Returns True if the pod need not wait any longer; called repeatedly, by one thread at a time.
+        """Returns True if the pod need not wait any longer. Called repeatedly, by one thread at a time.
 
         Raises:
-            BindingFailed: waiting longer is useless.
+            BindingFailed: it will never be ready.
         """
 
     def overdue(self) -> BindingFailed:
@@ -32,7 +32,7 @@ class Awaited(Protocol):
 
 
 class Reservation(Awaited, Protocol):
-    """Volumes or devices reserved for one pod on one node; known only to this process until `write`.
+    """Volumes or devices reserved for one pod on one node. Only this process knows them until `write`.
 
     Attributes:
         plugin: the name of the upstream plugin that makes such reservations.
@@ -43,27 +43,27 @@ class Reservation(Awaited, Protocol):
     def take(self) -> None:
         """Makes the reservation in the cache.
 
-        Raises Outdated if something is no longer available; `undo` then releases what was already reserved.
+        Raises Outdated if something is no longer available. `undo` then releases what was already reserved.
         """
 
     def write(self) -> None:
-        """Writes the reservation to the API server. Raises ClusterError, perhaps after writing a part of it."""
+        """Writes the reservation to the API server. Raises ClusterError, perhaps after it has written a part."""
 
     def undo(self) -> None:
-        """Releases the reservation, and reverts its writes as far as possible. Raises nothing."""
+        """Releases the reservation, and reverts its writes as far as possible. It must not raise."""
 
 
 class Reserver(Protocol):
-    """Makes reservations of one kind for pods: of volumes, or of devices."""
+    """Makes reservations of one kind, such as volumes or devices."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """Returns what the caller is to reserve for the pod. None if the pod needs nothing of this kind."""
+        """Returns the reservation for the pod, for the caller to take; None if it needs nothing of this kind."""
 
 
 def undo(reservations: Sequence[Reservation]) -> None:
-    """Undoes all reservations in reverse order, even if one raises; then raises the first error.
+    """Undoes all reservations in reverse order, even if one of them raises; then raises the first error.
 
-    After an error, something stays reserved that nothing else will release, so the process has to end.
+    After an error, something stays reserved that no other code will release, so the process has to end.
     """
     errors: list[Exception] = []
     for reservation in reversed(reservations):

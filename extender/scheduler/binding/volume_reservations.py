@@ -1,6 +1,6 @@
-"""Binds existing volumes to a pod's claims, or asks for new volumes to be provisioned.
+"""Binds existing volumes to a pod's claims, or asks the provisioner to create volumes.
 
-Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. Writes are not undone if a later step fails: the PV
+Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. Writes are not undone if a later step fails. The PV
 controller completes them, and the pod uses the volumes in its next attempt.
 """
 
@@ -43,7 +43,7 @@ class Volumes:
 
 
 class VolumeReservation:
-    """Reserves volumes for a pod's claims, and selects the node for volumes to be provisioned."""
+    """Reserves volumes for a pod's claims, and selects the node for volumes that the provisioner will create."""
 
     plugin = VOLUME_BINDING
 
@@ -91,11 +91,11 @@ class VolumeReservation:
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         reference = (type(obj).__name__, obj.key)
-        self._assumed[reference] = None  # noted before the call, so that `undo` restores it even if the call raises
+        self._assumed[reference] = None  # recorded before the call, so that `undo` restores it even if the call raises
         try:
             self._cache.assume_object(obj)
         except Outdated:
-            del self._assumed[reference]  # another pod may have assumed the object, so it is not ours to undo
+            del self._assumed[reference]  # another pod may have assumed the object, so this pod must not undo that
             raise
 
     def _confirm(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
@@ -107,7 +107,7 @@ class VolumeReservation:
         yield from self._plan.provision
 
     def _is_volume_shown(self, written: PersistentVolume) -> bool:
-        """Returns True if the watch shows the volume as written or newer; raises BindingFailed if it is gone."""
+        """Returns True if the watch shows the volume as written or newer. Raises BindingFailed if it is gone."""
         volume = self._cache.effective(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
             raise BindingFailed(f'binding volumes: pv "{written.name}" no longer exists')
@@ -116,7 +116,7 @@ class VolumeReservation:
         return self._is_shown(written)
 
     def _is_claim_shown(self, written: PersistentVolumeClaim) -> bool:
-        """Returns True if the watch shows the claim as written or newer.
+        """Returns True if the watch shows the claim as written, or a newer version.
 
         Raises BindingFailed if the claim is gone, or if the provisioner gave up and removed the selected node.
         """
@@ -131,7 +131,7 @@ class VolumeReservation:
         return observed is not None and version_of(observed) >= version_of(written)
 
     def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
-        """Returns True if claim and volume are fully bound to each other, and the watch shows the volume."""
+        """Returns True if the claim and its volume are bound to each other, and the watch shows the volume."""
         claim = self._claim(planned)
         return claim.fully_bound and self._cache.observed(VOLUME, claim.spec.volume_name) is not None
 

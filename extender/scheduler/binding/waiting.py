@@ -1,6 +1,6 @@
-"""Holds pods between the decision and the Binding: they can wait, at Permit or for reservations, and be cancelled.
+"""Holds pods between the decision and the Binding, where they can wait and be cancelled.
 
-A waiting pod blocks no thread. Source: upstream waitingPodsMap, podsInPreBindMap.
+A pod may wait at Permit or for reservations. It blocks no thread. Source: upstream waitingPodsMap, podsInPreBindMap.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from extender.scheduler.ports import Workers
 from extender.table import PodInfo
 
 OnEnd = Callable[[Exception | None], object]
-"""Called once: with None if the pod can go on, otherwise with the reason why it cannot."""
+"""Called once when the wait has ended, with the error, or with None if the pod can go on."""
 
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """One pod in WaitingPods. `on_end` is None while a thread is working on the pod, so that it does not wait."""
+    """One pod in WaitingPods. `on_end` is None if the pod is not waiting."""
 
     pod: PodInfo
     since: float = 0.0
@@ -35,7 +35,7 @@ class WaitingPods:
 
     Args:
         exists: returns True if the pod still exists.
-        workers: run the `on_end` of pods whose wait has ended.
+        workers: call `on_end` for the pods whose wait has ended.
     """
 
     def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers) -> None:
@@ -46,14 +46,14 @@ class WaitingPods:
         self._pods: dict[str, _WaitingPod] = {}
 
     def enter(self, pod: PodInfo) -> None:
-        """Adds the pod; from now on it can wait and be cancelled."""
+        """Adds the pod, so that it can wait and be cancelled."""
         with self._lock:
             self._pods[pod.uid] = _WaitingPod(pod)
 
     def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_begin: Callable[[], object], on_end: OnEnd) -> bool:
-        """Returns True if everything awaited is ready; otherwise begins to wait, and returns False.
+        """Returns True if everything in `awaited` is ready. Otherwise makes the pod wait, and returns False.
 
-        In the latter case calls `on_begin` now, and `on_end` in a worker when the wait has ended.
+        If the pod waits, calls `on_begin` now, and calls `on_end` in a worker when the wait has ended.
 
         Raises:
             BindingFailed: something awaited will never be ready, or the pod was cancelled.
@@ -65,7 +65,7 @@ class WaitingPods:
         waiting.awaited = awaited
         if self._ready(waiting):
             return True
-        on_begin()  # called before `on_end` is set, because from then on another thread may end the wait
+        on_begin()  # called before `on_end` is set, because another thread may then end the wait
         with self._lock:
             if waiting.cancelled is not None:
                 raise waiting.cancelled
@@ -73,16 +73,16 @@ class WaitingPods:
         return False
 
     def leave(self, pod: PodInfo) -> None:
-        """Removes the pod; unknown pods are ignored. Raises BindingFailed if the pod was cancelled."""
+        """Removes the pod, if it is here. Raises BindingFailed if the pod was cancelled."""
         with self._lock:
             waiting = self._pods.pop(pod.uid, None)
         if waiting is not None and waiting.cancelled is not None:
             raise waiting.cancelled
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Makes the pod fail instead of being bound; returns False if the pod is unknown or already bound.
+        """Makes the pod fail instead of being bound; returns False if it is not here, for example already bound.
 
-        If the pod is waiting, its failure is handled within this call.
+        If the pod is waiting, this call also handles its failure.
         """
         error = BindingFailed(message)
         with self._lock:
@@ -97,7 +97,7 @@ class WaitingPods:
         return True
 
     def poll(self) -> None:
-        """Resumes the pods whose wait has ended; call it several times a second."""
+        """Resumes the pods whose wait has ended. The owner calls it several times a second."""
         with self._lock:
             pods = [waiting for waiting in self._pods.values() if waiting.on_end is not None]
         for waiting in pods:
@@ -105,7 +105,7 @@ class WaitingPods:
                 if not self._ready(waiting):
                     continue
                 error = None
-            except Exception as failure:  # one pod's failure must not hold up the others
+            except Exception as failure:  # the failure of one pod must not delay the others
                 error = failure
             self._end(waiting, error)
 
@@ -117,7 +117,7 @@ class WaitingPods:
         with self._lock:
             on_end = waiting.on_end
             waiting.on_end = None
-        if on_end is not None:  # None if another thread has just ended the wait
+        if on_end is not None:  # it is None if another thread has just ended the wait
             self._workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:
