@@ -1,4 +1,4 @@
-"""Finds out from the cache whether writes with an unknown outcome have taken effect; see `runtime.unsettled`."""
+"""Finds out from the cache if writes whose outcome is unknown have taken effect; see `runtime.unsettled`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CacheEvidence:
         self._cache = cache
 
     def nothing_waits(self) -> bool:
-        """Returns True if every pod has a node and every claim its devices, so that no late write can take effect."""
+        """Returns True if no late write can take effect, because all pods have nodes and all claims have devices."""
         claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False
@@ -37,7 +37,10 @@ class CacheEvidence:
 
 
 def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
-    """Assumes in the cache that an earlier worker has bound these pods, until the watch shows them or they expire."""
+    """Assumes these pods in the cache, because an earlier worker may have bound them.
+
+    They stay assumed until the watch shows them on their nodes, or they expire.
+    """
     for binding in bindings:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:

@@ -1,4 +1,4 @@
-"""Fills the cache from a file or an API server, alone or as one of several replicas with a leader."""
+"""Fills the cache from a file or an API server; with an election, only one of several replicas leads."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
-LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; kube-scheduler waits 5 s for an answer
-RELIST_SECONDS = 5.0  # while a leader lists again it is not ready, but keeps its lease for this long
+LEAD_SECONDS = 3.0  # how long a call waits until its replica leads; kube-scheduler waits 5 s for an answer
+RELIST_SECONDS = 5.0  # a leader that lists again is not ready, but keeps its lease this long
 _RECONCILED_KINDS = (Pod.__name__, ResourceClaim.__name__)
 
 
@@ -46,8 +46,8 @@ class Staleness:
     """Reports the kinds for which the cache may have been out of date for too long.
 
     Args:
-        ages: returns, by kind, the seconds since the cache was last known to equal the API server.
-        limit_seconds: 0 for no limit.
+        ages: returns kind -> the seconds since the cache was last known to equal the API server.
+        limit_seconds: the age that is too long; 0 means that there is no limit.
     """
 
     def __init__(self, ages: Callable[[], Mapping[str, float]], limit_seconds: float) -> None:
@@ -55,9 +55,9 @@ class Staleness:
         self._limit_seconds = limit_seconds or inf
 
     def waiting_for(self) -> str | None:
-        """Returns a message with the kinds that are out of date, None if none is.
+        """Returns a message with the kinds that are out of date; None if no kind is.
 
-        Every call of a verb checks this; it takes 3 us.
+        Every call of a verb checks this, which takes 3 us.
         """
         stale = {kind: age for kind, age in self._ages().items() if age > self._limit_seconds}
         if not stale:
@@ -67,10 +67,10 @@ class Staleness:
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = ()) -> FeedFactory:
-    """Returns a function that creates the feed which the settings ask for; call it once the cache exists.
+    """Returns a function that creates the feed for these settings. Call that function once the cache exists.
 
     Args:
-        whole: the kinds whose objects must keep the JSON that they were decoded from.
+        whole: the kinds whose objects must keep the JSON from which they were decoded.
         watch: the kinds that only users' rules read.
 
     Raises:
@@ -83,7 +83,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
         return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.access)
     credentials.load()
-    # The identity is chosen before the fork, so that a worker that replaces a crashed worker still holds the lease.
+    # The identity is chosen before the fork. So if a worker replaces a crashed one, it still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
@@ -109,28 +109,28 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
 
 
 class _Unelected:
-    """The election's methods for a feed that takes part in no election; most of them do nothing."""
+    """The methods of an election, for a feed without an election. Most of them do nothing."""
 
     settlement: Settlement
 
     def hand_over(self) -> None:
-        """Stops leading, and releases the lease once the outcome of all writes is known. Call it before the end."""
+        """Stops leading, and releases the lease once the outcome of all writes is known. Called before the end."""
 
     def await_lead(self) -> None:
         """Waits a moment until this process leads. Returns at once if no Service points at the leader."""
 
     def settle(self) -> None:
-        """Finds out what became of writes of unknown outcome. Call it about once a second once the cache is filled."""
-        # any list is new enough, because earlier processes had ended before the first one
+        """Finds out the outcome of unsettled writes. Call it about once a second when the cache is filled."""
+        # any list is new enough, because earlier processes had ended before it
         self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns what this process waits for before it decides, None once the outcome of earlier writes is known."""
+        """Returns the reason why this process must not decide yet; None if the outcome of earlier writes is known."""
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns what this process waits for before it leads, by the check's name; {} without an election."""
+        """Returns check -> the reason why this process does not lead yet, or None; {} without an election."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
@@ -139,7 +139,7 @@ class _Unelected:
 
 
 class FileFeed(_Unelected, InMemoryCluster):
-    """A feed of the objects of a file; binds change only the memory of this process."""
+    """A feed of the objects in a file. Binds change only the memory of this process."""
 
     def __init__(
         self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
@@ -156,7 +156,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         """Does nothing, because no scheduler waits for these pods; see Activator."""
 
     def stop(self) -> None:
-        """Ends all threads, and the pending calls of the binder and the lister."""
+        """Ends all threads, and the calls in progress of the binder and the lister."""
 
     def revive(self) -> list[str]:
         """Restarts threads that have ended; returns their names."""
@@ -167,7 +167,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns this feed as the PodSurvey for Expiry, because the cache always shows all objects."""
+        """Returns this feed as the PodSurvey for Expiry: its cache always shows all objects."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
@@ -182,7 +182,7 @@ class FileFeed(_Unelected, InMemoryCluster):
 
 
 class LiveFeed(_Unelected):
-    """A feed from an API server, for a process that has no other replicas."""
+    """A feed from an API server, for a process without other replicas."""
 
     def __init__(
         self,
@@ -207,15 +207,11 @@ class LiveFeed(_Unelected):
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """Lists the pods' UIDs and versions, which Expiry compares with the cache. Raises ClusterError."""
+        """Lists the UIDs and versions of the pods, for Expiry to compare with the cache. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
 
     def reconcile(self) -> Callable[[], bool]:
-        """Lists pods and device claims; returns a function that is True once the cache shows them all.
-
-        They show which nodes' resources and which devices are in use; see unsettled.Reconciliation. Volumes need no
-        list, because the API server refuses a write that is based on an outdated version of the object.
-        """
+        """Lists pods and device claims; returns a function that returns True once the cache shows all of them."""
         surveys = [self._source.survey(kind) for kind in _RECONCILED_KINDS if self._source.serves(kind)]
         return lambda: all(survey.confirmed() for survey in surveys)
 
@@ -289,7 +285,7 @@ class ElectedFeed:
         self.settlement.advance()
 
     def settling(self) -> None:
-        """Returns None, because the elector waits for earlier writes itself, between winning the lease and leading."""
+        """Returns None, because the elector itself waits for earlier writes before this process leads."""
 
     def waiting_for(self) -> Mapping[str, str | None]:
         return {"lease": self._elector.waiting_for()}
@@ -302,7 +298,7 @@ class ElectedFeed:
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:
-        """Returns True if the cache is up to date. If it is not, this process is not ready and another should lead."""
+        """Returns True if the cache is up to date. Otherwise this process is not ready, and another one should lead."""
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now
@@ -316,13 +312,13 @@ Attributes:
     binder: binds at the API server, or in memory for a file; use it within `fence`.
     activator: makes the scheduler try a pod again; does nothing unless this process leads.
     lister: lists the cluster as it is now.
-    fence: records each write, and refuses it if there is an election and this process does not lead.
-    settlement: finds out what became of writes of unknown outcome.
+    fence: records each write. With an election, it refuses the write if this process does not lead.
+    settlement: finds out the outcome of unsettled writes.
 """
 FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence, FeatureGates], ClusterFeed]
-"""Creates the feed of a cache. The factory itself is created before the fork, so that an error ends the command.
+"""Creates the feed of a cache. The factory is made before the fork, so that its errors end the command.
 
-The feed follows pod groups only if the feature gates ask for them.
+The feed contains pod groups only if a feature gate requires them.
 """
 
 

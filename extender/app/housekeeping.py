@@ -1,4 +1,4 @@
-"""Runs periodic tasks for a process's cache, and limits the process's use of memory and of the interpreter."""
+"""Runs periodic tasks for a process's cache, and limits how the process uses memory and the interpreter."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from extender.table.features import FeatureGates
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
-WAITING_SECONDS = 0.2  # time between two checks of the pods that wait between their decision and their bind
-UNANSWERED_SECONDS = 30.0  # until the API server is asked, if assumedTtlSeconds is 0
-REVIVAL_SECONDS = 60.0  # how often threads that have ended are restarted; a probe of /livez restarts them sooner
+WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
+UNANSWERED_SECONDS = 30.0  # after this time the API server is asked, if assumedTtlSeconds is 0
+REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
 # The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
 # a third table.
 TABLES = 3
-# The longest time that a thread keeps the GIL while others wait for it. With the default of 5 ms the loop would starve
-# the binders, and a call, which releases the GIL in NumPy, would wait each time until a watch thread gives it back.
+# The longest time that a thread keeps the GIL while others wait for it. With the default of 5 ms, the loop would leave
+# too little time to the binders. A call releases the GIL in NumPy, and would wait each time until a watch thread
+# returns it.
 SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
@@ -46,10 +47,10 @@ def limit_process() -> None:
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
-    """Prepares for the first decisions: builds the tables that they read, and adapts memory to the number of nodes."""
+    """Prepares for the first decisions: builds tables, and adapts the use of memory to the number of nodes."""
     process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
-    gc.freeze()  # exempts the listed objects from garbage collection, because most of them live for long
+    gc.freeze()  # most of the listed objects live long, so they are exempted from garbage collection
     process_memory.use_huge_pages()
 
 
@@ -66,7 +67,7 @@ def create_cache(
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:
-    """Expires assumed pods whose time to live has passed, and logs them with the consequence."""
+    """Expires assumed pods whose time to live has ended. The log names each pod with the consequence."""
     try:
         expired = expiry.sweep()
     except ClusterError as error:
@@ -77,22 +78,22 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """Repairs the cache after an error that left a change half applied: lists the kind of that change again."""
+    """If an error left changes of a kind half applied in the cache, repairs the cache by a new list of the kind."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error interrupted a change of this kind in the cache")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:
-    """Makes the scheduler try pods again that were refused on every node, and that fit now."""
+    """Makes the scheduler try pods again that were refused on every node and that fit now."""
     for pod in refused.fitting():
         activator.activate(pod)
 
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Evicts pods in favour of pods that only users' rules have refused; pods without success may be tried again."""
+    """Evicts pods to help pods that only users' rules have refused. If that fails for a pod, it may be tried again."""
     pods = refused.take(preemption.rules())
-    failed = [uid for uid, _ in pods]  # an unexpected error in the run fails all pods
+    failed = [uid for uid, _ in pods]  # if the run raises an unexpected error, it has failed for all pods
     try:
         failed = preemption.run(pods)
     finally:
@@ -101,7 +102,7 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Ends users' reservations for pods whose bindings got no answer: as bound, or undone if the pod is not bound."""
+    """Ends users' reservations for pods whose bind got no answer: keeps or undoes each, as the cache shows."""
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)

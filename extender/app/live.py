@@ -1,4 +1,4 @@
-"""Reads a little of a live cluster.
+"""Reads a few objects of a live cluster, for commands and for the log.
 
 `readable` says which kinds `extender record` may list, `identify` and `announcement` log the version, and `replicas`
 finds the processes that `--in-cluster` names.
@@ -48,7 +48,7 @@ class _Deployment(msgspec.Struct):
 
 
 class _Pods(msgspec.Struct):
-    items: list[Pod] | None  # Go writes an empty list as null
+    items: list[Pod] | None  # the API server, written in Go, sends an empty list as null
 
 
 _DEPLOYMENT = msgspec.json.Decoder(_Deployment)
@@ -56,7 +56,7 @@ _PODS = msgspec.json.Decoder(_Pods)
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns the kinds of the settings that this account may list, by name, and a note for each other kind.
+    """Returns the names of the settings' kinds that this account may list, and a note for each other kind.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -81,7 +81,7 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def identify(settings: Settings) -> tuple[str, str]:
-    """Returns the cluster's address, and its version or the reason why that is unknown.
+    """Returns the cluster's address, and its version or the reason why the version is unknown.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -101,7 +101,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns a thread that logs the start of the process. It is a thread because the API server may answer late."""
+    """Returns a thread that logs the start of the process, because the API server may be slow to answer."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))
@@ -114,7 +114,7 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: the Deployment or its pods cannot be read, or none of them runs.
+        ClusterError: the Deployment or its pods cannot be read, or no pod of it runs.
     """
     credentials = credentials_of(access)
     client = KubeClient(credentials)

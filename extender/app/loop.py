@@ -64,10 +64,10 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """The writers to the API server that the loop uses, and the threads that run its tasks.
+    """The objects through which the loop writes to the API server, and the threads that run its tasks.
 
     Attributes:
-        binders: run the binding cycles of pods that need no more than a Binding.
+        binders: run the binding cycles of pods that need only a Binding.
         pre_binders: run the binding cycles of pods that may have to wait, for example for users' rules.
         preemptors: carry out preemptions.
     """
@@ -111,15 +111,16 @@ def compose_loop(
     random: Random | None = None,
     sample_every: int = 100,
 ) -> Loop:
-    """Creates the loop, and connects its queue to the changes of the cache. Call it before the cache is filled.
+    """Creates the loop and connects its queue to the cache. Call it before the cache is filled.
 
     Args:
-        cycles: the scheduling cycles by schedulerName.
-        backoff, max_unschedulable_seconds: see PriorityQueue.
+        cycles: schedulerName -> scheduling cycle.
+        backoff: see PriorityQueue.
+        max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
-        features: the feature gates; without GenericWorkload pod groups are ignored.
-        random: breaks ties between the topology domains of a pod group.
-        sample_every: the bindings of every how many pods are measured.
+        features: the feature gates; without GenericWorkload, pod groups are ignored.
+        random: chooses between topology domains that are equally good for a pod group.
+        sample_every: 10, for example, measures the binding of every tenth pod.
     """
     statuses = ports.statuses
     events = ports.events
@@ -187,7 +188,7 @@ def compose_loop(
 
 
 def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
-    """Returns the order of the queue by the rule that the cycles' profiles share, or else by PrioritySort."""
+    """Returns the sort key of the queue. A QueueSort rule of the profiles comes before PrioritySort."""
 
     def order(pod: Entity) -> tuple[Any, ...]:
         rule = next(iter(cycles.values())).profile.queue_sort  # read each time, because a reload may replace it
@@ -199,10 +200,10 @@ def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
     """Moves waiting pods with these labels to the active queue now (upstream Handle.Activate).
 
-    A pod with these labels may just be in an attempt. If the attempt fails, the pod is tried again after its backoff,
-    because the attempt may have used outdated information.
+    If such a pod is being tried and the attempt fails, the pod is tried again after its backoff, because the attempt
+    may have used outdated information.
     """
-    in_flight = queue.pods_in_flight()  # read before `queue.pods`, so that a pod that returns in between is not missed
+    in_flight = queue.pods_in_flight()  # read before `queue.pods`, in case a pod returns in between
     tiers = queue.pods()
     candidates = (*in_flight, *tiers[Tier.BACKOFF], *tiers[Tier.UNSCHEDULABLE])
     in_namespace = [info for info in candidates if info.pod.namespace == namespace]
@@ -210,11 +211,12 @@ def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) ->
 
 
 class LoopRules:
-    """The rules that the loop uses at present; `adopt` replaces them.
+    """The rules that the loop currently uses. `adopt` replaces them.
 
     Attributes:
-        cycles: the scheduling cycles by schedulerName. An attempt uses one cycle to its end, even if `adopt` replaces
-            it in the meantime.
+        cycles: schedulerName -> scheduling cycle. An attempt uses the same cycle until it ends, even if `adopt`
+            replaces it
+            in the meantime.
         profiles: the profiles of the cycles.
     """
 
@@ -227,9 +229,9 @@ class LoopRules:
         self.profiles = Profiles(_profiles_of(self.cycles), features)
 
     def adopt(self, policy: Policy, queue: PriorityQueue, permits: Permits) -> None:
-        """Uses this policy from the next pod on, and moves all refused pods to the active queue.
+        """Uses this policy from the next pod on, and requeues all refused pods.
 
-        A pod that waits at Permit for a rule that is no longer in force is rejected, because nothing would allow it.
+        A pod that waits at Permit for a rule that the new policy lacks is rejected, because nothing would allow it.
 
         Raises:
             ConfigurationError: the policy needs a restart, or `cycles_of` refuses it. The earlier policy stays in use.
@@ -255,7 +257,7 @@ def cycles_of(
     observers: Sequence[AttemptObserver] = (),
     timer: ProfileTimer | None = None,
 ) -> Mapping[str, SchedulingCycle]:
-    """Returns the scheduling cycles by schedulerName.
+    """Returns schedulerName -> scheduling cycle.
 
     Args:
         scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
@@ -291,7 +293,7 @@ def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
-    """Returns the parts of a policy that cannot change while the loop runs, by their path in the policy.
+    """Returns path in the policy -> value, for the parts that cannot change while the loop runs.
 
     They cannot change because the queue, the cache and the connections were created with them.
     """
@@ -308,7 +310,7 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
 
 
 def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
-    """Returns the extenders of the policy, which the loop calls over HTTP.
+    """Returns the extenders that the policy names, which the loop calls over HTTP.
 
     Raises:
         ConfigurationError: their certificates cannot be read.
@@ -320,7 +322,7 @@ def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
 
 
 def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:
-    """Returns the kinds whose complete objects are sent to an extender: pods, and nodes unless all cache them."""
+    """Returns the kinds that extenders get as whole objects: pods, and nodes too unless all extenders cache them."""
     configs = list(configs)
     if not configs:
         return frozenset()

@@ -50,16 +50,14 @@ class _Operation(NamedTuple):
 _POD = {"pod": "NAMESPACE/NAME of a pod"}
 _GROUP = {"group": "NAMESPACE/NAME of a pod group", "kind": "PodGroup or CompositePodGroup"}
 _NODE = {"node": "the name of a node"}
-_STEP = {"step": "of a recording: the cluster before this step"}
+_STEP = {"step": "for a recording: show the cluster before this step"}
 _PART = {"at": "a JSON pointer (RFC 6901); only this part of the answer is returned"}
 _OPERATIONS = (
-    _Operation(
-        "post", SIMULATE, "would these pods fit, also on nodes to come", "Hypothetical", body="SimulationRequest"
-    ),
+    _Operation("post", SIMULATE, "says if pods would fit, also on new nodes", "Hypothetical", body="SimulationRequest"),
     _Operation("get", f"{UI}/pending.json", "the pending pods with their causes", "PendingPage", {**_STEP, **_PART}),
     _Operation("get", f"{UI}/pod.json", "why a pod is pending", "PodPage", {**_POD, **_STEP, **_PART}),
     _Operation("get", f"{UI}/group.json", "why a pod group is pending", "GroupPage", {**_GROUP, **_STEP, **_PART}),
-    _Operation("get", f"{UI}/nodes.json", "all nodes with their amounts", "NodesPage", {**_STEP, **_PART}),
+    _Operation("get", f"{UI}/nodes.json", "all nodes with their resources", "NodesPage", {**_STEP, **_PART}),
     _Operation("get", f"{UI}/node.json", "one node", "NodePage", {**_NODE, **_POD, **_STEP, **_PART}),
     _Operation(
         "get",
@@ -69,9 +67,9 @@ _OPERATIONS = (
         {"with": "the name of the other configuration", **_STEP, **_PART},
     ),
     _Operation("get", f"{UI}/steps.json", "the steps of a recording", "StepsPage", _PART),
-    _Operation("get", DECISIONS, "past decisions about a pod, or the last about each", "DecisionsPage", _POD),
+    _Operation("get", DECISIONS, "past decisions about a pod, or the last one about each pod", "DecisionsPage", _POD),
     _Operation("get", DUMP, "the nodes and pods in the cache", "Dump"),
-    _Operation("get", DEBUG_PODS, "of extender schedule: the pods that are not placed yet", "QueueStatus"),
+    _Operation("get", DEBUG_PODS, "only extender schedule: the pods that are not placed yet", "QueueStatus"),
     _Operation("post", COMPARE, "compares the cache with the API server", "Report"),
     _Operation("post", LOG_LEVEL, "sets the log level", "LogLevel", {"level": "debug, info, warning or error"}),
     _Operation("get", CONFIGZ, "the settings in force", "Configz"),

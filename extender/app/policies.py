@@ -1,6 +1,6 @@
 """Reads the policy that the settings name, and reads it again when it has changed.
 
-Settings go in. A validated `Policy` comes out, and another one after each change, which the process adopts.
+The result is a validated `Policy`. After each change there is a new one, which the process adopts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIG_MAP = "configmap:"
 _TRIES = 5
 _GZIP, _GZIP_FORMAT = b"\x1f\x8b", zlib.MAX_WBITS | 16
 _MOST_BYTES = 64 * 1024 * 1024
-# Also the modules of packages, but not those in `..data`, where a mounted ConfigMap has its files.
+# This includes the modules of packages. It excludes `..data`, where the files of a mounted ConfigMap are.
 _MODULES = ("*.py", "[!.]*/*.py")
 
 _CLOCK = SystemClock()
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def profiles_of(policy: Path | None, provider_name: str, access: ClusterAccess = IN_CLUSTER) -> Profiles:
-    """Returns the profiles as a scheduler with this policy uses them; arguments and errors are those of `policy_of`."""
+    """Returns the profiles that a scheduler with this policy uses; arguments and errors are those of `policy_of`."""
     return policy_of(policy, provider_name, access=access).scheduler_profiles()
 
 
@@ -51,11 +51,11 @@ def policy_of(
 ) -> Policy:
     """Returns the policy that the settings name.
 
-    Users' modules are also looked up in the folder of the policy's file, after all other places.
+    Users' modules that are not installed are imported from the folder of the policy's file.
 
     Args:
         policy: a file, or configmap:NAMESPACE/NAME in the cluster of `access`.
-        host: the process that runs users' rules; None means that their errors are raised.
+        host: runs users' rules and handles their errors; None means that errors are raised.
 
     Raises:
         ConfigurationError: lists every fault of the policy.
@@ -74,7 +74,7 @@ def policy_of(
 
 
 def log_failure(rule: str, error: BaseException) -> None:
-    """Logs the failure of a user's rule; called for the first error of each type."""
+    """Logs the failure of a user's rule. Called for the first error of each type."""
     _log.error("rule failed, its later errors of this type are only counted rule=%s", rule, exc_info=error)
 
 
@@ -84,7 +84,7 @@ def log_message(rule: str, pod: str, message: str) -> None:
 
 
 def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContextManager[None]]:
-    """Returns a function that watches a call of a user's rule about a pod and its node."""
+    """Returns a context manager for calls of a user's rule, which logs a call that hangs."""
 
     def watch(rule: str, pod: str, node: str) -> AbstractContextManager[None]:
         def warn(seconds: float) -> None:
@@ -96,7 +96,7 @@ def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContext
 
 
 class PolicyFiles:
-    """The files, or the ConfigMap, that a policy is read from.
+    """The files, or the ConfigMap, from which a policy is read.
 
     Attributes:
         folder: the folder with the modules of users' rules; "" for a ConfigMap of the cluster.
@@ -109,7 +109,7 @@ class PolicyFiles:
         self._client = KubeClient(credentials_of(access)) if is_config_map else None
 
     def contents(self) -> Mapping[str, bytes]:
-        """Returns the content of each file by its path, or the error of a file that cannot be read.
+        """Returns path -> content for each file. If a file cannot be read, its content is the error.
 
         Raises:
             ClusterError: the ConfigMap cannot be read, although it may exist.
@@ -124,7 +124,7 @@ class PolicyFiles:
         return {str(path): _content(path) for path in self._paths(self._policy)}
 
     def stamps(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns a stamp of each readable file by its path. Every write changes it, even of equal content."""
+        """Returns path -> stamp for each readable file. Every write of the file changes the stamp."""
         paths = () if self._policy is None or self._client is not None else self._paths(self._policy)
         stamps: dict[str, tuple[int, ...]] = {}
         for path in paths:
@@ -160,7 +160,7 @@ def _uncompressed(data: bytes) -> bytes:
 
 
 def folder_of(policy: Path) -> str:
-    """Returns the absolute path of the folder of the policy's file, "" for a ConfigMap.
+    """Returns the absolute path of the folder of the policy's file; "" for a ConfigMap.
 
     Symbolic links are not resolved, because an update of a mounted ConfigMap changes their targets.
     """
@@ -172,7 +172,7 @@ def _is_config_map(policy: Path) -> bool:
 
 
 def policy_text(policy: Path, access: ClusterAccess) -> bytes:
-    """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
+    """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError or OSError."""
     if not _is_config_map(policy):
         return _uncompressed(policy.read_bytes())
     client = KubeClient(credentials_of(access))
@@ -183,7 +183,7 @@ def policy_text(policy: Path, access: ClusterAccess) -> bytes:
 
 
 def _config_map(policy: Path, client: KubeClient) -> bytes:
-    """Returns configmap:NAMESPACE/NAME as JSON. Raises ConfigurationError, ClusterError."""
+    """Returns configmap:NAMESPACE/NAME as JSON. Raises ConfigurationError or ClusterError."""
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
         raise ConfigurationError([f"expected {CONFIG_MAP}NAMESPACE/NAME"])
@@ -191,16 +191,16 @@ def _config_map(policy: Path, client: KubeClient) -> bytes:
 
 
 Adopt = Callable[[Policy, str], None]
-"""Called with a policy and its text: puts the policy in force between two decisions.
+"""Takes a policy and its text, and puts the policy in force between two decisions.
 
 It raises ConfigurationError, and changes nothing, if the policy needs a restart.
 """
 PolicyReloaded = Callable[[str | None], object]
-"""Called after the policy was read again: with its faults, or with None if it was adopted."""
+"""Called after the policy was read again, with its faults, or with None if it was adopted."""
 
 
 class PolicyReload:
-    """Reads the policy, and reads it again after its file, or a module beside it, has changed."""
+    """Reads the policy, and reads it again after its file or a module next to it has changed."""
 
     def __init__(
         self,
@@ -222,12 +222,12 @@ class PolicyReload:
         self._adopted: Mapping[str, bytes] = {}  # the contents of the policy in force
 
     def read(self, adopt: Adopt = lambda _policy, _text: None) -> Policy:
-        """Reads the present policy, calls `adopt` to put it in force, and returns it.
+        """Reads the current policy, calls `adopt` to put it in force, and returns it.
 
-        Users' modules are imported again only if one of them has changed; otherwise their variables keep their values.
+        Users' modules are imported again only if one of them has changed. Otherwise their variables keep their values.
 
         Raises:
-            ConfigurationError: the policy is faulty or needs a restart; the earlier one stays in force.
+            ConfigurationError: the policy is faulty or needs a restart; the earlier policy stays in force.
         """
         for _ in range(_TRIES):
             with suppress(Outdated):
@@ -248,7 +248,7 @@ class PolicyReload:
         contents = self._contents()
         self._read = contents
         self._seen = contents
-        # starts to count again, so that the first errors of the new rules are logged
+        # a new host counts errors from 0, so the first errors of the new rules are logged
         limit = TimeLimit(self._clock, settings.decision_seconds)
         host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message, watching(self._hanging))
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
@@ -267,7 +267,7 @@ class PolicyReload:
             raise ConfigurationError([f"policy {self._settings.policy}: {error}"]) from None
 
     def request(self) -> None:
-        """Makes the next `look` read the policy again even if it is unchanged. A signal handler may call this."""
+        """Makes the next `look` read the policy again, even if it is unchanged. A signal handler may call this."""
         self._requested = True
 
     def look(self, adopt: Adopt) -> None:
@@ -278,14 +278,14 @@ class PolicyReload:
             self._reload(adopt)
 
     def _has_changed(self) -> bool:
-        """Returns True if the files differ from the policy last read, and have not changed since the last check.
+        """Returns True if the files differ from the policy that was last read, and are no longer being written.
 
-        If they were the same in two checks, they are probably not being written at the moment.
+        Files that were the same in the last two checks are probably not being written.
         """
         seen_before = self._seen
         try:
             self._seen = self._files.contents()
-        except ClusterError as error:  # the policy may be the same; only the ConfigMap could not be read
+        except ClusterError as error:  # only the ConfigMap could not be read; the policy may be the same
             _log.debug("policy not checked policy=%s reason=%r", self._settings.policy, str(error))
             return False
         return seen_before == self._seen != self._read
@@ -315,13 +315,13 @@ class Unreserve:
     function: Callable[..., object]
 
     def __str__(self) -> str:
-        """Returns a text in parentheses that names the function's file, to be appended to a message."""
+        """Returns the name of the function's file in parentheses, to be appended to a message."""
         file = file_of(self.function)
         return "" if file is None else f" (its unreserve is in {file})"
 
 
 def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
-    """Returns the `Unreserve` of each user's rule that has one, by the rule's name."""
+    """Returns rule -> `Unreserve`, for each user's rule that has one."""
     rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
     return {rule.name: Unreserve(rule.undo.decorated.function) for rule in rules if rule.undo is not None}
 
@@ -338,10 +338,10 @@ def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> 
     """Checks that a new policy changes no value that must stay the same while the process runs.
 
     Args:
-        present, new: such values of the two policies, by their path in the policy.
+        present, new: path in the policy -> value, for such values of the two policies.
 
     Raises:
-        ConfigurationError: lists each path that both have and whose value differs.
+        ConfigurationError: lists each path that both policies have with different values.
     """
     changed = sorted(path for path in present.keys() & new.keys() if new[path] != present[path])
     if changed:

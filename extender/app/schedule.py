@@ -54,12 +54,13 @@ from extender.web.telemetry.tracing import traces_of
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
-TABLES = 2  # one table for decisions; a second, rarely used, shows the cluster without terminating pods
+TABLES = 2  # one table for decisions, and a rarely used second one that shows the cluster without terminating pods
 REFRESH_SECONDS = 30.0
 POP_SECONDS = 0.5
 BIND_RATE = 5000.0
 PAUSE_SECONDS = 0.05
-# Limits of the waits at the end. They and the release of the lease take less than the 30 s that a kubelet allows.
+# Limits of the waits when the process ends. With the release of the lease, they take less than the 30 s that a kubelet
+# allows.
 TICKERS_STOP_SECONDS = 2.0
 WRITERS_STOP_SECONDS = 10.0
 
@@ -85,7 +86,7 @@ def schedule(settings: Settings) -> None:
 
 
 class SchedulerProcess:
-    """All parts of a process of `extender schedule`. Setting `stopping` ends it.
+    """All parts of a process of `extender schedule`. The process ends when `stopping` is set.
 
     Raises:
         ConfigurationError, OSError: the process cannot start.
@@ -134,8 +135,8 @@ class SchedulerProcess:
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
         settings = setup.settings
-        # A bind first waits for its turn, is refused unless this process leads, and then goes to the extender that
-        # binds the pod, if there is one.
+        # A bind first waits for its turn. It is refused unless this process leads. It then goes to an extender that
+        # binds the pod, or else to the API server.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
         paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
         return compose_loop(
@@ -185,7 +186,7 @@ class SchedulerProcess:
             self._stop()
 
     def _become_ready(self) -> bool:
-        """Waits until this process may decide, and logs once for each check what it waits for.
+        """Waits until this process may decide. Logs for each check, once, why it waits.
 
         Returns False if the process must stop.
         """
@@ -205,7 +206,7 @@ class SchedulerProcess:
         self._setup.observation.policy_changed(text)
 
     def _record_reload(self, faults: str | None) -> None:
-        """Writes an event about this process's own pod, which says whether a changed policy was adopted.
+        """Writes an event about this process's own pod when a changed policy was adopted or refused.
 
         Writes nothing if the settings do not name the pod, or if this process does not lead.
         """
@@ -232,7 +233,7 @@ class SchedulerProcess:
         _log.info("scheduling profiles=%r", ", ".join(self._rules.cycles))
 
     def _stop(self) -> None:
-        """Stops everything: running tasks get a limited time to end, and the lease is released last."""
+        """Stops everything. Running tasks get a limited time to end, and the lease is released last."""
         begin = time.monotonic()
         self._loop.queue.close()
         if self._scheduling:
@@ -273,7 +274,7 @@ class SchedulerProcess:
 
 
 def bind_bucket(settings: Settings, policy: Policy) -> TokenBucket:
-    """Returns the limit of the bindings: that of the settings, or else that of the policy."""
+    """Returns the rate limit of bindings, from the settings or else from the policy."""
     return TokenBucket(settings.bind_rate or policy.qps or BIND_RATE, settings.bind_burst or policy.burst or None)
 
 

@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
-    """Runs the webhook until SIGTERM or SIGINT, then exits the process.
+    """Runs the webhook until SIGTERM or SIGINT, and then ends the process.
 
     Raises:
         ConfigurationError, MalformedCluster, OSError: the webhook cannot start.
@@ -88,10 +88,10 @@ def serve(settings: Settings) -> None:
 
 
 def _check_callers(settings: Settings) -> None:
-    """Checks that the settings restrict who may call the webhook; warns if they allow many callers.
+    """Checks that the settings restrict which clients may call the webhook; warns if they allow many.
 
     Raises:
-        ConfigurationError: everyone may call, and the settings do not say that this is intended.
+        ConfigurationError: every client may call, and the settings do not say that this is intended.
     """
     host, _ = host_and_port(settings.bind)
     is_local = host == "localhost" or is_loopback(host)
@@ -104,7 +104,7 @@ def _check_callers(settings: Settings) -> None:
 
 
 def _check_groups(settings: Settings, features: FeatureGates) -> None:
-    """Raises ConfigurationError if the settings ask for PodGroups of two kinds."""
+    """Raises ConfigurationError if the settings select both kinds of PodGroups."""
     if settings.coscheduling and features.generic_workload:
         raise ConfigurationError(
             ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod belongs to one PodGroup"]
@@ -112,7 +112,7 @@ def _check_groups(settings: Settings, features: FeatureGates) -> None:
 
 
 def build(settings: Settings) -> ExtenderApp:
-    """Returns the WSGI application, for users who run their own gunicorn. Raises what `serve` raises."""
+    """Returns the WSGI application, for users who run their own gunicorn. Raises the same errors as `serve`."""
     log.configure(settings.log_format, settings.log_level)
     policy = policy_of(settings.policy, settings.provider, access=settings.access)
     factory = feed_factory_of(settings, watch=policy.watch)
@@ -120,7 +120,7 @@ def build(settings: Settings) -> ExtenderApp:
 
 
 def application(settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> ExtenderApp:
-    """Returns the WSGI application, with a cache that is filled once its lifecycle starts.
+    """Returns the WSGI application. Its cache is filled once the application's lifecycle starts.
 
     Args:
         writes: records the writes whose outcome is unknown; it outlives this process.
@@ -156,7 +156,7 @@ class WebhookProcess:
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._in_force = InForce(self._refused.wake, self._permits)
         put_in_force(self._profiles.all, self._in_force)
-        # At most half of the connections may wait, at Permit or for a gang, so that other calls still get one.
+        # At most half of the connections may wait, at Permit or for a gang, so that other calls still get a connection.
         self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
         self._preemption = self._create_preemption()
@@ -166,7 +166,7 @@ class WebhookProcess:
         settings, limit = self._setup.settings, self._setup.limit
         cache, profiles = self._cache, self._profiles
         reader = NamesReader()
-        # With a cluster from a file, no watch delivers nominations, so `preempt` remembers the preemptors itself.
+        # If the cluster is a file, no watch delivers nominations, so `preempt` itself remembers the preemptors.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         plans = self._group_plans()
         most_waiting = max(1, settings.connections // 2)
@@ -188,7 +188,7 @@ class WebhookProcess:
         ]
 
     def _group_plans(self) -> GroupPlans | None:
-        """Returns the plans of pod groups; None if groups are switched off."""
+        """Returns the plans of pod groups; None if groups are disabled."""
         settings, setup = self._setup.settings, self._setup
         has_groups = setup.features.generic_workload or settings.coscheduling
         if not (settings.group_plan_seconds and has_groups):
@@ -200,9 +200,9 @@ class WebhookProcess:
         )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:
-        """Returns the writers for preemption in favour of pods that users' rules refuse.
+        """Returns the writers of preemption, which evict pods to help pods that users' rules refuse.
 
-        Returns None if this preemption is switched off, or if the cluster is a file.
+        Returns None if this preemption is disabled, or if the cluster is a file.
         """
         settings, metrics = self._setup.settings, self.metrics
         if not settings.preempt_for_rules or settings.cluster:
@@ -235,7 +235,7 @@ class WebhookProcess:
         return self._cache.find_pod(pod.uid, pod.key) is not None
 
     def _if_leading(self, action: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that runs the action if the cache is filled and this process leads."""
+        """Returns a function that calls `action` if the cache is filled and this process leads."""
         return self.upkeep.if_ready(lambda: action() if self.upkeep.leading() else None)
 
     def backend(self) -> Backend:
@@ -276,7 +276,7 @@ class WebhookProcess:
         return [*self.upkeep.revive(), *revive_tickers(self._tickers)]
 
     def unready(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from being ready, by the check's name; None if the check passes.
+        """Returns check -> the reason why this process is not ready; None if the check passes.
 
         The lease is left out if a Service points at the leader, because then all replicas must be ready.
         """
@@ -291,5 +291,5 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:
-    """Returns the parts of a policy that cannot change while the process runs, by their path in the policy."""
+    """Returns path in the policy -> value, for the parts that cannot change while the process runs."""
     return {"featureGates": policy.features, "watch": watched(policy), **unreserves_of(policy.profiles)}

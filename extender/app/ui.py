@@ -1,6 +1,6 @@
 """Creates the pages and simulations of a running process, and the pages of `extender view`.
 
-Those of a running process are made from a copy of its cache, which `CacheFollower` keeps up to date.
+The pages of a running process show a copy of its cache, which `CacheFollower` keeps up to date.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOST_JUDGED = 200
 LOOPBACK = "127.0.0.1"
 _STEPS_KEPT = 8
 _READ_EVERY_SECONDS = 10.0
-_REST_PER_READING = 10  # reading takes at most about a tenth of the time, because every reading lists all objects
+_REST_PER_READING = 10  # so at most about a tenth of the time is spent on reading
 LookOf = Callable[[Arguments], Look]
 Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 
@@ -57,10 +57,10 @@ Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 def live_pages(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Mapping[str, Page]:
-    """Returns the pages about the cluster in the cache, by path; pods are judged by `profiles`.
+    """Returns path -> page, for the pages about the cluster in the cache. Pods are judged by `profiles`.
 
     Args:
-        waiting_for: returns what the process is still waiting for; None if it is ready.
+        waiting_for: returns why the process is not ready; None if it is.
         limit: the time limit of each decision about a pod.
     """
     follower = CacheFollower(cache, profiles, limit)
@@ -104,15 +104,15 @@ def simulation_handler(
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
-    """Returns the built-in configurations that the pages always offer for comparison, by name."""
+    """Returns name -> profiles, for the built-in configurations that the pages offer for comparison."""
     return {name: Profiles([provider()], features) for name, provider in PROVIDERS.items()}
 
 
 class CacheFollower:
-    """A copy of a cache as a ClusterState, updated whenever it is read. One thread at a time may use it.
+    """A copy of a cache as a ClusterState, which is updated when it is read. One thread at a time may use it.
 
-    The cache's lock is held only while changes are read, not while a page is made. The copy has a separate table, so
-    nothing that a page supposes can affect the process's own decisions.
+    The cache's lock is held only while changes are read, not while a page is made. The copy has its own table, so the
+    hypothetical changes of a page cannot affect the process's decisions.
     """
 
     def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
@@ -128,9 +128,9 @@ class CacheFollower:
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
-        """Updates the copy; returns it as the cluster that a page shows."""
+        """Updates the copy, and returns it as the cluster for a page."""
         if self._limit.unanswered is not self._unanswered:
-            self._begin()  # builds a new table, because a rule that exceeded its time limit may still read the old one
+            self._begin()  # a rule that exceeded its time limit may still read the old table, so this builds a new one
         updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()
@@ -163,7 +163,7 @@ class CacheFollower:
 class LiveCluster:
     """A cluster that is read again when a page is opened and the last reading has expired.
 
-    A reading expires after ten seconds, or after ten times as long as it took if that is more. One thread at a time
+    A reading expires after ten seconds, or after ten times as long as it took if that is longer. One thread at a time
     may use it.
 
     Args:
@@ -179,7 +179,7 @@ class LiveCluster:
         self._look = self._next_look()
 
     def look(self, _: Arguments) -> Look:
-        """Returns the cluster. Raises the errors of `read`; the next page then tries again."""
+        """Returns the cluster. Raises the errors of `read`; the next page then reads it again."""
         if self._clock() >= self._good_until:
             self._look = self._next_look()
         return self._look
@@ -194,13 +194,14 @@ class LiveCluster:
 
 
 def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
-    """Returns a function that gives pages this cluster. The pages show `source`, and what was `unread`."""
+    """Returns a function that returns this cluster for every page. `unread` lists what could not be read."""
     look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look
 
 
 def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
-    """Returns a function that gives pages the recorded cluster: before the requested step, or after the last.
+    """Returns a function that returns the recorded cluster: before the requested step, or at the end.
+
     Args:
         profiles: the rules to judge by; None means those of the recording.
 
@@ -230,7 +231,8 @@ def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], No
     """Serves the pages until the process is interrupted.
 
     Args:
-        choices: what the pages offer; without configurations for comparison, the built-in ones are added.
+        choices: the configurations and clusters that the pages offer. If it has no configurations to compare with, the
+            built-in ones are added.
         announce: called with the address once the server listens.
 
     Raises:

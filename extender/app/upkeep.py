@@ -1,7 +1,8 @@
-"""Runs what `serve` and `schedule` share: a feed that fills the cache, periodic tasks, and pages.
+"""Runs what `serve` and `schedule` have in common: the feed of the cache, periodic tasks, and pages.
 
 A process first creates a `Setup`, then its cache, its feed and its profiles, and from all of these one `Upkeep`. It
-answers once its cache is filled and the outcome of its predecessors' writes is known, as long as its watches deliver.
+answers calls once its cache is filled and the outcome of its predecessors' writes is known. It stops answering if its
+watches stop delivering.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from extender.web.telemetry.metrics import Metrics
 
 
 class Readiness:
-    """Reports whether every kind is listed, and calls `prepare` once, when all are listed for the first time."""
+    """Reports if every kind is listed. Calls `prepare` once, when all kinds are listed for the first time."""
 
     def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
         self._missing = missing
@@ -42,7 +43,7 @@ class Readiness:
         self._prepared = False
 
     def waiting_for(self) -> str | None:
-        """Returns what the cache waits for, None if it is filled and prepared. Every call of a verb checks this."""
+        """Returns why the cache cannot be used yet; None if it can. Every call of a verb checks this."""
         if missing := self._missing():
             return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
         if not self._prepared:
@@ -55,12 +56,12 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The parts of a process that it creates before its cache.
+    """The parts of a process that are created before its cache.
 
     Attributes:
-        stopping: set when the process is to end.
+        stopping: set when the process must end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
-        hanging: the binds and the calls of users' rules in flight, of which those that hang are logged.
+        hanging: the binds and the calls of users' rules in progress. Those that hang are logged.
         policy: the policy as it was read at the start.
         features: the feature gates, from the settings and the policy.
     """
@@ -86,7 +87,7 @@ def set_up(
     stopping: threading.Event,
     policy_reloaded: PolicyReloaded = lambda _faults: None,
 ) -> Setup:
-    """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError, OSError."""
+    """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError or OSError."""
     observation = Observation(settings, command, metrics, clock)
     hanging = HangingCalls(clock)
     reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
@@ -108,7 +109,7 @@ def set_up(
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Fills the cache of a process and keeps it correct, from `start` to `stop`. `upkeep_of` creates it.
+    """Fills the cache of a process and keeps it correct, between `start` and `stop`. `upkeep_of` creates it.
 
     Attributes:
         tickers: all periodic background tasks, including `comparing` and `reloading`.
@@ -136,8 +137,8 @@ class Upkeep:
                 ticker.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stops everything; waits at most this long for each thread."""
-        self.feed.stop()  # stopped first, because this ends the API calls that other threads may wait for
+        """Stops everything. Waits for each thread, but not longer than this."""
+        self.feed.stop()  # stopped first, which ends API calls that other threads may wait for
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
         self.announcement.stop(timeout_seconds)
@@ -173,7 +174,7 @@ class Upkeep:
         return PrivatePages(pages, actions, {SIMULATE: simulate})
 
     def if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that runs the action if the cache is filled, and otherwise does nothing."""
+        """Returns a function that calls `action` if the cache is filled, and otherwise does nothing."""
         return _if_ready(self.readiness, action)
 
     def leading(self) -> bool:
@@ -181,7 +182,7 @@ class Upkeep:
         return all(self.feed.leading().values())
 
     def own_obstacles(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from being ready, by the check's name; None if the check passes.
+        """Returns check -> the reason why this process is not ready; None if the check passes.
 
         The lease is left out.
         """
@@ -190,7 +191,7 @@ class Upkeep:
         return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns what keeps this process from deciding, by the check's name; None if the check passes."""
+        """Returns check -> the reason why this process must not decide yet; None if the check passes."""
         self.feed.await_lead()
         return {**self.own_obstacles(), **self.feed.waiting_for()}
 

@@ -1,4 +1,4 @@
-"""Creates the writers to the API server and their threads: all of `schedule`, and the few that `serve` needs."""
+"""Creates the writers to the API server and their threads: all for `schedule`, and a few for `serve`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.web.telemetry.metrics import Metrics
 
-# The API server spends less time on each Binding if many arrive together, and a Binding in flight takes no thread. More
+# The API server spends less time on each Binding if many arrive together, and a Binding in flight needs no thread. More
 # threads of the other kinds would only compete with the loop for the GIL.
 BINDINGS = 64
 PRE_BINDERS = 16
 PREEMPTORS = 8
-_PREEMPTION_RATE = 100.0  # the most statuses a second, and the most events a second
+_PREEMPTION_RATE = 100.0  # the largest numbers of statuses and of events per second
 
 
 class Writers:
     """All writers of `extender schedule`, and their threads.
 
     Args:
-        status_rate, event_rate: the most calls per second.
+        status_rate, event_rate: the largest numbers of calls per second.
         dropped: called with "statuses" or "events" for each write that is dropped.
         on_error: receives the errors that tasks raise.
     """
@@ -65,7 +65,7 @@ class Writers:
         self.preemptors = WorkerPool("preemptor", PREEMPTORS, on_error)
 
     def ports(self, binder: Binder, observed: Callable[[Events], Events]) -> LoopPorts:
-        """Returns the writers as the loop uses them.
+        """Returns the writers in the form that the loop uses.
 
         Args:
             binder: checks and paces binds before it sends them.
@@ -82,7 +82,7 @@ class Writers:
         return {"statuses": statuses, "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
-        """Starts the threads. While `has_backlog()` is True fewer events are written: one costs as much as a bind."""
+        """Starts the threads. While `has_backlog()`, fewer events are written, because one costs as much as a bind."""
         self._event_bucket.is_urgent = has_backlog
         for worker in (
             self.statuses,
@@ -95,7 +95,7 @@ class Writers:
             worker.start()
 
     def stop(self, ends_at: float) -> None:
-        """Waits for running tasks, then for the status and the event being written, until `ends_at` (monotonic)."""
+        """Waits for running tasks and then for writes in progress, until `ends_at` in monotonic seconds."""
         for worker in (
             self.binders,
             self.pre_binders,
@@ -108,7 +108,7 @@ class Writers:
 
 
 class PreemptionWriters:
-    """The writers for preemption in `extender serve` in favour of pods that users' rules refuse, and their threads.
+    """The writers and threads of preemption in `extender serve`, which helps pods that users' rules refuse.
 
     Args:
         fence: refuses writes while another process leads.
@@ -139,7 +139,7 @@ class PreemptionWriters:
         self._events.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Waits for the writes in flight, at most this long for each kind, and closes the connections."""
+        """Waits for writes in progress, at most this long for each kind, and closes the connections."""
         self._statuses.stop(timeout_seconds)
         self._events.stop(timeout_seconds)
         self._client.close()

@@ -19,7 +19,7 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.scheduling.pod_groups import PodGroup
 
 SUPPORTED_MINORS = range(35, 38)
-"""The minor versions of Kubernetes 1 that the end-to-end tests run against."""
+"""The minor versions of Kubernetes 1 with which the end-to-end tests run."""
 WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
 SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
@@ -30,7 +30,7 @@ def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
     """Checks the API server's version, clock and APIs, and a Lease.
 
     Args:
-        lease: NAMESPACE/NAME of the Lease that a replica should hold, "" to leave this check out.
+        lease: NAMESPACE/NAME of the Lease that a replica should hold; "" to skip this check.
 
     Raises:
         ClusterError: the API server does not answer.
@@ -103,7 +103,7 @@ def _served(client: KubeClient) -> Iterator[Finding]:
 
 
 def _pod_groups(client: KubeClient) -> Finding:
-    """Checks if the API server serves the version of PodGroups that kube-scheduler and the extender read."""
+    """Checks that the API server serves PodGroups in the version that kube-scheduler and the extender read."""
     group_version = KINDS[PodGroup.__name__].api_version
     group = group_version.partition("/")[0]
     try:
@@ -130,7 +130,7 @@ def _pod_groups(client: KubeClient) -> Finding:
         )
     return ok(
         "pod-groups",
-        f"PodGroups are served ({group_version}); set --feature-gates GenericWorkload as kube-scheduler has it",
+        f"PodGroups are served ({group_version}); set the feature gate GenericWorkload to kube-scheduler's value",
     )
 
 
@@ -184,7 +184,7 @@ def _rights(group: str, resource: str, *verbs: str) -> list[Right]:
 
 _LEASES = [
     *_rights("coordination.k8s.io", "leases", "create", "get", "update"),
-    *_rights("events.k8s.io", "events", "create"),  # about a change of the leader
+    *_rights("events.k8s.io", "events", "create"),  # for events about a change of the leader
 ]
 
 
@@ -236,7 +236,7 @@ _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 def check_rights(
     client: KubeClient, mode: str, account: str, lease_namespace: str, watch: Iterable[Kind] = ()
 ) -> Iterator[Finding]:
-    """Checks which needed permissions the account lacks, and which dangerous ones it has.
+    """Checks which permissions the account needs but lacks, and which dangerous ones it has.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.

@@ -1,4 +1,4 @@
-"""Runs all checks of `extender doctor`; a check whose failure would hide others runs before them."""
+"""Runs all checks of `extender doctor`. If the failure of a check would hide others, that check runs first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
-_MOST_SECONDS = 0.1  # a rule may take this long for all nodes; kube-scheduler waits for it with every pod
+_MOST_SECONDS = 0.1  # more is too slow, because kube-scheduler waits for the rule with every pod
 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def diagnose(
     extender: ExtenderConfig | None,
     policy_path: Path | None,
 ) -> Iterator[Finding]:
-    """Checks an installation, and yields each finding as soon as it is known. Skips checks whose argument is None.
+    """Checks an installation, and yields findings one by one. A check whose argument is None is skipped.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.

@@ -1,4 +1,4 @@
-"""Checks a running extender by calling it as a scheduler would: certificates, readiness, each verb, and latency."""
+"""Checks a running extender by calling it as a scheduler does: certificates, readiness, verbs and latency."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DENIED = (401, 403)
 
 
 class ExtenderCaller:
-    """Calls one extender as kube-scheduler would."""
+    """Calls one extender as kube-scheduler does."""
 
     def __init__(self, config: ExtenderConfig) -> None:
         """Raises ConfigurationError if the certificates cannot be read."""
@@ -39,18 +39,18 @@ class ExtenderCaller:
         self.close = self._pool.close
 
     def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if none arrives."""
+        """Returns the status and the body of the answer. Raises ClusterError if no answer arrives."""
         return self.exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
 
     def exchange(self, request: Request) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if none arrives."""
+        """Returns the status and the body of the answer. Raises ClusterError if no answer arrives."""
         with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
             body = response.read()
         return response.status, body
 
 
 def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterator[Finding]:
-    """Calls the extender, without binding anything, and yields findings. `names`: the nodes sent in the calls."""
+    """Calls the extender without binding anything, and yields findings. `names` are the nodes in the calls."""
     where = config.url_prefix
     try:
         caller = ExtenderCaller(config)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.StrEnum):
-    """The severity of a finding. `fail` means that pods are not placed, or placed wrongly; `warn` can wait."""
+    """The severity of a finding. `fail` means that pods stay pending or are placed wrongly; `warn` is less urgent."""
 
     OK = "ok"
     WARN = "warn"
@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def docs(self) -> str:
-        """Returns the section of the documentation that explains the check, as a relative link."""
+        """The section of the documentation that explains the check, as a relative link."""
         return f"docs/doctor.md#{self.check}"
 
 

@@ -1,4 +1,4 @@
-"""Checks kube-scheduler's configuration: its entries for extenders, and settings that work against them."""
+"""Checks kube-scheduler's configuration: its entries for extenders, and settings that do not suit an extender."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL_NODES = 100
 
 
 def read_scheduler_config(path: Path) -> dict[str, Any]:
-    """Reads a KubeSchedulerConfiguration from a file. Raises ConfigurationError if it is something else."""
+    """Reads a KubeSchedulerConfiguration from a file. Raises ConfigurationError if the file is not one."""
     try:
         document = strict_yaml.load(path.read_bytes())
     except OSError as error:
@@ -39,7 +39,7 @@ class _Extenders(Strict):
 
 
 def extenders_in(document: Mapping[str, Any]) -> tuple[list[ExtenderConfig], list[Finding]]:
-    """Returns (extenders, findings): the extenders in the configuration, or findings on why it is wrong."""
+    """Returns (extenders, findings): the extenders in the configuration, or findings that say what is wrong."""
     faults = Faults()
     entries = faults.read(_Extenders, {"extenders": document.get("extenders")})
     configs = read_extenders(entries.extenders, faults) if entries else ()
@@ -52,7 +52,7 @@ def extenders_in(document: Mapping[str, Any]) -> tuple[list[ExtenderConfig], lis
 
 
 def check_entry(config: ExtenderConfig, policy: Policy | None) -> Iterator[Finding]:
-    """Checks the settings of one entry of `extenders`; `policy` is the extender's, None if it is not known."""
+    """Checks the settings of one entry of `extenders`; `policy` is the extender's policy, None if unknown."""
     where = config.url_prefix
     if not config.node_cache_capable:
         yield warn(
@@ -101,13 +101,13 @@ def _without_bind(where: str, policy: Policy | None) -> Finding:
 
 
 def _counts_pods(profile: Profile) -> bool:
-    """Returns True if a filter may depend on placed pods, or if rules at Reserve and Permit need the call of bind."""
+    """Returns True if a filter may depend on placed pods, or if rules at Reserve and Permit need the bind call."""
     independent = all(isinstance(rule, CustomPredicate) and not rule.sees_pods for rule in profile.predicates)
     return bool(profile.permit) or not independent
 
 
 def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Checks that kube-scheduler examines all nodes, and mentions features that it switches off for an extender."""
+    """Checks that kube-scheduler examines all nodes, and names the features that it does not use with an extender."""
     profiles = document.get("profiles") or [{}]
     general = document.get("percentageOfNodesToScore")
     shares = [profile.get("percentageOfNodesToScore", general) or 0 for profile in profiles]
@@ -128,7 +128,7 @@ def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def check_names(document: Mapping[str, Any], own: Sequence[str]) -> Iterator[Finding]:
-    """Checks that kube-scheduler and `extender schedule` share no schedulerName."""
+    """Checks that kube-scheduler and `extender schedule` have no schedulerName in common."""
     theirs = {profile.get("schedulerName", "default-scheduler") for profile in document.get("profiles") or [{}]}
     if shared := sorted(theirs & set(own)):
         yield fail(

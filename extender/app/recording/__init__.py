@@ -1,5 +1,5 @@
-"""Observes the decisions of a process: remembers the last ones, and records all if the settings ask for it.
+"""Observes the decisions of a process. It remembers the latest, and records all if the settings say so.
 
-`observation` creates the observers and connects them with a process's cache, verbs, cycles and events; it also runs
-`extender record`. Start with it. `decisions` holds the remembered decisions, which `extender explain --from` shows.
+`observation` creates the observers, and connects them with the cache, verbs, cycles and events of a process; it also
+runs `extender record`. Start with it. `decisions` remembers decisions, which `extender explain --from` shows.
 """

@@ -1,4 +1,4 @@
-"""Remembers the last decisions about each pod, within limits of bytes and age."""
+"""Remembers the last decisions about each pod, up to a number of bytes and an age."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
 # the API server's limits for NAMESPACE/NAME and for an event's note
 _LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024
-_DECISION_BYTES, _POD_BYTES = 80, 400  # roughly the memory of a decision and a pod without their texts
+_DECISION_BYTES, _POD_BYTES = 80, 400  # about how much memory a decision and a pod take without their texts
 
 
 class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,8 +45,8 @@ class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
         at: when it was made, in seconds since the epoch.
         what: a verb, "attempt" or "event".
         outcome: the outcome in words.
-        node: the chosen node, if one was chosen.
-        reasons: the number of nodes refused for each reason.
+        node: the chosen node; "" if no node was chosen.
+        reasons: reason -> the number of nodes refused for it.
         victims: the pods to evict: their keys, or the UIDs in the answer to a scheduler.
     """
 
@@ -62,15 +62,15 @@ _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder(PastDecis
 
 
 class PastDecisions:
-    """Remembers the last decisions about each pod; a CallObserver and an AttemptObserver.
+    """Remembers the last decisions about each pod. It is a CallObserver and an AttemptObserver.
 
-    If they take too much memory, the pods with the oldest last decisions are dropped. Decisions are stored as JSON,
-    which takes a third of the memory of objects, and is one object in place of six or more. That matters because they
-    live for an hour among the short-lived objects of large requests, and the C library cannot give back a page of
-    memory that holds one of them.
+    If the decisions take too much memory, the pods whose last decisions are the oldest are dropped. Decisions are
+    stored as JSON. That takes a third of the memory of objects, and is one object instead of six or more. This matters
+    because they live for an hour among the short-lived objects of large requests, and the C library cannot return a
+    page of memory that contains one of them.
 
     Args:
-        limit_bytes: the memory that the decisions may take, roughly.
+        limit_bytes: about how much memory the decisions may take.
         age_seconds: the age at which a decision is dropped.
     """
 
@@ -108,7 +108,7 @@ class PastDecisions:
         self._add(info.pod.key, PastDecision(at, "attempt", f"{decided.message}{nominated}", victims=victims))
 
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:  # noqa: ARG002  an observer's
-        """Remembers for each member what the attempt to schedule its group meant for it."""
+        """Remembers the outcome of a group's attempt for each of its members."""
         at = self._clock.now()
         for leaf in leaf_decisions(decision):
             for info in waiting_members(leaf.tree):
@@ -118,12 +118,12 @@ class PastDecisions:
                 self._add(info.pod.key, PastDecision(at, "attempt", reason or f"chose {node}", node))
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
-        """Remembers an event of the loop, unless it only repeats the message of a failed attempt."""
+        """Remembers an event of the loop, except an event that only repeats the message of a failed attempt."""
         if reason != "FailedScheduling" or not note.startswith(("0/", UNSCHEDULABLE_GROUP)):
             self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
 
     def of(self, key: str) -> list[PastDecision]:
-        """Returns the decisions about the pod, the oldest first. Raises UnknownPod if it has no decisions."""
+        """Returns the decisions about the pod, the oldest first. Raises UnknownPod if there are none."""
         with self._lock:
             self._drop_old()
             decisions = [_DECODE(encoded) for encoded in self._pods.get(key, ())]
@@ -132,13 +132,13 @@ class PastDecisions:
         return decisions
 
     def last(self) -> Mapping[str, PastDecision]:
-        """Returns the last decision about each pod, by NAMESPACE/NAME; the most recent one comes last."""
+        """Returns NAMESPACE/NAME -> the last decision about the pod; the most recent decision comes last."""
         with self._lock:
             self._drop_old()
             return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}
 
     def page(self, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        """Answers a query `?pod=NAMESPACE/NAME` with that pod's decisions, any other with each pod's last decision."""
+        """Answers `?pod=NAMESPACE/NAME` with that pod's decisions, any other query with the last about each pod."""
         if not (pods := query.get("pod")):
             last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
             return _answer({"pods": last})

@@ -42,7 +42,7 @@ SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 class ObservedEvents:
-    """A scheduler.ports.Events that passes each event to the observers, and then to the writer of events."""
+    """A scheduler.ports.Events that passes each event to the observers, and then to the real writer of events."""
 
     def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
         self._events = events
@@ -57,18 +57,18 @@ class ObservedEvents:
 
 
 class Observation:
-    """The observers of one process: the memory of its last decisions, and its recorder if the settings ask for one.
+    """The observers of one process: its memory of decisions, and its recorder if decisions are recorded.
 
     Attributes:
-        changes: the journal of changes that the process's cache must use; None means any.
+        changes: the journal of changes that the process's cache must use; None means that any journal will do.
         observers: each is a CallObserver and an AttemptObserver.
-        pages: the pages that show the remembered decisions, by path.
+        pages: path -> page, for the pages that show the remembered decisions.
     """
 
     def __init__(
         self, settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
     ) -> None:
-        """Creates the observers that the settings ask for.
+        """Creates the observers that the settings require.
 
         Args:
             mode: serve, schedule or record.
@@ -90,18 +90,18 @@ class Observation:
             self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
 
     def random(self, seed: int | None) -> Random:
-        """Returns the generator of random numbers for scheduling cycles; its numbers are recorded if decisions are."""
+        """Returns the random number generator for scheduling cycles. If decisions are recorded, so are its numbers."""
         if self._random is None:
             return Random(seed)  # noqa: S311  it breaks ties
         self._random.seed(seed)
         return self._random
 
     def events(self, events: Events) -> Events:
-        """Returns a writer of events that passes them to the observers too."""
+        """Returns a writer of events that also passes them to the observers."""
         return ObservedEvents(events, self.observers) if self.observers else events
 
     def policy_changed(self, text: str) -> None:
-        """Begins a new file of the recording, because another policy decides from now on."""
+        """Begins a new file of the recording, because decisions now follow another policy."""
         if self._recorder is not None:
             self._recorder.policy_changed(without_keys(text))
 
@@ -115,7 +115,7 @@ class Observation:
         return ["recorder"] if self._recorder is not None and self._recorder.revive() else []
 
     def stop(self) -> None:
-        """Writes the rest of the recording, and closes its file."""
+        """Writes the rest of the recording and closes its file."""
         if self._recorder is not None:
             self._recorder.stop()
 
@@ -123,7 +123,7 @@ class Observation:
 def recorder_of(
     settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
 ) -> Recorder:
-    """Returns the recorder that writes to the file of the settings. A redacted recording holds no policy.
+    """Returns the recorder that writes to the settings' file. A redacted recording contains no policy.
 
     Raises:
         ConfigurationError: the policy cannot be read, or other files have the names that the recording would use.
@@ -143,7 +143,7 @@ def recorder_of(
 
 
 def without_keys(text: str) -> str:
-    """Returns a policy without private keys: a replay does not need them, because it calls no extenders.
+    """Returns a policy without private keys. A replay does not need them, because it calls no extenders.
 
     Raises:
         ConfigurationError: the policy is not YAML, so its keys cannot be found.
@@ -163,17 +163,17 @@ def _without_keys(value: object) -> object:
             return {field: _NO_KEY if field == _KEY else _without_keys(inner) for field, inner in value.items()}
         case list():
             return [_without_keys(inner) for inner in value]
-        case str() if _KEY in value:  # the value is a ConfigMap's entry that holds a policy with a private key
+        case str() if _KEY in value:  # an entry of a ConfigMap, which contains a policy with a private key
             return without_keys(value)
         case _:
             return value
 
 
 def check_places(settings: Settings) -> None:
-    """Checks that a recording would overwrite no other file.
+    """Checks that a recording would not overwrite another file.
 
     Raises:
-        ConfigurationError: it would.
+        ConfigurationError: it would overwrite one.
         OSError: one of these files cannot be read.
     """
     if settings.record is not None:
@@ -190,7 +190,7 @@ def record(
     Args:
         seconds: how long to record; None means until SIGTERM or SIGINT.
         progress: called with the cluster's size once a second.
-        redact: True to replace names, label values and images by hashes, as in a snapshot.
+        redact: True to replace names, label values and images with hashes, as in a snapshot.
 
     Raises:
         ConfigurationError, OSError: the recording cannot start.

@@ -283,7 +283,7 @@ def test_a_lease(installation: Installation, document: Callable[[], Any], messag
     [
         pytest.param(None, "ok", "PodGroups are not served", id="no API"),
         pytest.param("v1alpha2", "warn", "but the extender reads scheduling.k8s.io/v1beta1", id="an older version"),
-        pytest.param("v1beta1", "ok", "set --feature-gates GenericWorkload as kube-scheduler has it", id="served"),
+        pytest.param("v1beta1", "ok", "set the feature gate GenericWorkload to kube-scheduler's value", id="served"),
     ],
 )
 def test_pod_groups(installation: Installation, served: str | None, level: str, message: str) -> None:
