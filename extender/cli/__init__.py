@@ -1,5 +1,5 @@
-"""The command `extender`. Each module has one subcommand, or a few that are similar.
+"""The command `extender`. Each module has one subcommand, or several that are similar.
 
-A command prints its output, and one line for each error, and ends with an exit status. Modules that take long to
-import are imported only when a command runs. Start reading at `main`.
+A command prints its output, and one line for each error, and ends with an exit status. Modules that are slow to import
+are imported only when a command runs. Start with `main`.
 """

@@ -1,6 +1,6 @@
-"""Completes names in a shell: pods, pod groups, nodes, namespaces and contexts, from a file or the live cluster.
+"""Completes names in a shell: pods, pod groups, nodes, namespaces and kubeconfig contexts.
 
-A completion must not disturb the typing: it takes two seconds at most, and without an answer it offers nothing.
+A completion must not disturb a user who types. So it takes two seconds at most, and offers nothing if it fails.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from extender.errors import ConfigurationError
 LIMIT_SECONDS = 2.0
 _SHELLS = ("bash", "zsh", "fish")
 _NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
-_FILES = ":0"  # cobra's ShellCompDirectiveDefault, by which the shell completes files
+_FILES = ":0"  # cobra's ShellCompDirectiveDefault, after which the shell completes files
 _GROUPS = "podgroup"
-_PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's script for bash quotes nothing, and names may be from a file
+_PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's bash script does not quote, and names may come from a file
 _WHERE = {
     "bash": "add it to ~/.bashrc:  eval \"$(extender completion bash)\"",
     "zsh": "add it to ~/.zshrc:  eval \"$(extender completion zsh)\"",
@@ -44,7 +44,7 @@ def completion(shell: str) -> None:
 
 
 def answer_kubectl(group: click.Group, name: str, arguments: Sequence[str]) -> None:
-    """Prints the completions of the last argument, in the form that kubectl reads from kubectl_complete-NAME."""
+    """Prints the completions of the last argument as kubectl expects them from kubectl_complete-NAME."""
     *before, incomplete = arguments or ("",)
     items = ShellComplete(group, {}, "kubectl", "").get_completions([name, *before], incomplete)
     for item in items:
@@ -69,7 +69,7 @@ def nodes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
 
 
 def pods_and_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the pods and pod groups that begin with `incomplete`; with --namespace, those of the namespace."""
+    """Returns the pods and pod groups that begin with `incomplete`, of the namespace in --namespace if given."""
     chosen = ctx.params.get("namespace")
 
     def read() -> Iterable[str]:
@@ -86,7 +86,7 @@ def _beginning(incomplete: str, read: Callable[[], Iterable[str]]) -> list[str]:
     found: list[str] = []
 
     def collect() -> None:
-        with suppress(Exception):  # an error message would appear in the middle of what is typed
+        with suppress(Exception):  # an error message would appear in the line that the user types
             found.extend(name for name in read() if name.startswith(incomplete) and _PLAIN.fullmatch(name))
 
     reading = threading.Thread(target=collect, daemon=True)
@@ -112,7 +112,7 @@ def _context_names(ctx: click.Context) -> list[str]:
 def _names(ctx: click.Context, kind: str, namespace: str = "") -> list[tuple[str, str]]:
     """Returns (namespace, name) of the objects of this kind in the cluster that the options name."""
     if (cluster := ctx.params.get("cluster")) and str(cluster) == "-":
-        return []  # standard input is the terminal, where the user types
+        return []  # the user types on standard input
     if cluster:
         from extender.offline.manifests.files import load
 

@@ -1,4 +1,4 @@
-"""Writes the files of commands, completely or not at all."""
+"""Writes the files of commands. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BY_UMASK = 0o666
 
 
 def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replaces the file in one step, so that a failure leaves the old file. Raises OSError, which names `path`.
+    """Replaces the file in one step, so that a failure leaves the old file. An OSError names `path`.
 
     Args:
         mode: the permissions of the new file; by default those of the old file.
@@ -31,5 +31,5 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def os_error_text(error: OSError) -> str:
-    """Returns the error as one line of text, with the name of the file if the error is about a file."""
+    """Returns the error in one line of text. If it is about a file, the line names the file."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)

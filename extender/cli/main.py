@@ -31,11 +31,11 @@ from extender.runtime.text import printable
 
 USAGE_ERROR = 2
 FAILURE = 1
-_BY_SIGNAL = 128  # the exit status of a process that a signal has ended is this plus the signal's number
+_BY_SIGNAL = 128  # if a signal ends a process, its exit status is this plus the signal's number
 
 
 class _Commands(click.Group):
-    """The subcommands. They end silently when the program that reads their output, such as `head`, has ended."""
+    """The subcommands. They end silently if the program that reads their output, such as `head`, has ended."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parses the arguments, or prints the help."""
@@ -56,7 +56,7 @@ def _end_by_sigpipe() -> NoReturn:
     """Ends the process silently by SIGPIPE, which Python otherwise ignores."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
-    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent process has blocked SIGPIPE for this process
+    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # if the parent process has blocked SIGPIPE
 
 
 def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:
@@ -131,22 +131,22 @@ def kubectl() -> None:
 
 
 _plugin = copy(explain)
-_plugin.params = [*explain.params]  # a list of its own, because `explain` has no --version
+_plugin.params = [*explain.params]  # a separate list, because `explain` has no --version
 kubectl.add_command(_version_option(_plugin), "podseat")
 
 
 def kubectl_podseat() -> None:
-    """Runs `extender explain`, as the console script `kubectl-podseat`, so that `kubectl podseat POD` works."""
+    """Runs `extender explain` for `kubectl podseat POD`. It is the console script `kubectl-podseat`."""
     _run(kubectl, ["podseat", *sys.argv[1:]], "kubectl")
 
 
 def kubectl_complete() -> None:
-    """Completes `kubectl podseat ...`, as the console script that kubectl calls with the words typed so far."""
+    """Completes `kubectl podseat ...`. It is the console script that kubectl calls with the words typed so far."""
     answer_kubectl(kubectl, "podseat", sys.argv[1:])
 
 
 def main() -> None:
-    """Runs the command `extender`. It prints one line for each error; the exit status is 2 for wrong usage, else 1."""
+    """Runs the command `extender`. Prints one line for each error, and exits with 2 for wrong usage, else with 1."""
     _run(cli, sys.argv[1:], None)
 
 

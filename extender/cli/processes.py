@@ -83,11 +83,11 @@ def serve(config: Path | None, **flags: Any) -> None:
     On objects from a file (as `kubectl get nodes,pods -A -o yaml` prints them), no cluster needed:
       extender serve --cluster cluster.yaml --log-format text
 
-    Every option may also stand in the file of --config (--body-limit as bodyLimit) or in the environment
-    (EXTENDER_BODY_LIMIT); options win over the environment, the environment over the file.
+    Every option can also be set in the file of --config (--body-limit as bodyLimit) or in the environment
+    (EXTENDER_BODY_LIMIT). An option overrides the environment, and the environment overrides the file.
     """
     settings = _load("serve", config, flags)
-    from extender.app.serve import serve as run  # --help, and a fault in the settings, need not wait for NumPy
+    from extender.app.serve import serve as run  # --help and errors in the settings must not wait for NumPy
 
     run(settings)
 
@@ -102,16 +102,16 @@ def schedule(config: Path | None, **flags: Any) -> None:
       extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect
     Several processes, of which one schedules:
       extender schedule --scheduler-name mine --lease-namespace kube-system
-    By the classic Policy in a ConfigMap; by one of the providers of old:
+    With a classic Policy in a ConfigMap; with a built-in provider:
       extender schedule --scheduler-name mine --policy configmap:kube-system/scheduler-policy
       extender schedule --scheduler-name mine --provider ClusterAutoscalerProvider
 
-    A KubeSchedulerConfiguration with several profiles has pods of each one's schedulerName placed, and the extenders in
-    it are asked as kube-scheduler asks them. /livez, /readyz, /metrics and, for this machine only, /debug/pods are
-    served at the address of --bind; `extender status` reads the last.
+    If a KubeSchedulerConfiguration has several profiles, the pods of each schedulerName are scheduled. Its extenders
+    are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and /metrics, and only for
+    this machine /debug/pods, which `extender status` reads.
     """
     settings = _load("schedule", config, flags)
-    from extender.app.schedule import schedule as run  # --help, and a fault in the settings, need not wait for NumPy
+    from extender.app.schedule import schedule as run  # --help and errors in the settings must not wait for NumPy
 
     run(settings)
 
@@ -120,7 +120,7 @@ def schedule(config: Path | None, **flags: Any) -> None:
 @click.argument("what", type=click.Choice(("filter", "bind", "cluster")), required=False)
 @click.option("--bind", metavar="HOST:PORT", default="127.0.0.1:8888", show_default=True, help="where to listen")
 def demo(what: str | None, bind: str) -> None:
-    """Serve a made-up cluster of 20 nodes, and say what to try on it; no Kubernetes needed.
+    """Serve a made-up cluster of 20 nodes, and print commands to try on it; no Kubernetes is needed.
 
     With `filter` or `bind`, print the body of such a call for a pod of that cluster instead. With `cluster`, print the
     objects of the cluster, for the commands that read a file: extender demo cluster > cluster.yaml
@@ -134,7 +134,7 @@ def demo(what: str | None, bind: str) -> None:
 
 
 def _serve(address: str) -> None:
-    from extender.app.serve import serve  # imported here, because --help need not wait for NumPy
+    from extender.app.serve import serve  # imported here, because --help must not wait for NumPy
 
     extender = "extender" if shutil.which("extender") else sys.argv[0]
     settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})

@@ -1,4 +1,4 @@
-"""The command `extender reference`: lists all settings, fields and metrics, from the tables that the code uses."""
+"""The command `extender reference`: lists settings, fields and metrics from the tables that the code itself uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
-_VERB = "types of k8s.io/kube-scheduler/extender/v1; the prefix and the name can be set"
+_VERB = "types of k8s.io/kube-scheduler/extender/v1; the settings can change prefix and name"
 _ROWS = (
     ("POST", "/scheduler/filter", "serve", f"takes ExtenderArgs, returns the feasible nodes; {_VERB}"),
     ("POST", "/scheduler/prioritize", "serve", f"takes ExtenderArgs, returns scores from 0 to 10; {_VERB}"),
@@ -25,10 +25,10 @@ _ROWS = (
     ("GET", "/healthz", "serve, schedule", "the older name of /livez"),
     ("GET", "/readyz", "serve, schedule", "200 once the cache is complete; ?verbose lists the checks"),
     ("GET", "/metrics", "serve, schedule", "metrics for Prometheus; serve has these four at --metrics-bind too"),
-    ("POST", "/simulate", "serve, schedule", "with --simulate: says if pods would fit, also on nodes to come"),
+    ("POST", "/simulate", "serve, schedule", "with --simulate: says if pods would fit, also on new nodes"),
     ("GET", "/", "serve, schedule", "leads to /ui"),
     ("GET", "/ui", "serve, schedule", "pages for people, also as JSON: pending pods, a pod, nodes, two configurations"),
-    ("GET", "/debug/decisions", "serve, schedule", "last decision about each pod, or all about ?pod=NAMESPACE/NAME"),
+    ("GET", "/debug/decisions", "serve, schedule", "last decision about each pod; ?pod=NAMESPACE/NAME: all about one"),
     ("GET", "/debug/cache/dump", "serve, schedule", "the nodes, pods and totals in the cache"),
     ("POST", "/debug/cache/compare", "serve, schedule", "compares the cache with the API server, and corrects it"),
     ("POST", "/debug/log-level", "serve, schedule", "sets the log level, such as ?level=debug"),
@@ -65,7 +65,7 @@ def reference(topic: str, kind: str | None, output: Output) -> None:
       extender reference schema KIND       JSON Schema of a kind that -o json prints, such as Explanation
     """
     if (kind is not None) != (topic == _SCHEMA):
-        raise ConfigurationError([f"give a KIND with {_SCHEMA}, and only there"])
+        raise ConfigurationError([f"{_SCHEMA} needs a KIND, and no other topic takes one"])
     if kind is not None:
         from extender.offline.documents.schemas import schema
 
@@ -79,7 +79,7 @@ def reference(topic: str, kind: str | None, output: Output) -> None:
 
 
 def settings() -> Sequence[Row]:
-    """Returns a row for each setting of `serve` and `schedule`, with its name in the three sources."""
+    """Returns a row for each setting of `serve` and `schedule`, with its names in file, environment and flags."""
     from extender.config.settings import OPTIONS
 
     return [
@@ -96,7 +96,7 @@ def settings() -> Sequence[Row]:
 
 
 def _defaults(option: Option) -> str:
-    """Returns the default of the setting, or that of each command if the commands differ."""
+    """Returns the default of the setting. If the commands have different defaults, names each."""
     by_command = {command: _default(default) for command, default in option.defaults.items()}
     if len(set(by_command.values())) == 1:
         return next(iter(by_command.values()))
@@ -144,7 +144,7 @@ def policy_names() -> Sequence[Row]:
 
 
 def metrics() -> Sequence[Row]:
-    """Returns a row for each metric; metrics named scheduler_... are only served by `extender schedule`."""
+    """Returns a row for each metric. Only `extender schedule` serves the metrics named scheduler_..."""
     from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
     return [
@@ -161,7 +161,7 @@ def log_fields() -> Sequence[Row]:
 
 
 def documents() -> Sequence[Row]:
-    """Returns a row for each kind of document that commands print for programs."""
+    """Returns a row for each kind of document that the commands print for programs."""
     from extender.offline.documents.schemas import SCHEMAS
 
     rows = []
@@ -200,7 +200,7 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the pydantic models in a field's type, except models whose content is ignored on reading."""
+    """Yields the pydantic models in a field's type, but not models that are accepted and ignored."""
     from extender.framework.schema import Ignored
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
@@ -210,7 +210,7 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _bare(annotation: object) -> object:
-    """Returns the tuple type if the type is an optional tuple, else the type unchanged."""
+    """Returns the tuple type for an optional tuple, and any other type unchanged."""
     return next((part for part in get_args(annotation) if get_origin(part) is tuple), annotation)
 
 

@@ -1,4 +1,4 @@
-"""Asks a running `extender serve` or `extender schedule`: at an address, or in a cluster by forwarding its port."""
+"""Sends requests to a running `extender serve` or `schedule`, at an address or by port forwarding in a cluster."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ IN_CLUSTER_OPTION = click.option(
 
 
 class RunningReplica(Protocol):
-    """One running process."""
+    """One running process of `extender serve` or `extender schedule`."""
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Requests the path; returns the status and the body. Raises ExtenderError if there is no answer."""
+        """Requests the path; returns the status and the body. Raises ExtenderError if no answer arrives."""
         ...
 
 
@@ -39,7 +39,8 @@ class AddressedReplica:
     """A process at an address.
 
     Attributes:
-        option: the option that gives the address, for errors; `program` names the process.
+        option: the option that gives the address, for error messages.
+        program: the name of the process, for error messages.
     """
 
     server: str
@@ -82,11 +83,11 @@ class AddressedReplica:
 
 
 def replicas_in(access: ClusterAccess, deployment: str, default_port: int) -> Iterator[RunningReplica]:
-    """Yields the running pods that the value of --in-cluster names.
+    """Yields the running pods of the Deployment that --in-cluster names.
 
     Raises:
         ConfigurationError: the value is malformed, or there is no kubeconfig.
-        ClusterError: the pods cannot be read, or none runs.
+        ClusterError: the pods cannot be read, or no pod runs.
     """
     match = _IN_CLUSTER.fullmatch(deployment)
     if match is None:

@@ -141,7 +141,7 @@ def _replicas(access: ClusterAccess, server: str, in_cluster: str | None) -> Ite
 
 
 def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapping[str, Any]]:
-    """Returns the first replica that leads, with its queue; if none leads, the last one."""
+    """Returns the first replica that leads, with its queue; if no replica leads, the last one."""
     for replica in replicas:
         queue = queue_of(replica)
         if queue["leading"]:
@@ -150,9 +150,9 @@ def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapp
 
 
 def queue_of(replica: RunningReplica) -> Mapping[str, Any]:
-    """Requests and returns the queue of a running scheduler: the tier names, each with its pods.
+    """Requests the queue of a running scheduler; returns tier -> the pods in it.
 
-    Raises the errors of `RunningReplica.get`, and ExtenderError if it is not `extender schedule`.
+    Raises the errors of `RunningReplica.get`, and ExtenderError if the process is not `extender schedule`.
     """
     return _decoded(str(replica), *replica.get(PATH))
 
@@ -170,7 +170,7 @@ def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:
 
 
 def pods_of(queue: Mapping[str, Any]) -> list[Pod]:
-    """Returns the pods of all tiers, ordered by tier and then by priority."""
+    """Returns the pods of all tiers, sorted by tier and then by priority."""
     pods = [
         {"namespace": pod["namespace"], "name": pod["name"], "tier": section, **pod}
         for section in SECTIONS
@@ -187,7 +187,7 @@ def _is_named(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
 
 
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:
-    """Returns the pods as the text of a table in kubectl's style, with these fields as columns."""
+    """Returns a table of the pods in kubectl's style, with these fields as columns."""
     lines = [[*fields], *([_shown(field, pod[field]) for field in fields.values()] for pod in pods)]
     return "\n".join(aligned(lines, "   "))
 

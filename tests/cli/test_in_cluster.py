@@ -80,7 +80,7 @@ def test_an_answer_without_decisions_is_an_error(body: bytes, pod: list[str]) ->
 
 def test_decisions_have_no_page() -> None:
     refused = CliRunner().invoke(cli, ["explain", "--from", "http://127.0.0.1:1", "-o", "html"])
-    assert "--from and --in-cluster print no page" in str(refused.exception)
+    assert "--from and --in-cluster cannot print a page" in str(refused.exception)
 
 
 def test_a_replica_that_leads_is_preferred(api: FakeApiServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command `extender explain`: why a pod is pending, where it would be placed, all pending pods, or many cases."""
+"""The command `extender explain`: why pods are pending, or where they would be placed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _NO_DECISIONS = b'{"pods":[]}'
     "--from", "server", metavar="URL", help="show what a running `serve` or `schedule` decided, instead of deciding"
 )
 @IN_CLUSTER_OPTION
-@switch("--batch", help="read cases from standard input, one a line")
+@switch("--batch", help="read cases from standard input, one per line")
 def explain(
     source: Source,
     pod: str | None,
@@ -102,7 +102,7 @@ def explain(
       extender explain shop/web-0 --from http://127.0.0.1:8888
       extender explain --from http://127.0.0.1:8889
       extender explain --in-cluster extender-system/extender:8889
-    Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line:
+    Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one per line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
     If you may not read some kind of object, a note says so and what the answer leaves out.
@@ -116,8 +116,8 @@ def explain(
             bool(filename or nodes or node or batch or lists or source.cluster or (server and in_cluster)),
             "--from and --in-cluster take at most a POD, because they do not read a cluster",
         )
-        _refuse_if(output.is_page, "--from and --in-cluster print no page: -o html is for a cluster")
-        _refuse_if(bool(server and source.names_cluster), "--from asks an address: it takes no kubeconfig")
+        _refuse_if(output.is_page, "--from and --in-cluster cannot print a page, so -o html needs a cluster")
+        _refuse_if(bool(server and source.names_cluster), "--from takes an address, not a kubeconfig")
         namespace = source.namespace or "default" if server else source.default_namespace()
         key = pod_key(pod, namespace) if pod else None
         _past(_replicas(source, server, in_cluster), key, output)
@@ -151,7 +151,7 @@ def _replicas(source: Source, server: str | None, in_cluster: str | None) -> Ite
 
 
 def _past(replicas: Iterable[RunningReplica], key: str | None, output: Output) -> None:
-    """Prints the decisions of the first replica that has some: only the leader decides."""
+    """Prints the decisions of the first replica that remembers any, because only the leader decides."""
     from extender.runtime.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
@@ -273,7 +273,7 @@ def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: boo
 
 
 def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:
-    """Prints an answer for each line; returns the exit status, which is 1 if any answer is an error."""
+    """Prints an answer for each line. Returns the exit status, which is 1 if any answer is an error."""
     from extender.offline.batch import answers
 
     any_error = False

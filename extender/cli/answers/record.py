@@ -1,4 +1,4 @@
-"""The commands `snapshot`, `translate`, `record` and `replay`: store a cluster or its changes, repeat its decisions."""
+"""The commands `snapshot`, `translate`, `record`, `replay` and `upgrade-check`, for stored clusters and decisions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
 
 
 def _key(path: Path) -> bytes:
-    """Returns the key in the file. Raises ConfigurationError if it is too short to be secret, OSError."""
+    """Returns the key in the file. Raises OSError, or ConfigurationError if the key is too short to be secret."""
     key = path.read_bytes().strip()
     if len(key) < _KEY_BYTES:
         raise ConfigurationError([f"{path}: expected a key of at least {_KEY_BYTES} bytes, got {len(key)}"])
@@ -99,8 +99,8 @@ def _key(path: Path) -> bytes:
 def translate(source: Source, answer: Path, redact_key: Path) -> None:
     """Put the names back into an answer about a redacted cluster. ANSWER is a file, or - for standard input.
 
-    It needs the key that the snapshot was redacted with, and the cluster itself, live or in a file. Hashes of names
-    that are no longer in the cluster stay.
+    It needs the key that the snapshot was redacted with, and the cluster itself, live or in a file. If a name
+    is no longer in the cluster, its hash stays.
 
     \b
     An answer that was found with a redacted snapshot:
@@ -190,7 +190,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     behind each difference are named.
 
     \b
-    Does this version decide the same; what would another policy have changed; what happened:
+    Decisions of this version; what another policy would have changed; all steps of the recording:
       extender replay recording.jsonl.gz
       extender replay recording.jsonl.gz --policy next.yaml -o json
       extender replay recording.jsonl.gz --steps
@@ -216,8 +216,8 @@ def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
     Every decision is made again on the cluster as it was, with the recording's own policy. A version means the
-    defaults of its gates. Gates keep their values if the recording has others than the defaults of 1.37; name in --to
-    those that you have set to a default.
+    defaults of its gates. A gate keeps its recorded value if that is not the default of 1.37. If you have set a gate
+    to its default, name it in --to.
 
     \b
       extender upgrade-check recording.jsonl.gz --to 1.37
@@ -242,7 +242,7 @@ def _answer(
             sys.exit(_replay(files, policy, steps, gates, output))
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # an error of the terminal, not of a file; main handles it
+            raise  # an error of the terminal, not of a file, so main handles it
         raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
 
 

@@ -128,7 +128,7 @@ def {name}(pod: Pod, node: Node, *, handle: Handle, label: str = "example.com/te
 ''',
     ),
 }
-"""Kind -> what the new file imports, the extension point in the policy, and the rule."""
+"""Kind -> the names that the new file imports, the extension point in the policy, and the code of the rule."""
 _OTHER_FILE = '''"""A rule for `extender {command} --policy policy.yaml`; `extender rule test {name}.py` tries it."""
 
 {mapping}from extender import {imports}
@@ -147,7 +147,7 @@ profiles:
     args: {{label: example.com/team}}
 """
 _IN_SERVE = ("reserve", "permit", "pre_bind", "post_bind")
-# names that the new file uses itself, so a rule must not have them
+# the new file uses these names itself, so a rule must not have them
 _TAKEN = {
     *dir(builtins),
     *", ".join(("Mapping, predicate, priority", *(each[0] for each in _OTHERS.values()))).split(", "),
@@ -199,7 +199,7 @@ def new(name: str, folder: Path, kind: str) -> None:
 
 
 def _texts(name: str, kind: str) -> tuple[str, str]:
-    """Returns the text of the new Python file, and that of its policy."""
+    """Returns the text of the new Python file, and the text of its policy."""
     if kind not in _OTHERS:
         return _SKELETON.format(name=name), _POLICY.format(name=name)
     imports, point, rule_text = _OTHERS[kind]

@@ -1,4 +1,4 @@
-"""Defines what the answering commands share: options for the cluster, printing of answers, exit statuses."""
+"""Defines what the answering commands have in common: cluster options, printed answers, exit statuses."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The values of the options that `source_options` adds: which cluster a command reads, and which rules it uses.
+    """The values of the options that `source_options` adds: the cluster to read, and the rules to use.
 
     Attributes:
-        access: how the options say to reach a live cluster; `live_access` adds kubectl's default files.
+        access: how to reach a live cluster, by the options; `live_access` adds kubectl's default files.
     """
 
     cluster: Path | None = None
@@ -64,7 +64,7 @@ class Source:
         """Reads the cluster; returns it, and notes on parts of it that could not be read.
 
         Args:
-            namespace: the namespace whose pods the command is about; by default the value of --namespace.
+            namespace: the namespace of the pods that the command is about; by default the value of --namespace.
             needs_nodes: True if the command cannot answer without the nodes.
 
         Raises:
@@ -86,7 +86,7 @@ class Source:
         )
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
-        """Returns the pods and templates in these files, which may be gzipped; `-` is standard input.
+        """Returns the pods and templates in these files. A file may be gzipped, and `-` is standard input.
 
         Raises:
             ConfigurationError: standard input is given more than once, for files or the cluster.
@@ -105,7 +105,7 @@ class Source:
         ]
 
     def default_namespace(self) -> str:
-        """Returns the namespace for objects that name none: from --namespace, from the context, or `default`."""
+        """Returns the namespace of objects that name none: from --namespace, from the context, or `default`."""
         if self.namespace or self.cluster is not None:
             return self.namespace or "default"
         from extender.offline.live import namespace_of
@@ -118,7 +118,7 @@ class Source:
 
 
 def access_options(command: _Command) -> _Command:
-    """Adds kubectl's options for a live cluster to a command, which gets their values as a ClusterAccess, `access`."""
+    """Adds kubectl's options for a live cluster to a command. It gets their values as `access`, a ClusterAccess."""
 
     @functools.wraps(command)
     def with_access(
@@ -149,7 +149,7 @@ def access_options(command: _Command) -> _Command:
 
 
 def source_options(command: _Command, *, compares: bool = False) -> _Command:
-    """Decorates a command with the options of a Source, passed as `source`. Faulty input exits with status 2.
+    """Adds the options of a Source to a command, which gets it as `source`. Exits with 2 on faulty input.
 
     If `compares` is True, --policy may be given twice. The command then gets the files as `policies`, and its source
     has no policy.
@@ -171,7 +171,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
-            raise  # the program that reads our output, such as `head`, has ended
+            raise  # the program that reads this output, such as `head`, has ended
         except OSError as error:
             raise ConfigurationError([os_error_text(error)]) from None
 
@@ -220,7 +220,7 @@ def pod_key(argument: str, namespace: str) -> str:
 
 
 def group_key(argument: str, namespace: str) -> tuple[str, str] | None:
-    """Returns (kind, `namespace/name`) for an argument such as podgroup/NAME; None if it names no kind of group."""
+    """Returns (kind, `namespace/name`) for an argument such as podgroup/NAME; None if it is not about a group."""
     *before, name = argument.split("/")
     kinds = [_GROUP_PREFIXES[part] for part in before if part in _GROUP_PREFIXES]
     namespaces = [part for part in before if part not in _GROUP_PREFIXES]
@@ -232,7 +232,7 @@ def group_key(argument: str, namespace: str) -> tuple[str, str] | None:
 
 
 def known_key(state: ClusterState, key: str) -> str:
-    """Returns the key if the cluster has this pod, else raises an error.
+    """Returns the key if the cluster has this pod.
 
     Raises:
         UnknownPod: the pod does not exist; the message suggests the most similar name.
@@ -252,7 +252,7 @@ def known_key(state: ClusterState, key: str) -> str:
 
 
 class Progress:
-    """Shows the progress of an answer on the terminal, if it takes longer than a second."""
+    """Shows on the terminal how much of an answer is done, if it takes longer than a second."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -274,7 +274,7 @@ def print_answer(
     template: str,
     **context: object,
 ) -> None:
-    """Prints an answer in the format of `output`. `unread` has notes on what could not be read."""
+    """Prints an answer in the format of `output`. `unread` contains notes on what could not be read."""
     with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
     if output.is_page:
         from extender.offline.html import rendering

@@ -254,7 +254,7 @@ def compare(
 
 
 def _both(policies: tuple[Path, ...]) -> tuple[Path | None, Path]:
-    """Returns the first and the second policy to compare; None as the first means kube-scheduler's defaults."""
+    """Returns the first and the second policy to compare. If the first is None, it is kube-scheduler's defaults."""
     if not 1 <= len(policies) <= 2:
         raise ConfigurationError([f"expected one or two policies (--policy FILE --policy FILE), got {len(policies)}"])
     return (policies[0] if len(policies) == 2 else None), policies[-1]
@@ -290,7 +290,7 @@ def _scenario(
 
 
 def scaled(argument: str, namespace: str) -> tuple[str, int]:
-    """Returns, for an argument of --scale, the workload in full and its number of pods."""
+    """Parses an argument of --scale; returns NAMESPACE/KIND/NAME of the workload, and its number of pods."""
     form = re.fullmatch(r"(.+/.+)=(\d+)", argument)
     if form is None:
         raise ConfigurationError([f"--scale {argument}: expected [NAMESPACE/]KIND/NAME=N, such as deploy/web=20"])
@@ -298,7 +298,7 @@ def scaled(argument: str, namespace: str) -> tuple[str, int]:
 
 
 def target(argument: str, namespace: str) -> str:
-    """Returns the argument in full: NAMESPACE/NAME for a pod, or NAMESPACE/KIND/NAME for a workload."""
+    """Completes the argument to NAMESPACE/NAME for a pod, or to NAMESPACE/KIND/NAME for a workload."""
     from extender.offline.what_if.scenario import KINDS
 
     first = argument.partition("/")[0].lower()
@@ -308,12 +308,12 @@ def target(argument: str, namespace: str) -> str:
 
 
 def _node(argument: str) -> tuple[str | Node, int]:
-    """Returns, for an argument of --add-node, a node's name or the Node in a file, and how many to add."""
+    """Parses an argument of --add-node; returns a node's name or the Node in a file, and how many to add."""
     name, equals, count = argument.rpartition("=")
     if not equals or not count.isdigit():
         name, count = argument, "1"
     path = Path(name)
-    if path.suffix not in _OBJECT_FILES and not path.is_file():  # a node's name may have a dot
+    if path.suffix not in _OBJECT_FILES and not path.is_file():  # a node's name may contain a dot
         if not name or (equals and name == argument):
             raise ConfigurationError([f"--add-node {argument}: expected NODE=N or FILE=N, such as worker-1=3"])
         return name, int(count)

@@ -1,4 +1,4 @@
-"""The command `extender certs`: creates two certificate authorities and the certificates they sign, and renews them."""
+"""The command `extender certs`: creates and renews two certificate authorities, and the certificates they sign."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def certs(
 
 
 def _secrets(directory: Path, namespace: str) -> str:
-    """Returns Secrets as YAML, one for each certificate, with the CA that its peers are checked against.
+    """Returns Secrets as YAML: each has a certificate, its key, and the CA that verifies its peers.
 
     The private keys of the authorities are left out.
     """

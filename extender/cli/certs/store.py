@@ -27,7 +27,7 @@ _CLOCK_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate to create together with its key. `names` are its DNS names; the first is its common name too."""
+    """A certificate that is created with its key. `names` are its DNS names; the first is its common name too."""
 
     file: str
     authority: str
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the printed table. `done` is what happened: "made", "renewed", "kept" or "trusted"."""
+    """A row of the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
 
     file: str
     name: str
@@ -56,10 +56,10 @@ class Store:
         self._renew = timedelta(days=renew_days)
 
     def authority(self, name: str, *, rotate: bool) -> list[Row]:
-        """Creates the authority if it is missing or expired, or does the next step of its rotation; returns its rows.
+        """Creates the authority if it is missing or expired, or takes the next step of its rotation.
 
-        The first step of a rotation publishes the next authority, the second step signs with it. NAME.crt holds all
-        authorities that peers must trust, the signing one first.
+        The first step of a rotation publishes the next authority. The second step makes it sign. NAME.crt contains all
+        authorities that peers must trust, the signing one first. Returns a row for each.
         """
         if not (self._path(name, "crt").exists() and (trusted := self._trusted(name))):
             return [self._new_authority(name)]
@@ -74,14 +74,14 @@ class Store:
         return [_row(f"{name}.crt", each, "trusted") for each in self._trusted(name)]
 
     def knows_next(self, name: str) -> bool:
-        """Returns True if a rotation has published the next authority, but does not sign with it yet."""
+        """Returns True if a rotation has published the next authority, which does not sign yet."""
         return self._path(f"{name}-next", "crt").exists()
 
     def _trusted(self, name: str) -> list[x509.Certificate]:
         return [each for each in self._certificates(name) if each.not_valid_after_utc > self._now]
 
     def _finish_rotation(self, name: str, following: str) -> None:
-        """Renames the next authority's key once its certificate comes first, even if an earlier run was interrupted."""
+        """Renames the next authority's key if its certificate now comes first. Completes an interrupted earlier run."""
         path = self._path(following, "crt")
         if path.exists() and self._certificates(name)[0] == self._certificates(following)[0]:
             self._path(following, "key").replace(self._path(name, "key"))
@@ -90,7 +90,7 @@ class Store:
             raise ConfigurationError([f"{self._path(name, 'key')} is not the key of {self._path(name, 'crt')}"])
 
     def pair(self, pair: Pair) -> Row:
-        """Creates the certificate and key, or renews them if they expire soon or have a wrong authority or names."""
+        """Creates a certificate and its key. Renews them if they expire soon or have a wrong authority or names."""
         authority, done = self._certificates(pair.authority)[0], "made"
         if self._path(pair.file, "key").exists() and self._path(pair.file, "crt").exists():
             existing = self._certificates(pair.file)[0]
@@ -192,7 +192,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Returns the certificate's DNS names; its common name if it has no DNS names."""
+    """Returns the certificate's DNS names; if it has none, its common name."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         return tuple(extension.value.get_values_for_type(x509.DNSName))

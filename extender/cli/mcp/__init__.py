@@ -37,6 +37,6 @@ def mcp(source: Source, url: str | None) -> None:
     from extender.cli.mcp.server import server_of
     from extender.cli.mcp.tools import Tools
 
-    source.profiles()  # a faulty policy ends the command, and not each call
-    with redirect_stdout(answer_stream()):  # the protocol owns stdout; the SDK sends what rules print to stderr
+    source.profiles()  # a faulty policy must end the command, not each call
+    with redirect_stdout(answer_stream()):  # only the protocol writes to stdout; the SDK redirects what rules print
         server_of(Tools(source, url)).run("stdio")

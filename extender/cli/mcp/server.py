@@ -1,4 +1,4 @@
-"""Serves the tools by the SDK of the Model Context Protocol, which is an optional dependency."""
+"""Serves the tools with the SDK of the Model Context Protocol, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idemp
 
 
 def server_of(tools: Tools) -> MCPServer[Any]:
-    """Returns a server of the tools. Each call runs alone, since an answer may take all of a CPU."""
+    """Returns a server of the tools. It runs one call at a time, because an answer may take a whole CPU."""
     server: MCPServer[Any] = MCPServer(
         "podseat", instructions=_INSTRUCTIONS, version=product_version(), log_level="WARNING"
     )

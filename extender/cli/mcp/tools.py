@@ -32,7 +32,7 @@ from extender.policy.library import Library
 from extender.policy.loading import load
 
 MOST_ENTRIES = 40
-"""The most entries of a list or mapping in an answer; an assistant reads no more than a person does."""
+"""The largest number of entries of a list or mapping in an answer, because an assistant need not read more."""
 
 Pod = Annotated[str, Field(description="NAMESPACE/NAME of a pod")]
 Names = Annotated[Sequence[str], Field(description="names of nodes, or KEY=VALUE for all nodes with a label")]
@@ -40,10 +40,10 @@ Manifest = Annotated[str, Field(description="YAML of a Pod, Deployment, Stateful
 
 
 class Tools:
-    """The tools about one source of clusters.
+    """The tools about one cluster, which `source` names.
 
     Args:
-        url: the urlPrefix of an extender that `doctor` checks; None for none.
+        url: the urlPrefix of an extender that `doctor` checks; None if there is no extender to check.
     """
 
     def __init__(self, source: Source, url: str | None = None) -> None:
@@ -192,7 +192,7 @@ def _copies(argument: str) -> tuple[str, int]:
 
 
 def brief(document: Document) -> Document:
-    """Returns the document with long lists and mappings cut; `truncated` says how long each was, by its path."""
+    """Shortens long lists and mappings of the document. `truncated` says how long each was, by its path."""
     truncated: dict[str, int] = {}
     cut = {key: _cut(value, key, truncated) for key, value in document.items()}
     return {**cut, "truncated": truncated} if truncated else cut

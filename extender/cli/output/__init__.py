@@ -1,4 +1,4 @@
-"""The output option of every command, and the ways to print, select and sort what it shows.
+"""Prints the answers of commands in the format of `-o`, and selects and sorts what they show.
 
-Start reading at `formats`.
+Start with `formats`.
 """

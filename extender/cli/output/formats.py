@@ -1,4 +1,4 @@
-"""The option `-o` of every command that prints an answer, yes-or-no options, and the printing of answers."""
+"""Defines the option `-o`, prints answers in its formats, and defines yes-or-no options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JSONPATH = "jsonpath="
 
 
 class Format(StrEnum):
-    """The forms of an answer."""
+    """The formats of an answer."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -36,14 +36,14 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The value of `-o`. `template` is that of the format jsonpath, else None."""
+    """The value of `-o`. `template` is the template of the format jsonpath; None for the other formats."""
 
     format: Format
     template: Template | None = None
 
     @property
     def is_text(self) -> bool:
-        """True if the answer is printed for people, as lines and tables."""
+        """True if the answer is text for people: lines and tables."""
         return self.format in (Format.TABLE, Format.WIDE)
 
     @property
@@ -56,17 +56,20 @@ class Output:
 
 
 class _OutputType(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
-    """Converts the value of `-o`; completes it in a shell."""
+    """Parses the value of `-o`, and completes it in a shell."""
 
     name = "output"
 
     def __init__(self, *, page: bool) -> None:
-        """Args: page: True if the command can print an HTML page."""
+        """
+        Args:
+            page: True if the command can print an HTML page.
+        """
         formats = [each.value for each in Format if each not in (Format.JSONPATH, Format.HTML)]
         self.choices = (*formats, f"{_JSONPATH}TEMPLATE", *((Format.HTML.value,) if page else ()))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
-        """Returns the value as an Output, or fails with the list of formats."""
+        """Returns the value as an Output. If it is no format, fails with a list of the formats."""
         if isinstance(value, Output):
             return value
         if value.startswith(_JSONPATH):
@@ -99,7 +102,7 @@ def output_option(*, page: bool = False) -> Callable[[_Function], _Function]:
 
 
 def switch(*names: str, help: str, default: bool = False) -> Callable[[_Function], _Function]:  # noqa: A002  # as click
-    """Adds a yes-or-no option `--name/--no-name`; `names` may begin with a short form."""
+    """Adds a yes-or-no option `--name/--no-name`. The first of `names` may be a short form."""
     *short, name = names
     declared = f"{name}/--no-{name.removeprefix('--')}"
     return click.option(*short, declared, default=default, show_default=default, help=help)
@@ -107,7 +110,7 @@ def switch(*names: str, help: str, default: bool = False) -> Callable[[_Function
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Sends what users' rules print in the block to stderr, so that stdout has only the answer."""
+    """Redirects what users' rules print in the `with` block to stderr, so that stdout contains only the answer."""
     click.get_current_context().meta[_STDOUT] = sys.stdout
     with redirect_stdout(sys.stderr):
         yield
@@ -120,13 +123,13 @@ def answer_stream() -> TextIO | None:
 
 
 def say(text: str, *, newline: bool = True) -> None:
-    """Prints a line or more of the answer to stdout."""
+    """Prints one or more lines of the answer to stdout."""
     if (stream := answer_stream()) is not None:
         click.echo(text, file=stream, nl=newline)
 
 
 def show(document: Mapping[str, Any], output: Output) -> None:
-    """Prints a document of one of our kinds for programs, as `output` says: JSON, YAML, names or a template."""
+    """Prints a document for programs in the format of `output`: JSON, YAML, names or a template."""
     match output.format:
         case Format.YAML:
             import yaml
@@ -136,13 +139,13 @@ def show(document: Mapping[str, Any], output: Output) -> None:
             for name in names_in(document):
                 say(printable(name))
         case Format.JSONPATH if output.template is not None:
-            say(_safe(output.template.render(document)), newline=False)  # kubectl adds none either
+            say(_safe(output.template.render(document)), newline=False)  # kubectl prints no line end either
         case _:
             say(json.dumps(document, indent=2))
 
 
 def _safe(text: str) -> str:
-    """Returns the text; if it is printed on a terminal, with control characters escaped except tabs and line ends."""
+    """Escapes control characters, except tabs and line ends, if the text is printed on a terminal."""
     stream = answer_stream()
     if stream is None or not stream.isatty():
         return text
@@ -150,6 +153,6 @@ def _safe(text: str) -> str:
 
 
 def say_lines(lines: Iterable[str], notes: Sequence[str] = ()) -> None:
-    """Prints the lines of an answer, after its notes."""
+    """Prints notes, and then the lines of an answer."""
     for line in (*(f"note: {note}" for note in notes), *lines):
         say(line)

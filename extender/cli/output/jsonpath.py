@@ -1,8 +1,8 @@
-"""Reads kubectl's JSONPath templates, such as `{range .items[*]}{.name}{"\\n"}{end}`, and fills them in.
+r"""Reads kubectl's JSONPath templates, such as `{range .items[*]}{.name}{"\n"}{end}`, and fills them in.
 
-No Python library reads such templates: they have text and loops around their paths, and leave out the `$`. The subset
-here is: `.name`, `.*`, `['name']`, `[*]`, `[N]`, `[M:N]`, `[?(@.name OP value)]` with == != < <= > >= or without a
-comparison, `{range PATH}...{end}` and quoted text. A key that is missing gives nothing, as in `kubectl get`.
+No Python library reads such templates, which have text and loops around their paths, and leave out the `$`. These parts
+are supported: `.name`, `.*`, `['name']`, `[*]`, `[N]`, `[M:N]`, `[?(@.name OP value)]` with == != < <= > >= or without
+a comparison, `{range PATH}...{end}` and quoted text. A missing key gives no text, as in `kubectl get`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Step = Callable[[Any], list[Any]]
-"""Returns the values that a part of a path selects below one value."""
+"""Takes a value, and returns the values below it that one part of a path selects."""
 
 _BLOCK = re.compile(r"""\{((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^{}"'])*)\}""")
 _NAME = re.compile(r"\.((?:[^.\[\]{}()\\\s]|\\.)+)")
@@ -40,7 +40,7 @@ class JsonPath:
     steps: Sequence[Step]
 
     def values(self, document: Any) -> list[Any]:
-        """Returns the values at the path, which are none if a key is missing."""
+        """Returns the values at the path; there are none if a key is missing."""
         found = [document]
         for step in self.steps:
             found = [value for each in found for value in step(each)]
@@ -60,7 +60,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template: text, paths, and loops over the values of a path."""
+    """A parsed template: text, paths, and loops over the values of a path."""
 
     parts: Sequence[_Text | _Loop | JsonPath]
 
@@ -70,7 +70,7 @@ class Template:
 
 
 def template_of(text: str) -> Template:
-    """Parses a template; `.name` alone means `{.name}`, as for kubectl. Raises ValueError, which names the fault."""
+    """Parses a template; `.name` alone means `{.name}`, as in kubectl. Raises ValueError, which says what is wrong."""
     if "{" not in text and text.startswith((".", "[", "$")):
         text = f"{{{text}}}"
     parts: list[_Text | _Loop | JsonPath] = []
@@ -107,7 +107,7 @@ def template_of(text: str) -> Template:
 
 
 def path_of(text: str) -> JsonPath:
-    """Parses a path, with or without braces. Raises ValueError, which names the part that is not understood."""
+    """Parses a path, with or without braces. Raises ValueError, which quotes the part that is wrong."""
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
@@ -178,7 +178,7 @@ def _literal(text: str) -> Any:
 
 
 def _unquoted(text: str) -> str:
-    """Returns the text between quotation marks, with its escapes replaced."""
+    """Returns the text between the quotation marks, with its escapes replaced."""
     inner = text[1:-1]
     if len(text) < 2 or text[-1] != text[0]:
         raise ValueError(f"{text}: the quotation mark is not closed")

@@ -42,14 +42,14 @@ def selector_of(text: str) -> Selector:
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
-    """A value that one of the functions here parses."""
+    """Parses the value of an option with one of the functions of this module."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the parsed value, or fails with its fault."""
+        """Returns the parsed value, or fails with the parser's message."""
         try:
             return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
@@ -75,7 +75,7 @@ def list_options(command: _Function) -> _Function:
 
 
 def in_order(items: Iterable[_Document], path: JsonPath | None) -> list[_Document]:
-    """Returns the items sorted by the value at the path, as numbers or as text; those without a value come last."""
+    """Returns the items sorted by the value at the path, as numbers or as text. Items without a value come last."""
     if path is None:
         return list(items)
     return sorted(items, key=lambda item: _key(path.values(item)))
