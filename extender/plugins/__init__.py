@@ -1,8 +1,9 @@
-"""The plugins, one module or package each.
+"""Contains the plugins of the scheduler, one module or package each.
 
-The input is a pod and the table. The output is refusals, scores, and the events that may help a refused pod.
+A plugin reads a pod and the table of the cluster. It refuses nodes, scores them, and names the events that may help a
+refused pod.
 
-A plugin's module has its arguments, predicate, priority and queueing hints, and declares them in one value, `PLUGIN`.
+A plugin's module has its arguments, predicate, priority and queueing hints. It declares them in one value, `PLUGIN`.
 `registry` lists the plugins in the order of the default profile. `classic` has rules that only a classic `kind: Policy`
 can name. `users` turns functions of users into rules. Start with `taint_toleration`; docs/adding-a-plugin.md walks
 through a new plugin.

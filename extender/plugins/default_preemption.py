@@ -21,9 +21,9 @@ NAME = "DefaultPreemption"
 class DefaultPreemptionArgs(Arguments):
     kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
     min_candidate_nodes_percentage: Percentage = 10
-    """Preemption looks for candidates on at least this share of the nodes, in percent."""
+    """Preemption considers at least this percentage of the nodes."""
     min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
-    """Preemption looks for candidates on at least this number of nodes."""
+    """Preemption considers at least this number of nodes."""
 
     @model_validator(mode="after")
     def _not_both_zero(self) -> Self:
@@ -40,6 +40,6 @@ PLUGIN = Plugin(
     NAME,
     DefaultPreemptionArgs,
     points=frozenset(("preEnqueue", "postFilter")),
-    # When victims leave, the rules that refused the waiting pod wake it, so this plugin need not.
+    # This interest wakes no pod. When victims leave, the interests of the plugins that refused the pod wake it.
     interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
 )

@@ -111,7 +111,7 @@ INTERESTS = Interests(
 class ClaimsExist:
     """Keeps a pod out of the active queue until every claim that it names exists (upstream PreEnqueue).
 
-    The pod gets no condition and no event, because the controller that creates its claims writes its status too.
+    The pod gets no condition and no event, because the controller that creates its claims also writes the pod's status.
 
     Args:
         find: finds a claim.
@@ -137,13 +137,13 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 class DynamicResourcesFilter(PerTemplate):
     """Refuses nodes without the devices that the pod claims (upstream dynamicresources.DynamicResources, Filter).
 
-    Without a clock, no claim is overdue, and the allocator's limit counts steps instead of time. Upstream's PostFilter,
-    which deallocates a claim that fits on no node, is implemented by `devices.plan.idle_claim`.
+    Without a clock, the filter treats no claim as overdue, and limits the allocator by steps instead of time.
+    Upstream's PostFilter, which deallocates a claim that fits on no node, is implemented by `devices.plan.idle_claim`.
 
     Attributes:
-        at_bind: True when the pod is being bound. A claim for its extended resources was then just created by the
-            scheduler (upstream PreBind) and is checked like any other claim. At any other time, such a claim remains
-            from an earlier attempt and blocks the pod.
+        at_bind: True when the pod is being bound. The scheduler has then just created the claim for the pod's extended
+            resources (upstream PreBind), and the filter checks it like any other claim. At any other time, such a claim
+            remains from an earlier attempt and blocks the pod.
     """
 
     binding_timeout_seconds: float = 600
@@ -192,7 +192,7 @@ def _without(mask: BoolColumn, verdict: Verdict) -> BoolColumn:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesScore(PerTemplate):
-    """Prefers nodes that can satisfy an earlier alternative of a device request (upstream Score, KEP-4816)."""
+    """Prefers nodes whose devices satisfy an earlier alternative of a request (upstream Score, KEP-4816)."""
 
     name: str = NAME
 

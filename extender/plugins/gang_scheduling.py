@@ -14,10 +14,10 @@ NAME = "GangScheduling"
 
 
 class GroupComplete:
-    """Keeps members of a group out of the active queue until all groups above them, and enough pods, are known.
+    """Keeps a pod out of the active queue until its group's parent groups and enough of its members exist.
 
     Args:
-        shortage: returns what the tree of the pod's PodGroup lacks to be tried; None if nothing.
+        shortage: returns the reason why the pod's group cannot be tried yet; None if it can.
     """
 
     def __init__(self, shortage: Callable[[PodInfo, str], str | None]) -> None:
@@ -49,7 +49,7 @@ PLUGIN = Plugin(
     Arguments,
     points=frozenset(("preEnqueue", "permit")),
     default=False,
-    # The queue itself wakes a group when another of its members comes to wait, or when its tree changes.
+    # The queue wakes a group without this interest when another member starts to wait or a parent group changes.
     interests=Interests(
         (Interest(Resource.ASSIGNED_POD, Action.ADD, _same_group, _OF_GROUP, _group_of_changed),),
     ),

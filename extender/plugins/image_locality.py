@@ -20,7 +20,7 @@ LARGEST_BYTES_PER_IMAGE = 1000 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ImageLocality(PerNode):
-    """Scores a node by the bytes of the pod's images that it has; an image counts more if more nodes have it."""
+    """Scores a node by the size of the pod's images that it has. An image counts more if more nodes have it."""
 
     name: str = NAME
 

@@ -1,4 +1,4 @@
-"""InterPodAffinity: pods attract and repel each other within topology domains.
+"""InterPodAffinity: pods require, prefer or avoid topology domains that have certain other pods.
 
 The module has, in this order: functions that count the pods of each domain that match a term, the predicate, the
 priority, the queueing hints, and the plugin.
@@ -45,7 +45,7 @@ def incoming(pod: PodInfo, table: Table) -> IncomingPod:
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Returns, for each kind of effect on the pod, the (anti-)affinity terms of placed pods that have it, counted."""
+    """Counts the (anti-)affinity terms of placed pods that match the pod, for each kind of effect on it."""
     if not table.terms.holders():
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects
@@ -181,7 +181,7 @@ class _InterPodAffinityCheck(Check):
 
 
 def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Returns bool[len(rows)]: True if, in the node's domain, one of the counts is above 0 without removed pods."""
+    """Returns bool[len(rows)]: True if a count in the node's domain is above 0 after the pods in `gone` left."""
     is_around = np.zeros(len(rows), np.bool_)
     for count in counts:
         is_around |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
@@ -295,7 +295,7 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a namespace's labels changed and a term of the pod, or about the pod, may select by them.
+    """Returns True if a namespace's labels changed, and a term of this pod or of a placed pod may select by them.
 
     Upstream does not register for changes of namespaces, so there the pod waits until all pods are retried.
     """
@@ -351,9 +351,9 @@ _LABEL = "label"
 
 
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
-    """Yields the names under which the pod is indexed, from its labels, anti-affinity terms and first affinity term.
+    """Yields the names under which the pod is indexed, made from its labels and its terms.
 
-    One affinity term is enough, because all of them must match.
+    All anti-affinity terms give names. The first affinity term is enough, because all of them must match.
     """
     for term in pod.required_affinity[:1]:
         yield from _prefixed(_AFFINITY, names_of_selector(term.selector))

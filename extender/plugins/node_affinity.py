@@ -125,12 +125,12 @@ def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) ->
 
 
 def labels_of_node(change: Change) -> list[str]:
-    """Returns the names of the requirements that a new node may match."""
+    """Returns the index names of the requirements that a new node may match."""
     return [*names_of_labels(change.new.labels), *names_of_labels({NODE_NAME_FIELD: change.new.name})]
 
 
 def labels_that_changed(change: Change) -> Iterator[str]:
-    """Yields the names of the requirements that the node may match now and did not match before."""
+    """Yields the index names of the requirements that the node may match now and did not match before."""
     old, new = change.old.labels, change.new.labels
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
@@ -196,7 +196,7 @@ class NodeAffinityFilter(PerNode):
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """The interest in nodes that newly match `added`, on top of INTERESTS. Upstream does not register for this."""
+        """The interest in nodes that start to match `added`. Upstream does not register for these events."""
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)
@@ -233,7 +233,7 @@ def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityScore(PerNode):
-    """Prefers nodes by the weights of the preferred terms that match. `added` has those of addedAffinity."""
+    """Prefers nodes by the weights of the preferred terms that match. `added` has the terms of addedAffinity."""
 
     added: tuple[PreferredSchedulingTerm, ...] = ()
     name: str = NAME

@@ -86,7 +86,7 @@ def features_change(_pod: PodInfo, change: Change) -> bool:
 
 
 def needs_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod needs other features than before; most updates only change its status."""
+    """Returns True if the update changed the features that the pod needs; most updates do not."""
     return required_features(change.old.pod) != required_features(change.new.pod)
 
 

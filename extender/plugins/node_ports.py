@@ -78,7 +78,7 @@ def ports_are_freed(pod: PodInfo, change: Change) -> bool:
 
 
 def ports_of_the_pod(change: Change) -> list[str]:
-    """Returns the numbers of the deleted pod's host ports, as names to look up waiting pods by."""
+    """Returns the deleted pod's host ports as text; waiting pods are looked up by these names."""
     return _port_numbers(change.old)
 
 

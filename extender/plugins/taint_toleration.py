@@ -1,4 +1,4 @@
-"""TaintToleration: pods must tolerate a node's taints, or are only kept off by preference, depending on the effect.
+"""TaintToleration: keeps pods off nodes whose taints they do not tolerate, or prefers other nodes.
 
 Source: upstream plugin tainttoleration.
 """

@@ -124,7 +124,7 @@ def verdict(volumes: PodVolumes) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """The writes before a pod is bound: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
+    """The writes needed before a pod is bound: (claim, volume) pairs to bind, and claims to provision."""
 
     bind: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provision: tuple[PersistentVolumeClaim, ...] = ()
@@ -208,7 +208,7 @@ class ClassUsage:
         self.capacity += np.where(here, binding.bytes, 0)
 
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Adds the size of a claim to provision, on the nodes where `here` is True.
+        """Adds the size of a claim whose volume must be provisioned, on the nodes where `here` is True.
 
         All claims of a class share one pool of storage, `bytes_left`, so the capacity is set and not summed.
         """
@@ -220,8 +220,8 @@ class ClassUsage:
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
     """Returns storage class -> how much of its capacity the pod's claims would use on each node.
 
-    If any claim matches an existing volume on a node, only such claims count there. Otherwise the claims count whose
-    volume would be provisioned from a pool of known size.
+    On a node where any claim matches an existing volume, only such claims count. On other nodes, the claims count that
+    would get a new volume from a pool of known size.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that pods cannot share, and claims that only one pod may use.
+"""VolumeRestrictions: refuses nodes because of disks that pods cannot share and claims that one pod may use.
 
 Source: upstream plugin volumerestrictions.
 """
@@ -63,7 +63,7 @@ class VolumeRestrictions(PerNode):
 
 class _VolumeRestrictionsCheck(Check):
     sees_pods = True
-    # Claims in use on other nodes refuse every node alike, so a dry run needs to remove only the node's own pods.
+    # A claim in use refuses all nodes, so removing pods of one node changes nothing that depends on other nodes.
     sees_own_pods_only = True
 
     def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], claims_in_use: int) -> None:
@@ -97,7 +97,7 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns, for each slot, how many claims its pod uses whose name is that of an exclusive claim of this pod.
+        """Returns the number of claims that the pod in each slot shares, by name, with this pod's exclusive claims.
 
         Namespaces are not compared, as in upstream's RemovePod.
         """
@@ -135,7 +135,7 @@ def volumes_are_released(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_and_disks_of_the_pod(change: Change) -> Iterator[str]:
-    """Yields the names of the claims and disks that the deleted pod used, to look up waiting pods by."""
+    """Yields the names of the claims and disks that the deleted pod used; waiting pods are looked up by them."""
     return _claims_and_disks(change.old)
 
 

@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels is usable only on nodes there. Source: upstream volumezone."""
+"""VolumeZone: a pod must run in the zones and regions that its volumes' labels name. Source: upstream volumezone."""
 
 from __future__ import annotations
 

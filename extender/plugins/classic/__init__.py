@@ -1,1 +1,1 @@
-"""Rules that only a classic `kind: Policy` can name."""
+"""Contains the rules that only a classic `kind: Policy` can name."""

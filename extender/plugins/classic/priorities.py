@@ -65,7 +65,7 @@ class NodePreferAvoidPods:
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:
-    """Returns (kind, UID) of each controller whose pods the node's annotation avoids; none if it cannot be parsed."""
+    """Returns (kind, UID) of each controller whose pods the node's annotation avoids; empty if it is invalid."""
     annotation = node.annotations.get(ANNOTATION)
     if annotation is None:
         return frozenset()
@@ -98,9 +98,9 @@ class ResourceLimits:
 
 
 def _limits(pod: Pod) -> dict[str, int]:
-    """Returns, by resource, the larger of the containers' limits in sum and the largest limit of an init container.
+    """Returns the pod's limit of each resource: cpu in thousandths, memory in bytes.
 
-    Cpu is in thousandths, memory in bytes.
+    A limit is the sum over the containers, or the limit of an init container if that is larger.
     """
     limits: dict[str, int] = {}
     for container in pod.containers:

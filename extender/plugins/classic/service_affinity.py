@@ -1,4 +1,4 @@
-"""Classic rules on services: ServiceAffinity keeps the pods of a service together, SelectorSpread spreads them."""
+"""Defines classic rules on services: ServiceAffinity and SelectorSpread, for example."""
 
 from __future__ import annotations
 

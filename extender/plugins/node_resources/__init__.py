@@ -36,7 +36,7 @@ from extender.table import PodInfo
 
 class RequestedToCapacityRatioParam(Strict):
     shape: Shape
-    """Points of a line that turns the share of a resource in use into a score."""
+    """The points of a line that maps the used share of a resource to a score."""
 
 
 class ScoringStrategy(Strict):
@@ -103,9 +103,10 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns limits for a new or changed node: a pod may request at most what the node offers when empty.
+    """Returns the limits on the requests of a pod that a new or changed node may help; None if it helps no pod.
 
-    If the node changed, the pod must also request a resource of which the node now offers more than before.
+    The pod may request at most what the empty node offers. If the node changed, the pod must also request a resource of
+    which the node now offers more than before.
     """
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
@@ -119,9 +120,10 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns limits for the node that a pod left: a pod may request what is free there if lower priorities leave too.
+    """Returns the limits on the requests of a pod that may fit on the node that another pod left.
 
-    If that is unknown, there are no limits.
+    The pod may request at most what would be free if all pods of lower priority left too. If that amount is unknown,
+    there are no limits. Returns None if no pod can fit.
     """
     if not has_place(change.old):
         return None
@@ -132,9 +134,10 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns limits for a node where a pod was scaled down: as `room_after_pod`, but only for what became free.
+    """Returns the limits on the requests of a pod that may fit after another pod on the node was scaled down.
 
-    A pod must request at least one resource of which the scaled-down pod now requests less.
+    They are those of `room_after_pod`, and the pod must request a resource of which the scaled-down pod now requests
+    less.
     """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}

@@ -1,6 +1,6 @@
-"""Computes the offered and requested resources of nodes, as the priorities weigh them, and caches the scores.
+"""Computes what nodes offer of each resource and what pods request, and caches the scores of priorities.
 
-The cache speeds up replicas: between two pods of a template usually one node has changed, not all of them.
+The cache speeds up replicas: between two pods of a template, usually only one node has changed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def allocation_of(
     """Returns the resources that count for a pod with these requests, in the columns at `index`.
 
     Args:
-        columns: the table's nodes; or its distinct resources, which requires that no resource may be a device.
+        columns: the nodes of the table; or its distinct resources, but only if no resource can be provided by devices.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
     weights: list[int] = []
@@ -134,14 +134,14 @@ _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 @dataclass(slots=True)
 class _CachedScores:
-    """The scores of distinct resources, int16[id]; `cursor` is the last change of resources that `scores` reflects."""
+    """The scores of distinct resources, int16[id]; `cursor` is the last change of resources that they include."""
 
     scores: NDArray[np.int16]
     cursor: int
 
 
 class _ScoreCache:
-    """The scores for one table, by rule and requests; None if the requests have occurred only once so far."""
+    """Caches the scores for one table by rule and requests; None if only one pod had these requests so far."""
 
     def __init__(self, table: Table) -> None:
         self.by_key: dict[Hashable, _CachedScores | None] = {}
@@ -160,7 +160,7 @@ def cached_scores(
     Args:
         rule: the cache key of `compute`, together with the requests for `resources`.
     """
-    # not cached for a single row, nor for devices, whose changes this cache does not see
+    # A single row is not worth caching. This cache does not see the changes of devices.
     if len(rows) == 1 or may_be_devices(resources):
         return compute(table.nodes, rows)
     key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])
@@ -170,8 +170,8 @@ def cached_scores(
     cached = cache.pop(key, None)
     if not occurred_before:
         if len(cache) >= _MAX_CACHED:
-            del cache[next(iter(cache))]  # removes the entry that was not used for longest
-        cache[key] = None  # only notes the requests; scores are kept when a second pod has them
+            del cache[next(iter(cache))]  # removes the least recently used entry
+        cache[key] = None  # scores are kept only from the second pod with these requests on
         return distinct.values(compute, rows)
     distinct.follow()
     is_usable = cached is not None and len(cached.scores) >= len(distinct)

@@ -58,7 +58,7 @@ class NodeResourcesFitFilter(PerNode):
 
 
 class _CheckCache:
-    """The checks of one table by rule and requests, valid until device classes or offered resources change."""
+    """Caches checks for one table by rule and requests, until device classes or offered resources change."""
 
     def __init__(self, table: Table) -> None:
         self._nodes = table.nodes
@@ -109,11 +109,11 @@ class _NodeResourcesFitCheck(Check):
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: True if an offered resource is short. The second and later calls use a cache."""
+        """Returns bool[len(rows)]: True if an offered resource is short. Results are cached from the second call on."""
         distinct = self._distinct
         short_by_id = self._short_by_id
         if not self._used_before:
-            self._used_before = True  # verdicts are kept from the second use on, when another pod has these requests
+            self._used_before = True  # results are kept from the second pod on
             return distinct.values(self._lacking_in, rows)
         distinct.follow()
         is_usable = short_by_id is not None and len(short_by_id) >= len(distinct)
@@ -141,7 +141,7 @@ class _NodeResourcesFitCheck(Check):
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Returns `_lacking_in` for one id, ten times as fast, but ignores that devices may provide a resource."""
+        """Does the same as `_lacking_in` for one id, ten times as fast; ignores that devices may provide a resource."""
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]
         return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)

@@ -88,7 +88,7 @@ def counts_change(pod: PodInfo, change: Change) -> bool:
 
 
 def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a constraint counts the pod's new labels differently, or depends on its changed tolerations."""
+    """Returns True if a constraint counts the pod's new labels differently, or uses the tolerations that changed."""
     before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
     honours_taints = any(constraint.node_taints_policy == "Honor" for constraint in _own_hard_constraints(pod))
     return (honours_taints and before != after) or _count_changes(pod, change)
@@ -97,8 +97,9 @@ def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
 def node_changes_spread(pod: PodInfo, change: Change) -> bool:
     """Returns True if the domains of the pod's constraints may have changed.
 
-    They may have if a node with all topology keys was added or deleted, or changed its domains or taints, or if a node
-    gained or lost a key. They also may have if the pod may no longer go to a node; upstream does not wake the pod then.
+    The change matters in these cases: a node with all topology keys was added or deleted; such a node changed its
+    domains or taints; a node gained or lost a key; or the pod's node affinity no longer allows a node. Upstream does
+    not wake the pod in the last case.
     """
     if not pod.pod.spec.topology_spread_constraints:
         return True  # the pod was refused by default constraints, which are not available here

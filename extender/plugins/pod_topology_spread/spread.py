@@ -147,7 +147,10 @@ class PodTopologySpreadFilter(PerTemplate):
 
 
 class _ConstraintSpread:
-    """The matching pods in each domain of one constraint, and the most that a domain may have to accept this pod."""
+    """Counts the matching pods in each domain of one constraint.
+
+    A domain refuses the pod if it has more matching pods than `_limit`.
+    """
 
     def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
         namespace = pod.pod.namespace
@@ -169,9 +172,10 @@ class _ConstraintSpread:
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns the result of `refuse` for each row as if its node's own pods in `gone` had left.
+        """Returns the result of `refuse` for each row, as if the pods in `gone` had left that row's node only.
 
-        If the node's domain becomes the emptiest one, the pod is accepted there, so the limit need not be recomputed.
+        The limit stays the same. If the removals make the node's domain the one with the fewest pods, the pod is
+        accepted there anyway.
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
@@ -180,8 +184,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    A pod that is placed hypothetically is matched by the broader query for leaving pods, because upstream uses one
-    query to add and to remove pods.
+    Hypothetically placed pods are counted by the broader query `leaving`, because upstream uses one query to add and to
+    remove such pods.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -276,7 +280,7 @@ def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, cou
 
 
 def _domains(column: LabelColumn) -> Rows:
-    """Returns the domain of each node. Like upstream, it treats a missing label as an empty value here."""
+    """Returns the domain of each node. As in upstream's scoring, a missing label counts as an empty value."""
     empty = column.find("")
     return column.ids if empty is None else np.where(column.ids == ABSENT, empty, column.ids)
 

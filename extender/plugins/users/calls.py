@@ -1,7 +1,7 @@
 """Calls users' functions with a time limit, and describes their errors by the line in the user's file.
 
-Nothing can interrupt the code of a function. So if a decision has a deadline, the function runs in another thread, and
-the decision goes on without it once the deadline has passed.
+A running function cannot be interrupted. So if a decision has a deadline, the function runs in another thread, and
+after the deadline the decision continues without its answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _is_done(answer: Future[T], seconds: float) -> bool:
-    """Waits for the answer for at most `seconds`; returns True if it is there."""
+    """Waits for the answer for at most `seconds`; returns True if it has arrived."""
     try:
         answer.exception(max(seconds, 0.0))
     except TimeoutError:  # raised by the wait or by the rule itself; `done` tells them apart
@@ -96,7 +96,7 @@ def sendable(reason: str) -> str:
 
 
 class OfflineHost:
-    """The RuleHost of tests and offline commands: a failure of a rule is raised, because it should stop them."""
+    """The RuleHost of tests and offline commands. It raises the failure of a rule, which ends the test or command."""
 
     def __init__(self, clock: Clock = _CLOCK) -> None:
         self._clock = clock
@@ -124,7 +124,7 @@ class OfflineHost:
         """Drops the value."""
 
     def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
-        """Watches nothing: the caller sees that the command hangs."""
+        """Does not watch the call, because the user sees when an offline command hangs."""
         return nullcontext()
 
 

@@ -1,8 +1,9 @@
-"""Reads the signature of a user's function, which says how to call it and which arguments the policy may set.
+"""Reads the signature of a user's function, which defines how to call it and which arguments the policy may set.
 
-The number of positional parameters selects the form of the function. For predicates and priorities, two are (pod,
-node), structs of the model: the function is called for each node. A node annotated as `NodeInfo` comes with its pods
-and totals. Three are (pod, table, rows): it is called once for all rows. Other decorators define their own forms.
+The number of positional parameters selects the form of the function. A predicate or priority with two takes (pod,
+node), which are structs of the model, and is called for each node. If the node is annotated as `NodeInfo`, it has its
+pods and totals. One with three takes (pod, table, rows) and is called once for all rows. Other decorators define their
+own forms.
 
 The keyword-only parameter `handle` gets a `Handle`. Other keyword-only parameters are the rule's arguments. The policy
 sets them, and pydantic validates them by their annotations.
@@ -117,9 +118,9 @@ class RuleFunction(Generic[P, R]):
 
     @property
     def in_force(self) -> bool:
-        """True while `extender serve` or `extender schedule` uses the rule; False offline and after it was replaced.
+        """True while `extender serve` or `extender schedule` uses the rule; False offline and once it is replaced.
 
-        A thread that the rule has started should end when this is False.
+        A thread that the rule started should end when this becomes False.
         """
         return bool(self._in_force)
 
@@ -135,7 +136,7 @@ class RuleFunction(Generic[P, R]):
             process.wake(name)
 
     def put_in_force(self, processes: Mapping[str, InForce]) -> None:
-        """Sets how the rule reaches its process, by the rule's name in the policy; {} if it is no longer in force."""
+        """Connects the rule to its processes, by the rule's name in the policy; {} disconnects it."""
         self._in_force = processes
 
     def handle(
@@ -145,7 +146,7 @@ class RuleFunction(Generic[P, R]):
 
         Args:
             table: the table of the decision; None if the call belongs to no decision.
-            permits: what the handle uses while the rule is not in force.
+            permits: the waiting pods and tables that the handle uses if no process uses the rule.
         """
         process = self._in_force.get(name) or InForce(nothing_waits, permits)
         return Handle(name, pod, host, process, table)
@@ -197,7 +198,7 @@ class CustomRule:
 
 
 def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:
-    """Makes the rules of these profiles reach the process; rules that only `before` has are no longer in force."""
+    """Connects the rules of these profiles to the process, and disconnects rules that only `before` has."""
     by_rule: dict[RuleFunction[..., Any], dict[str, InForce]] = {rule.decorated: {} for rule in custom_rules(before)}
     for rule in custom_rules(profiles):
         by_rule.setdefault(rule.decorated, {})[rule.name] = process
@@ -217,7 +218,7 @@ def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeI
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Returns the object whose name the rule gets: the function inside a partial or wrapper, or a callable's class."""
+    """Returns the object that names the rule: the function inside a partial or wrapper, or a callable's class."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)

@@ -24,11 +24,11 @@ from extender.table import PodCountQuery, Table
 
 T = TypeVar("T", bound=Object)
 Tables = Callable[[], AbstractContextManager[Table]]
-"""Lends a table of the cluster for the length of a `with` block."""
+"""Returns a context manager that gives the `with` block a table of the cluster."""
 
 
 class RuleHost(Protocol):
-    """The process that runs a user's rule: gives it the time, and receives its failures, its log and its metrics."""
+    """The process that runs a user's rule. It provides the time, and receives failures, log messages and metrics."""
 
     def failed(self, rule: str, error: BaseException) -> None:
         """Handles a failure of the rule, once for each pod and not for each node; `error` has its traceback."""
@@ -75,7 +75,7 @@ _thread = threading.local()
 
 @contextmanager
 def in_queue_rule() -> Iterator[None]:
-    """Runs a rule that the queue calls with its lock held; until then `wake` and `activate` raise in this thread."""
+    """Marks the block as part of a rule that the locked queue calls; `wake` and `activate` raise RuntimeError in it."""
     _thread.holds_queue = True
     try:
         yield
@@ -84,7 +84,7 @@ def in_queue_rule() -> Iterator[None]:
 
 
 def refuse_in_queue_rule(method: str) -> None:
-    """Raises RuntimeError in a rule that the queue calls: `method` would wait for the lock that the queue holds."""
+    """Raises RuntimeError if the queue is calling a rule in this thread, because `method` would deadlock."""
     if getattr(_thread, "holds_queue", False):
         raise RuntimeError(
             f"a rule of {PRE_ENQUEUE} or {QUEUE_SORT} must not call {method}, because the queue is locked while it runs"
@@ -92,7 +92,7 @@ def refuse_in_queue_rule(method: str) -> None:
 
 
 def nothing_waits(_rule: str, _namespace: str | None = None, _labels: Mapping[str, str] = NO_LABELS, /) -> None:
-    """Does nothing: the `wake` of a rule that no process uses, such as those of `extender explain`."""
+    """Does nothing. It is the `wake` of rules that no process uses, as in `extender explain`."""
 
 
 class ObjectLister:
@@ -139,7 +139,7 @@ class ObjectLister:
             ]
 
     def controller_of(self, obj: Object) -> Object | None:
-        """Returns the object that controls this one, such as the ReplicaSet of a pod; None if it is not read."""
+        """Returns the object that controls this one, like a ReplicaSet; None if it is not in the cache."""
         owner = obj.controller
         if owner is None:
             return None

@@ -21,9 +21,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """The answer of a PostFilter rule that nominates the pod to a node, where there will be room for it.
+    """The answer of a PostFilter rule that nominates a node for the pod, because the pod will fit there soon.
 
-    Other pods of the same or a lower priority leave the room free from then on.
+    From then on, other pods of the same or a lower priority leave these resources free.
     """
 
     node_name: str

@@ -54,9 +54,8 @@ def predicate(
 
     A function of (pod, node) returns True or None if the pod fits. If not, it returns the reason, a short text without
     names and numbers ("node(s) had no power left"), or False for a general reason. A function of (pod, table, rows)
-    returns bool[len(rows)], True if the pod fits, or {reason: bool[len(rows)]}, True if the pod fits as far as this
-    reason goes; a node that is False for several reasons gets the first. If a pod gets more than 256 different reasons,
-    the rest share one.
+    returns bool[len(rows)], True if the pod fits. It may also return {reason: bool[len(rows)]}, False if the reason
+    applies to the row; the first such reason counts. If a pod gets more than 256 different reasons, the rest share one.
 
     Args:
         sees_pods: True if the answer depends on placed pods, so that evicting some may help. Without it, preemption
@@ -99,7 +98,7 @@ class CustomPredicate(CustomRule):
 
 
 def without_users_predicates(profile: Profile) -> Profile | None:
-    """Returns the profile with the predicates that kube-scheduler has too; None if it has no others."""
+    """Returns the profile without the predicates that are users' functions; None if it has no such predicates."""
     predicates = [predicate for predicate in profile.predicates if not isinstance(predicate, CustomPredicate)]
     return replace(profile, predicates=predicates) if len(predicates) < len(profile.predicates) else None
 

@@ -76,8 +76,8 @@ def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:
     """Turns the function into the order in which ready pods are tried, instead of PrioritySort.
 
     A function of (pod) returns a number, or a tuple of numbers: smaller first. Pods with equal numbers are sorted as by
-    PrioritySort: by priority, and then by the time of their arrival. It must give equal pods equal numbers at any time,
-    because the queue sorts a pod once. It is called with the queue locked, so it must be quick.
+    PrioritySort: by priority, and then by the time of their arrival. For the same pod it must always return the same
+    numbers, because the queue sorts a pod once. It is called with the queue locked, so it must be quick.
 
     If the function raises or returns anything else, the pod is sorted behind all others.
     """

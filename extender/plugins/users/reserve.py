@@ -38,10 +38,11 @@ class ReserveFunction(NodeFunction[P, R]):
         self._undo: ReserveFunction[..., object] | None = None
 
     def unreserve(self, function: F) -> F:
-        """Decorates the function that undoes what this rule did for a pod that was not bound.
+        """Registers the decorated function, which undoes what this rule did for a pod that was not bound.
 
-        It takes what the rule takes, and may leave out arguments. It may be called more than once, and also for a pod
-        that the rule rejected or was not called for. Raises TypeError if it takes arguments that the rule does not.
+        It takes the same parameters as the rule, or only some of the arguments. It may be called more than once, and
+        also for a pod that the rule rejected or was not called for. Raises TypeError if it takes arguments that the
+        rule does not.
         """
         undo: ReserveFunction[..., object] = ReserveFunction(function)
         if unknown := undo.arguments.model_fields.keys() - self.arguments.model_fields.keys():
