@@ -24,9 +24,9 @@ Picked = NDArray[np.intp]
 
 
 class Accessibility:
-    """The nodes, by row, that can access each item of a list, which has the best item first.
+    """Knows which nodes can access each item of a list that is sorted best first.
 
-    An item is a volume or a storage pool. Items that the same nodes can access share a group.
+    An item is a volume or a storage pool. Items that can be accessed by the same nodes share a group.
     """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
@@ -138,7 +138,7 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Returns which nodes each selector selects; evaluates a selector only if the result is not cached.
+    """Returns which nodes each selector selects. Uses cached results if there are any.
 
     `selections`: for each item, a key and a function that evaluates its selector.
     """

@@ -56,13 +56,13 @@ class DynamicProvision:
 
 
 class PodVolumes:
-    """The volumes that the pod would get on each of n rows, and the reasons if it cannot get them.
+    """The volumes that the pod would get on each of n rows, or the reasons why it cannot get them.
 
     Attributes:
         node_conflict: bool[n]: a bound volume cannot be accessed from the node.
         volume_missing: bool[n]: a claim is bound to a volume that does not exist.
         bind_conflict: bool[n]: a claim matches no volume, and no volume can be provisioned for it.
-        not_enough_space: bool[n]: no pool has enough capacity for a volume to provision.
+        not_enough_space: bool[n]: no pool has enough capacity for a new volume that the pod needs.
         errors: pairs of the rows with an error, bool[n], and its message.
         static_bindings: the claims to bind to existing volumes, on rows without any of the problems above.
         dynamic_provisions: the claims to provision volumes for, on rows without any of the problems above.
@@ -135,7 +135,7 @@ class PodVolumes:
             self._bound_reserved.add(reserved.volume.name)
             picked = np.where(can_access, 0, NONE)
             return StaticBinding(claim, (reserved,), picked, np.where(can_access, reserved.size_bytes, 0))
-        # The pod names the claim twice, and the volume reserved for it was already chosen the first time.
+        # The pod names the claim twice, and this loop has already chosen its reserved volume.
         free = self._bind_free(claim)
         return replace(free, picked=np.where(can_access, free.picked, NONE), bytes=np.where(can_access, free.bytes, 0))
 

@@ -107,8 +107,8 @@ class AttachableVolumes:
 
     Attributes:
         by_driver: the CSI volumes of each driver.
-        native_drivers: the drivers of volumes that are CSI volumes, and not in-tree volumes handled by a CSI driver.
-        errors: faults in the order of the volumes, each with True if it also applies to nodes without a CSINode.
+        native_drivers: the drivers of those volumes that are not in-tree volumes migrated to CSI.
+        errors: the faults in the order of the volumes; each has True if it also refuses nodes without a CSINode.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
