@@ -73,7 +73,7 @@ class VictimColumns(NamedTuple):
     unit: IntColumn
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
-        """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the order wanted."""
+        """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the desired order."""
         return VictimColumns(
             self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen], self.unit[chosen]
         )
@@ -111,7 +111,7 @@ class VictimColumns(NamedTuple):
         return len(self.begins()) - 1
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Returns the pods for which `reprieved`, bool[n], is False: those that must leave.
+        """Returns the pods that must leave: those for which `reprieved`, bool[n], is False.
 
         Of equally important pods, those whose eviction violates a budget come first, as upstream lists them.
         """
@@ -185,7 +185,7 @@ def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
 
 
 def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, positions: Rows) -> Rows:
-    """Returns the positions without pods whose eviction the API server has granted; the budget has counted those."""
+    """Returns the positions of pods that the budget does not list as already evicted."""
     disrupted = budget.status.disrupted_pods
     if not disrupted:
         return positions
@@ -219,7 +219,7 @@ class Candidates(Mapping[str, Candidate]):
         self._victims = table.pods.at(victims.slots)
         self._num_pdb_violations = num_pdb_violations
         self.best = names[_pick_one_node(table, victims, begins, num_pdb_violations)] if names else None
-        """The node to nominate, the first of equally cheap ones; None without candidates."""
+        """The node to nominate, the first if several cost the same; None if there are no candidates."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -234,7 +234,7 @@ class Candidates(Mapping[str, Candidate]):
 
 
 def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
-    """Returns the candidates that another extender has left; their nodes and victims must be in the table."""
+    """Returns the candidates that another extender accepted; their nodes and victims must be in the table."""
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
     rows = [table.nodes.row_of[candidate.node] for candidate in chosen.values() for _ in candidate.victims]

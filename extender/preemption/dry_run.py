@@ -42,10 +42,10 @@ class _PodDependent(NamedTuple):
 class DryRun:
     """Checks if one pod would fit on nodes if some of their pods were removed.
 
-    Pods of the same or a higher priority that are nominated to a node may or may not arrive, so such a node must fit
-    with and without these pods. Checks that depend only on the node's own pods decide both cases at once. For all other
-    checks, these nodes are checked one by one. Predicates that do not apply to the pod are not prepared again (upstream
-    Skip).
+    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
+    such a node with and without them. Checks that depend only on the node's own pods decide both cases at once. The
+    other checks are repeated for each such node. Predicates that do not apply to the pod are not prepared again
+    (upstream Skip).
     """
 
     def __init__(self, profile: Profile, pod: PodInfo, table: Table) -> None:
@@ -66,7 +66,7 @@ class DryRun:
         return fitting
 
     def select_victims(self, potential: VictimColumns) -> VictimColumns:
-        """Returns the victims on each node where the pod fits without the potential victims; as few as possible.
+        """Returns as few victims as possible on each node where the pod fits without all potential victims.
 
         Pods that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
         """
@@ -121,7 +121,7 @@ class DryRun:
         return stays[unit]
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True if the row passes all checks that depend on pods, without its node's removed pods."""
+        """Returns bool[n]: True if the row passes all checks that depend on pods, once its removed pods are gone."""
         fits = np.ones(len(rows), np.bool_)
         one_by_one: list[Predicate] = []
         for rule in self._dependent:
@@ -175,8 +175,8 @@ class DryRun:
 
 
 def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
-    """Yields the units to reprieve in each round, one of each node; `rows`, intp[unit], are those of their nodes."""
-    # a stable sort, so that among equals the more important units stay first
+    """Yields the indices of the units to reprieve in each round, one unit per node. `rows`: intp[unit]."""
+    # The sort is stable, so more important units stay before less important ones.
     order = np.lexsort((~violating, rows))
     begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
     units_on_node = np.diff(begins, append=len(rows))

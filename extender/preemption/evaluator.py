@@ -43,9 +43,9 @@ class Preemption:
 
 
 class ProcessedPreemption(NamedTuple):
-    """The victims that kube-scheduler chose, corrected.
+    """The corrected form of the victims that kube-scheduler chose.
 
-    Nodes that the table does not know, and nodes where no eviction helps, are in neither attribute.
+    Neither attribute has nodes that are not in the table, or nodes where no eviction helps.
 
     Attributes:
         candidates: the nodes with the victims that must leave them.
@@ -72,7 +72,7 @@ def preempt(
         fit: the result of the pod's last attempt; only nodes that were refused as Unschedulable are tried.
         offset: the index among these nodes where the dry run starts; it matters only if `limits` end the search.
         rows: the nodes to try, of those refused as Unschedulable; None means all of them.
-        spared: node name -> the UIDs of pods there that must not be evicted, nor the pods evicted together with them.
+        spared: node name -> UIDs of pods there that must stay. Pods that would be evicted with them stay too.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason is not None:
@@ -89,12 +89,13 @@ def process_preemption(
     offered: Mapping[str, Sequence[str]],
     unconfirmed: Mapping[str, Sequence[str]] = NO_UIDS,
 ) -> ProcessedPreemption:
-    """Corrects the victims, UIDs by node, that kube-scheduler has chosen for `pod` (upstream ProcessPreemption).
+    """Corrects the victims (UIDs by node) that kube-scheduler has chosen for `pod` (upstream ProcessPreemption).
 
-    `offered` has kube-scheduler's victims. If evicting these makes room on a node, those that need not leave are
-    dropped. If it does not, or a node has no victims, they are selected among all pods of lower priority. Of the
-    `unconfirmed` pods, which kube-scheduler may not know, only those in `offered` can be victims; the others spare all
-    pods that would be evicted together with them. Raises DeadlineExceeded.
+    `offered` has kube-scheduler's victims. If the pod fits on a node once these leave, the victims that need not leave
+    are dropped. Otherwise, or if the node has no victims, new victims are selected among all pods of lower priority.
+
+    kube-scheduler may not know the `unconfirmed` pods. So they are victims only if they are in `offered`; otherwise
+    they stay, and with them all pods that would be evicted together with them. Raises DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
@@ -141,7 +142,7 @@ def _victims_are_leaving(pod: PodInfo, table: Table, row: int) -> bool:
 def _dry_run_preemption(
     profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int, spared: Mapping[str, Sequence[str]]
 ) -> VictimColumns:
-    """Returns the victims on the first `enough` or more rows where evictions help, or on all of these if fewer."""
+    """Returns the victims on the rows where evictions help; stops once it has found `enough` such rows."""
     dry_run = DryRun(profile, pod, table)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):
@@ -175,7 +176,7 @@ def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequenc
 
 
 def _named(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for potential victims with one of these UIDs, for whatever node they would be evicted."""
+    """Returns bool[n]: True for potential victims with one of these UIDs, for any node."""
     slot_of = table.pods.slot_of
     slots = [slot_of[uid] for uids in uids_by_node.values() for uid in uids if uid in slot_of]
     return np.isin(potential.slots, slots) if slots else np.zeros(len(potential.slots), np.bool_)

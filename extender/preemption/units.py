@@ -51,7 +51,7 @@ class Disruption(NamedTuple):
 
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
-    """Returns what the pod is evicted with, and how important that is."""
+    """Returns the group that the pod is evicted with, if any, and the priority and kind to compare."""
     groups = groups_above(info, table)
     if not groups:
         return Disruption(info.priority)
@@ -64,7 +64,7 @@ def disruption_of(info: PodInfo, table: Table) -> Disruption:
 
 
 class Unit(NamedTuple):
-    """Pods that are evicted together, as they appear among the victims of one node.
+    """Pods that are evicted together to make room on one node.
 
     Attributes:
         row: the row of the node that the preemptor would use.
@@ -77,7 +77,7 @@ class Unit(NamedTuple):
     kind: UnitKind
 
     def importance(self, table: Table) -> tuple[object, ...]:
-        """The sort key by node, the most important unit first; equal units are in the order of their names."""
+        """The key that sorts units by node, then the most important first, then by name."""
         started = float(table.pods.started[list(self.slots)].min())
         name = table.pods.info(self.slots[0]).sort_key
         return self.row, -self.priority, -self.kind, -len(self.slots), started, name
@@ -91,7 +91,7 @@ def has_members(table: Table, slots: Rows) -> bool:
 
 
 def units_on(table: Table, slots: Rows, below: int) -> list[Unit]:
-    """Returns the units with a priority below `below` that the pods in these slots are in, sorted by importance."""
+    """Returns the units of the pods in these slots that have a priority under `below`, sorted by importance."""
     alone: list[Unit] = []
     whole: dict[tuple[int, GroupName], Disruption] = {}
     for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
@@ -108,7 +108,7 @@ def units_on(table: Table, slots: Rows, below: int) -> list[Unit]:
 
 
 def _members(table: Table, names: set[GroupName]) -> dict[GroupName, list[int]]:
-    """Returns the slots of all placed pods below each of these groups, in the order of the pods' names."""
+    """Returns, for each of these groups, the slots of the placed pods in it or below it, sorted by pod name."""
     members: dict[GroupName, list[int]] = {name: [] for name in names}
     placed = np.flatnonzero(table.pods.row >= 0) if names else np.zeros(0, np.intp)
     by_name = sorted(zip(table.pods.at(placed), placed.tolist(), strict=True), key=lambda pair: pair[0].sort_key)
