@@ -35,7 +35,7 @@ WHOLE: Mapping[type[Object], type[Object]] = {Pod: WholePod, Node: WholeNode}
 def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
     """Returns an object's JSON as kube-scheduler sends it: without kind and apiVersion.
 
-    `managed` is True to keep metadata.managedFields. kube-scheduler's informers drop them, but for pods only.
+    `managed` is True to keep metadata.managedFields. kube-scheduler drops this field from pods, but not from nodes.
 
     Raises:
         msgspec.DecodeError: `raw` is not a JSON object.
@@ -49,6 +49,6 @@ def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
 
 
 def document_of(obj: Object) -> bytes:
-    """Returns the JSON that the object was read from; if it was not kept, the JSON of the fields in the model."""
+    """Returns the JSON that the object was read from; if it was not stored, the JSON of the struct's fields."""
     original: bytes = getattr(obj, "document", b"")
     return original or _ENCODE(obj)

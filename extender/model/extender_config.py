@@ -1,4 +1,4 @@
-"""The configuration of another extender. Source: k8s.io/kube-scheduler/config/v1, Extender."""
+"""Defines the configuration of another extender. Source: k8s.io/kube-scheduler/config/v1, Extender."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExtenderConfig:
         timeout_seconds: the time limit for one call, from the first byte sent to the last byte received.
         node_cache_capable: True if the extender receives only the names of nodes instead of whole nodes.
         managed_resources: the extender is called only for pods that request one of these; if empty, for all pods.
-        ignored_resources: the managed resources that only the extender considers.
+        ignored_resources: the managed resources that the scheduler ignores, because only the extender considers them.
         ignorable: True if pods are scheduled without the extender when a call to it fails.
     """
 

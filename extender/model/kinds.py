@@ -1,4 +1,4 @@
-"""The kinds of objects that the extender uses, and their paths at the API server."""
+"""Lists the kinds of objects that the extender uses, with their paths at the API server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Kind:
     """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
     `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE. `optional` is True if API
-    servers serve the kind only on request, so that its absence is not worth a warning.
+    servers serve the kind only if configured to, so that its absence needs no warning.
     """
 
     type: type[Object]
@@ -96,9 +96,9 @@ _ALL = (
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
 COSCHEDULING_POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups")
-"""The PodGroups of the coscheduling plugin, which a webhook may read instead of Kubernetes' own."""
+"""The PodGroups of the coscheduling plugin. A webhook may read these instead of Kubernetes' PodGroups."""
 
-# Kinds that are neither watched nor read by rules: only offline answers about future pods read them.
+# These kinds are not watched, and rules do not read them. Only offline commands about future pods do.
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (

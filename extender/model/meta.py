@@ -19,7 +19,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True):
-    """The base of all API types: immutable, and ignored by the cyclic garbage collector because it has no cycles."""
+    """The base of all API types: immutable, and without cycles, so the garbage collector skips its instances."""
 
 
 class OwnerReference(Value, frozen=True):
@@ -44,7 +44,7 @@ class ObjectMeta(Value, frozen=True):
 
 
 class Object(Value, frozen=True):
-    """An object of the API, of any kind."""
+    """The base of all kinds of Kubernetes objects."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -84,7 +84,7 @@ class Object(Value, frozen=True):
 
 
 class CustomObject(Object, frozen=True):
-    """An object of a kind that a policy names for watching (`watch`), which only users' rules read.
+    """An object of a kind that a policy lists under `watch`. Only users' rules read it.
 
     Attributes:
         content: the whole object, as the API server sends it. A rule must not change it.
@@ -94,7 +94,7 @@ class CustomObject(Object, frozen=True):
 
 
 def custom_type(kind: str) -> type[CustomObject]:
-    """Returns the type of the objects of this kind; it is named after the kind, as every other type is."""
+    """Creates the type of the objects of this kind; like every other type, it is named after its kind."""
     return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]  # a Struct
 
 

@@ -1,4 +1,4 @@
-"""Nodes, and which taints a toleration covers. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
+"""Defines nodes, and which taints a toleration covers. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SC
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Returns True if this toleration covers the taint; an empty effect or key covers every effect or key."""
+    """Returns True if this toleration covers the taint. An empty effect or key covers all effects or keys."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

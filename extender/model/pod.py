@@ -1,4 +1,4 @@
-"""Pods: the fields that scheduling reads."""
+"""Defines pods, with the fields that scheduling reads."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Affinity(Value, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):  # the API requires some of the defaults
+class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):  # the API requires some of these fields
     max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
@@ -242,5 +242,5 @@ class Pod(Object, frozen=True):
         )
 
     def nominated_to(self, node_name: str) -> Pod:
-        """Returns a copy that is nominated to `node_name`; if that is empty, the pod is nominated to no node."""
+        """Returns a copy that is nominated to `node_name`; an empty name removes the nomination."""
         return msgspec.structs.replace(self, status=msgspec.structs.replace(self.status, nominated_node_name=node_name))

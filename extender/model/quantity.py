@@ -1,8 +1,8 @@
 """Converts quantities of the Kubernetes API to exact integers.
 
-A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). Here it
-is a number of billionths, the smallest unit of the API. So sums are exact, and a sum is rounded once, up, as Value and
-MilliValue of resource.Quantity do. Source: k8s.io/apimachinery/pkg/api/resource.
+A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). This
+module stores it as a number of billionths, the smallest unit of the API. So sums are exact. A sum is rounded up once at
+the end, as Value and MilliValue of resource.Quantity do. Source: k8s.io/apimachinery/pkg/api/resource.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _LONGEST = 256
-# With an exponent beyond this, a number is capped at the largest quantity or rounded up to the smallest.
+# Beyond this exponent, every number becomes the largest quantity, or if it is tiny, the smallest one.
 _EXPONENT_BOUND = 64
 
 
@@ -33,7 +33,7 @@ def nano(quantity: Quantity) -> int:
     """Returns the quantity in billionths, rounded away from zero. Raises MalformedQuantity."""
     raw = str(quantity) if quantity is not None else "0"
     text = raw.strip()
-    # longer texts are refused, because the results are cached
+    # Longer texts are rejected, because all results are cached.
     form = _FORM.fullmatch(text) if len(raw) <= _LONGEST else None
     if form is None or not (form[2] or form[3]):
         raise MalformedQuantity(

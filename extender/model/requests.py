@@ -1,6 +1,6 @@
 """Computes the requests of a pod from its containers, init containers, sidecars, overhead and pod-level resources.
 
-All amounts are summed in billionths and rounded once at the end, as quantities of the API are.
+All amounts are summed in billionths and rounded once at the end, as Kubernetes does.
 Source: k8s.io/component-helpers/resource PodRequests (KEPs 753, 1287, 2837).
 """
 
@@ -28,9 +28,9 @@ def pod_requests(
 
     Args:
         defaults: by resource, the request to assume for a container that does not request it, in billionths.
-        placed: True for a placed pod: if the kubelet has allocated or uses more than the spec requests, during a
-            resize, the larger amount counts (KEP-1287).
-        pod_level: True if requests of the whole pod replace the sum over its containers (KEP-2837).
+        placed: True for a placed pod. During a resize, its request is the largest of what the spec requests, the
+            kubelet has allocated, and the containers use (KEP-1287).
+        pod_level: True if the requests in spec.resources replace the sum over the containers (KEP-2837).
     """
     total = _container_requests(pod, defaults, placed)
     if pod_level:
@@ -42,7 +42,7 @@ def pod_requests(
 def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
     """Returns the requests that scoring assumes for a placed pod: (thousandths of a cpu, bytes of memory).
 
-    Containers that lack a request for one of the two count with a default.
+    A container that lacks one of the two requests counts with a default for it.
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
@@ -56,7 +56,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
 
 def leaves_out_defaulted(pod: Pod) -> bool:
-    """Returns True if any container's requests, in spec or status, lack cpu or memory; in most pods none do.
+    """Returns True if any container has no request for cpu or memory in its spec or status, which is rare.
 
     Also returns True if a resize is infeasible, because then a container without a status counts as requesting nothing.
     """
@@ -99,7 +99,7 @@ def is_extended(resource: str) -> bool:
 
 
 def container_totals(pod: Pod, *, limits: bool = False) -> dict[str, int]:
-    """Returns the requests of all containers together by resource, in billionths; their limits if `limits` is True."""
+    """Returns the total requests (or limits) of all containers by resource, in billionths."""
     return _aggregate(pod, _limits_from_spec if limits else _from_spec, _NO_DEFAULTS, False)
 
 
@@ -138,7 +138,7 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # Resources that this container does not request are covered by `running`, which includes all sidecars.
+        # Only this container's resources need a look: for all others, `running` already includes the sidecars.
         for name, nanos in own.items():
             needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
             starting[name] = max(starting.get(name, needed), needed)

@@ -57,7 +57,7 @@ class Requirement:
     def well_formed(self) -> bool:
         """Returns True if the scheduler accepts the requirement (labels.NewRequirement).
 
-        Every value must be a valid label value, even of Gt and Lt, so these do not accept negative numbers.
+        Every value must be a valid label value, even for Gt and Lt, so Gt and Lt do not accept negative numbers.
         """
         match self.operator:
             case "In" | "NotIn":
@@ -71,7 +71,7 @@ class Requirement:
         return valid_count and bool(_LABEL_KEY.fullmatch(self.key)) and all(map(_LABEL_VALUE.fullmatch, self.values))
 
     def bound(self) -> int | None:
-        """Returns the number that Gt and Lt compare with; None unless `values` is exactly one whole number."""
+        """The number that Gt and Lt compare with; None unless `values` is exactly one whole number."""
         return whole_number(next(iter(self.values))) if len(self.values) == 1 else None
 
     def _compares(self, value: str) -> bool:
@@ -84,7 +84,8 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all match. Without requirements it matches everything; if `nothing` is True, nothing."""
+    """Requirements that must all match; without requirements, everything matches. If `nothing` is True, nothing
+    does."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False

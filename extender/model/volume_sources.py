@@ -1,4 +1,4 @@
-"""Defines the volume sources that pods (inline) and persistent volumes name, one type for each storage system."""
+"""Defines the volume sources of pods and persistent volumes, one type for each storage system."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PersistentVolumeClaimSource(Value, frozen=True):
 
 
 class CSIVolumeSource(Value, frozen=True):
-    """A pod's inline CSI volume. It is created on the node and not attached, so no rule counts it as an attachment."""
+    """A pod's inline CSI volume. It is created on the node instead of attached, so volume limits do not count it."""
 
     driver: str = ""
     read_only: bool | None = None

@@ -66,7 +66,7 @@ class PriorityClass(Object, frozen=True):
     preemption_policy: str | None = None
 
 
-# ---- kinds that the API server uses to change a pod when it is created; only offline commands read them
+# ---- kinds that the API server applies to new pods; only offline commands read them
 
 
 class LimitRangeItem(Value, frozen=True):
@@ -87,7 +87,7 @@ class LimitRange(Object, frozen=True):
 
 
 class ResourceQuota(Object, frozen=True):
-    """Only its existence is known: answers say that it is not looked at."""
+    """Only its name is read, because offline commands warn that they do not check quotas."""
 
 
 class Overhead(Value, frozen=True):

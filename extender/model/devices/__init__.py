@@ -1,1 +1,1 @@
-"""The objects of resource.k8s.io: slices, device classes and claims."""
+"""Defines the objects of resource.k8s.io: slices, device classes and claims."""

@@ -1,4 +1,4 @@
-"""Claims to devices, with what they request and what was allocated to them (resource.k8s.io)."""
+"""Defines ResourceClaims, their requests and their allocated devices (resource.k8s.io)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExactDeviceRequest(Value, frozen=True):
 
 
 class DeviceSubRequest(ExactDeviceRequest, frozen=True):
-    """One of the alternatives of a device request (`first_available`). The API allows no admin access here."""
+    """One of the alternatives of a device request (`first_available`). The API does not allow adminAccess in it."""
 
     name: str = ""
 
@@ -158,7 +158,7 @@ class ResourceClaim(Object, frozen=True):
 
 
 class PendingClaim(ResourceClaim, frozen=True):
-    """A claim whose allocation is decided but not yet observed (upstream in-flight allocations).
+    """An allocation that the scheduler has decided but not yet observed (upstream in-flight allocations).
 
     It is not a kind of the API. The table keeps it in addition to the claim itself, under the same key, and counts its
     devices as allocated.

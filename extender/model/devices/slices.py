@@ -1,4 +1,4 @@
-"""Devices that drivers offer: resource slices, device classes and taint rules (resource.k8s.io)."""
+"""Defines the devices that drivers offer: resource slices, device classes and taint rules (resource.k8s.io)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CapacityRange(Value, frozen=True):
 
 
 class CapacityRequestPolicy(Value, frozen=True):
-    """The amounts of a device's capacity that a claim may request (KEP-5075)."""
+    """Says which amounts of a device's capacity a claim may request (KEP-5075)."""
 
     default: Quantity = None
     valid_values: list[Quantity] | None = None

@@ -1,7 +1,7 @@
 """Defines PodGroup and CompositePodGroup, which say that pods are to be scheduled together.
 
-The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. API
-servers serve both kinds only on request (`--runtime-config`).
+The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. An
+API server serves both kinds only if its `--runtime-config` enables them.
 
 A PodGroup of the coscheduling plugin (scheduling.x-k8s.io, for clusters before Kubernetes 1.37) is read as a PodGroup
 too; pods name it in a label.
@@ -17,11 +17,11 @@ from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 """The label with which a pod names its coscheduling PodGroup."""
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
-"""The condition that says if the group has been scheduled once."""
+"""The condition that is true once the group has been scheduled."""
 
 
 class BasicPolicy(Value, frozen=True):
-    """Members are scheduled as far as they fit."""
+    """Members are scheduled one by one, without a minimum number."""
 
 
 class GangPolicy(Value, frozen=True):
@@ -48,7 +48,7 @@ class SchedulingConstraints(Value, frozen=True):
 
 
 class DisruptionScope(Value, frozen=True):
-    """A member of DisruptionMode; it has no fields."""
+    """The value of a field of DisruptionMode; it has no fields itself."""
 
 
 class DisruptionMode(Value, frozen=True):
@@ -117,7 +117,7 @@ class PodGroup(SchedulingGroup, frozen=True):
 
     @property
     def is_self_contained(self) -> bool:
-        """True if its members can be decided about without other groups and without claims that they share."""
+        """True if its members can be scheduled without regard to other groups or shared claims."""
         return not self.spec.resource_claims and self.parent_key is None
 
     @property
@@ -126,7 +126,7 @@ class PodGroup(SchedulingGroup, frozen=True):
 
     @property
     def min_count(self) -> int:
-        """The number of members without which none is scheduled; 1 under the policy `basic`."""
+        """The number of members that must fit together; 1 under the policy `basic`."""
         gang = self.spec.scheduling_policy.gang
         return (self.spec.min_member or 1) if gang is None else gang.min_count
 
@@ -159,13 +159,13 @@ class CompositePodGroup(SchedulingGroup, frozen=True):
 
     @property
     def min_count(self) -> int:
-        """The number of child groups without which none is scheduled; 1 under the policy `basic`."""
+        """The number of child groups that must fit together; 1 under the policy `basic`."""
         gang = self.spec.scheduling_policy.gang
         return 1 if gang is None else gang.min_group_count
 
 
 class GroupName(NamedTuple):
-    """The kind of a group and its `namespace/name`: a PodGroup and a CompositePodGroup may have the same name."""
+    """The kind of a group and its `namespace/name`, because groups of different kinds may have the same name."""
 
     kind: str
     key: str

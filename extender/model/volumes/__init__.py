@@ -1,1 +1,1 @@
-"""The objects of storage: volumes, claims, classes, CSI nodes and drivers."""
+"""Defines the objects of storage: volumes, claims, classes, CSI nodes and drivers."""

@@ -29,7 +29,7 @@ AZURE_DISK = "kubernetes.io/azure-disk"
 CINDER = "kubernetes.io/cinder"
 PORTWORX = "kubernetes.io/portworx-volume"
 
-# The in-tree plugins that CSI drivers have replaced -> the driver.
+# in-tree plugin -> the CSI driver that has replaced it
 MIGRATED_PLUGINS: Mapping[str, str] = {
     AWS_EBS: "ebs.csi.aws.com",
     GCE_PD: "pd.csi.storage.gke.io",
@@ -37,7 +37,7 @@ MIGRATED_PLUGINS: Mapping[str, str] = {
     CINDER: "cinder.csi.openstack.org",
     PORTWORX: "pxd.portworx.com",
 }
-# Migrated plugins that the scheduler does not consider: it counts no attachments for their volumes.
+# The scheduler does not count the attachments of these plugins' volumes, although they are migrated.
 UNCOUNTED_PLUGINS = frozenset(("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"))
 
 _TOPOLOGY_KEYS = {
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
 
 
 def in_tree_plugin(source: MigratableSources) -> str | None:
-    """Returns the in-tree plugin of the source; None if the source is none that a CSI driver has replaced."""
+    """Returns the in-tree plugin of the source; None if no CSI driver has replaced it."""
     sources = {
         AWS_EBS: source.aws_elastic_block_store,
         GCE_PD: source.gce_persistent_disk,

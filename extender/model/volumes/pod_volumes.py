@@ -11,7 +11,7 @@ from extender.model.volumes.storage import PersistentVolumeClaim
 
 
 class ClaimUse(NamedTuple):
-    """A pod's use of a claim. `owner` is the pod of an ephemeral volume, the only one that may use the claim."""
+    """A pod's use of a claim. For an ephemeral volume, `owner` is the only pod that may use the claim; else None."""
 
     namespace: str
     name: str
@@ -32,7 +32,7 @@ class ClaimUse(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The pod whose ephemeral volume a claim is for."""
+    """The pod for whose ephemeral volume a claim was generated."""
 
     uid: str
     key: str
@@ -78,7 +78,7 @@ def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
 
 
 def mounts_of(pod: Pod) -> tuple[Mount, ...]:
-    """Returns the pod's disks that other pods may be unable to share with it (upstream isVolumeConflict)."""
+    """Returns the disks that the pod may not be able to share with other pods (upstream isVolumeConflict)."""
     return tuple(mount for volume in pod.spec.volumes or () for mount in _mounts(volume))
 
 

@@ -1,4 +1,4 @@
-"""Persistent volumes, claims, storage classes, and what CSI drivers report: the fields that scheduling reads."""
+"""Defines persistent volumes, claims, storage classes and the reports of CSI drivers, as scheduling reads them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def node_selector(self) -> NodeSelector | None:
-        """The selector of the nodes that can reach the volume; None: all can."""
+        """The selector of the nodes that can reach the volume; None if all can."""
         return self.spec.node_affinity.required if self.spec.node_affinity else None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
@@ -178,7 +178,7 @@ class CSIDriver(Object, frozen=True):
 
 
 class CSIStorageCapacity(Object, frozen=True):
-    """The capacity that a driver offers for a storage class on the nodes that `node_topology` selects; None: none."""
+    """A driver's capacity for a storage class on the nodes that `node_topology` selects; None selects no node."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
