@@ -165,6 +165,26 @@ def test_a_member_is_bound_whose_sibling_writes_the_claim_after_it_was_read() ->
     assert claim(world).status.reserved_for == [OF_GROUP]
 
 
+def test_devices_stay_taken_while_a_sibling_writes_the_claim_that_another_gives_up() -> None:
+    world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
+    world.watch()
+    world.attempt()
+    first, second = world.binders.tasks
+    taken_by_now: list[set[str]] = []
+
+    def first_gives_up() -> None:
+        world.claims.faults["bind"] = Refused("no", 403)
+        first()
+        taken_by_now.append(taken(world))
+
+    world.binders.tasks = [second]
+    world.claims.while_binding = first_gives_up
+    world.binders.work()
+    assert taken_by_now == [{"gpu-0"}]
+    assert (pending(world), taken(world)) == ([], {"gpu-0"})
+    assert claim(world).status.reserved_for == [OF_GROUP]
+
+
 def test_a_group_whose_claim_has_no_devices_is_not_bound() -> None:
     world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
     world.delete("ResourceSlice", world_slice(world))

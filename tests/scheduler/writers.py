@@ -124,11 +124,10 @@ class ClaimWrites(Writer):
             happens()
         self._begin("bind", claim)
         current = self._current(claim)
-        if current.allocation is not None and allocation is not None:
-            if current.allocation.devices == allocation.devices and current.is_reserved_for(consumer.uid):
-                return current
-            if current.allocation.devices == allocation.devices:
-                allocation = None
+        if current.allocation and allocation and current.allocation.devices == allocation.devices:
+            allocation = None
+        if current.allocation and allocation is None and current.is_reserved_for(consumer.uid):
+            return current
         if (allocation is None) is (current.allocation is None):
             raise Refused(f"claim {claim.key} got allocated, or deallocated, elsewhere in the meantime", 409)
         if allocation is not None:

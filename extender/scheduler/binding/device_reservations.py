@@ -26,12 +26,12 @@ from extender.model.devices.claims import (
 )
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
+from extender.scheduler.binding.device_holds import DeviceHolds
 from extender.scheduler.ports import ClaimWriter, Events
 from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
 from extender.table import PodInfo
 
 CLAIM = ResourceClaim.__name__
-PENDING = PendingClaim.__name__
 _log = logging.getLogger(__name__)
 
 
@@ -46,13 +46,16 @@ class DeviceClaims:
         self._writer = writer
         self._events = events
         self._clock = clock
+        self._holds = DeviceHolds(cache)
         # (UID of the claim, UID of the pod) -> the undo step that failed
         self._failed_steps: dict[tuple[str, str], UndoStep] = {}
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
-        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._failed_steps)
+        return ClaimReservation(
+            pod, chosen, self._cache, self._holds, self._writer, self._events, self._clock, self._failed_steps
+        )
 
     def resolve(self) -> None:
         """Retries failed rollbacks."""
@@ -86,7 +89,7 @@ class DeviceClaims:
             return
         self._failed_steps.pop(key, None)
         if step.pending:
-            self._cache.restore_object(PENDING, step.pending)
+            self._holds.leave(step.pending, key[1])
 
     def unreserve(self, claim: ResourceClaim, uid: str) -> None:
         """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
@@ -135,6 +138,7 @@ class ClaimReservation:
         pod: PodInfo,
         chosen: Chosen,
         cache: Cache,
+        holds: DeviceHolds,
         writer: ClaimWriter,
         events: Events,
         clock: Clock,
@@ -145,6 +149,7 @@ class ClaimReservation:
         self._plan = chosen.devices
         self.timeout_seconds = chosen.timeouts.devices_seconds
         self._cache = cache
+        self._holds = holds
         self._writer = writer
         self._events = events
         self._clock = clock
@@ -165,7 +170,7 @@ class ClaimReservation:
             # recorded before the call, so that `undo` restores the object even if the call raises
             self._pending.append(pending.key)
             try:
-                self._cache.assume_object(pending)
+                self._holds.take(pending, self._pod.uid)
             except Outdated:
                 self._pending.pop()  # another pod has assumed the claim, so this pod must not undo that
                 raise
@@ -213,7 +218,7 @@ class ClaimReservation:
                 )  # fmt: skip
                 self._retry_later(step)
         while self._pending:
-            self._cache.restore_object(PENDING, self._pending.pop())
+            self._holds.leave(self._pending.pop(), self._pod.uid)
 
     def _retry_later(self, step: UndoStep) -> None:
         """Hands the failed step to DeviceClaims, which retries it."""
@@ -239,9 +244,18 @@ class ClaimReservation:
 
     def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
         """Writes the allocation that was decided for another member of the group, in case that is not written yet."""
-        if self._cache.effective(PENDING, current.key) is None and not self._is_allocated(current.key):
+        assert decided.allocation is not None
+        pending = pending_claim(decided, decided.allocation)
+        if self._holds.join(pending, self._pod.uid):
+            self._pending.append(pending.key)
+            self._bind(pod, current, decided.allocation, pending.key)
+            self._confirm(self._written[-1], pending.key)
+            return
+        if not self._is_allocated(current.key):
             raise BindingFailed(f"claim {current.name} was not allocated for another member of the pod's group")
-        self._bind(pod, current, decided.allocation, "")
+        # The other member has written it. If it takes the devices back, this write must not allocate them again.
+        self._undo_later(decided, "", deallocate=True)
+        self._written.append(self._writer.bind(decided, self._plan.consumer_of(decided, pod), None))
         self._cache.confirm_object(self._written[-1])
 
     def _is_allocated(self, key: str) -> bool:
@@ -263,7 +277,7 @@ class ClaimReservation:
         self._writer.describe(pod, created, self._plan.mappings)
 
     def _confirm(self, written: ResourceClaim, pending: str) -> None:
-        self._cache.confirm_object(written, instead_of=(PENDING, pending))
+        self._holds.confirm(pending, self._pod.uid, written)
         self._pending.remove(pending)
 
     def _release(self, claim: ResourceClaim, *, deallocate: bool) -> None:

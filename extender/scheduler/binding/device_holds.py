@@ -1,0 +1,59 @@
+"""Keeps devices taken in the cache from the decision until the claim is written, or will not be.
+
+Members of a pod group may share a claim, and each of them may be the first to write it. So the devices are free only
+once no member may still write them.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from extender.cache.cache import Cache
+from extender.model.devices.claims import PendingClaim, ResourceClaim
+
+PENDING = PendingClaim.__name__
+
+
+class DeviceHolds:
+    """The pods that may still write each pending claim. Thread-safe."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._lock = Lock()
+        self._holders: dict[str, set[str]] = {}  # key of the PendingClaim -> UIDs of pods
+
+    def take(self, pending: PendingClaim, uid: str) -> None:
+        """Makes the devices count as taken. Raises Outdated if another pod has taken the claim."""
+        with self._lock:
+            self._cache.assume_object(pending)
+            self._holders[pending.key] = {uid}
+
+    def join(self, pending: PendingClaim, uid: str) -> bool:
+        """Keeps devices taken that another pod took for the same claim; returns False if none has them now."""
+        with self._lock:
+            current = self._cache.effective(PENDING, pending.key)
+            if not isinstance(current, PendingClaim) or current.uid != pending.uid:
+                return False
+            if current.allocation != pending.allocation:
+                return False
+            self._holders.setdefault(pending.key, set()).add(uid)
+            return True
+
+    def confirm(self, key: str, uid: str, written: ResourceClaim) -> None:
+        """Ends the pod's hold, because the API server returned the claim with its devices."""
+        with self._lock:
+            is_last = self._is_last(key, uid)
+            self._cache.confirm_object(written, instead_of=(PENDING, key) if is_last else None)
+
+    def leave(self, key: str, uid: str) -> None:
+        """Ends the pod's hold; without another one, the pending claim no longer takes devices."""
+        with self._lock:
+            if self._is_last(key, uid):
+                self._cache.restore_object(PENDING, key)
+
+    def _is_last(self, key: str, uid: str) -> bool:
+        """Removes the pod from the holders; returns True if there is no other. The lock is held."""
+        holders = self._holders.pop(key, set()) - {uid}
+        if holders:
+            self._holders[key] = holders
+        return not holders
