@@ -170,7 +170,7 @@ class WebhookProcess:
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
         plans = self._group_plans()
         most_waiting = max(1, settings.connections // 2)
-        quorum = GroupQuorum(
+        self._quorum = GroupQuorum(
             cache, self.metrics, settings.group_bind_seconds, most_waiting, plans, self._permit_wait.free
         )  # fmt: skip
         feasible = Filter(
@@ -179,7 +179,7 @@ class WebhookProcess:
         )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
         binder = WatchedBinder(LeaderBinder(self._feed.binder, self._feed.fence), self._setup.hanging)
-        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=quorum)
+        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=self._quorum)
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,
@@ -220,7 +220,7 @@ class WebhookProcess:
             Ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
-            Ticker("waiting", WAITING_SECONDS, lambda: self._permit_wait.end_deleted(self._exists)),
+            Ticker("waiting", WAITING_SECONDS, self._end_deleted),
             Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
@@ -230,6 +230,11 @@ class WebhookProcess:
             run = self._if_leading(lambda: preempt(refused, preemption))
             tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
         return tickers
+
+    def _end_deleted(self) -> None:
+        """Ends the waits of binds whose pod was deleted."""
+        self._permit_wait.end_deleted(self._exists)
+        self._quorum.end_deleted()
 
     def _exists(self, pod: Pod) -> bool:
         return self._cache.find_pod(pod.uid, pod.key) is not None

@@ -10,6 +10,8 @@ takes too long, all waiting members are refused together, and kube-scheduler tri
     OPEN                  a member is assumed, and now enough can be bound   (none): all waiting members are bound
     OPEN                  a member cannot be bound, and too few are left     (none): all waiting members are refused
     OPEN                  a call has waited too long                         (none): all waiting members are refused
+    OPEN                  a waiting member is deleted, enough are left       OPEN: its call is refused
+    OPEN                  a waiting member is deleted, too few are left      (none): all waiting members are refused
 """
 
 from __future__ import annotations
@@ -31,24 +33,39 @@ UNFIT, TIMEOUT = "unfit", "timeout"
 
 
 @dataclass(slots=True, eq=False)
+class _Call:
+    """The bind call of a member that is assumed and waits.
+
+    Attributes:
+        is_over: set once the call may go on.
+        refusal: why it is refused; None if the member is bound.
+    """
+
+    info: PodInfo
+    is_over: threading.Event = field(default_factory=threading.Event)
+    refusal: str | None = None
+
+    def end(self, refusal: str | None) -> None:
+        self.refusal = refusal
+        self.is_over.set()
+
+
+@dataclass(slots=True, eq=False)
 class _Round:
     """The bind calls of one gang that wait for each other.
 
     Attributes:
-        waiting: the UIDs of the members that are assumed and wait.
+        waiting: the calls, by the UID of their member.
         failed: the UIDs of the members that could not be bound in this round.
-        is_over: set when the waiting calls may go on.
-        refusal: why the waiting members are refused; None if they are bound.
     """
 
-    waiting: set[str] = field(default_factory=set)
+    gang: PodGroup
+    waiting: dict[str, _Call] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
-    is_over: threading.Event = field(default_factory=threading.Event)
-    refusal: str | None = None
 
 
 class GroupQuorum:
-    """The rounds of all gangs. Thread-safe.
+    """The rounds of all gangs. Thread-safe. The owner calls `end_deleted` several times a second.
 
     Args:
         most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
@@ -105,18 +122,18 @@ class GroupQuorum:
         if gang is None:
             return
         with self._lock:
-            its_round = self._join(gang, info)
-            waits = not its_round.is_over.is_set()
+            its_round, call = self._join(gang, info)
+            waits = not call.is_over.is_set()
             if waits and not self._free.acquire(blocking=False):
-                self._leave(gang, its_round, info)
+                self._leave(its_round, info)
                 raise BindingFailed("too many members are waiting for their gangs")
         if waits:
             try:
-                self._await(gang, its_round, max(0.0, min(self.most_seconds, seconds_left)))
+                self._await(its_round, call, max(0.0, min(self.most_seconds, seconds_left)))
             finally:
                 self._free.release()
-        if its_round.refusal is not None:
-            raise BindingFailed(its_round.refusal)
+        if call.refusal is not None:
+            raise BindingFailed(call.refusal)
 
     def failed(self, info: PodInfo) -> None:
         """Records that the member cannot be bound now; refuses the waiting members if too few can still be bound."""
@@ -126,38 +143,49 @@ class GroupQuorum:
         with self._lock:
             its_round = self._rounds.get(gang.key)
             if its_round is not None:
+                its_round.gang = gang
                 its_round.failed.add(info.uid)
-                if self._out_of_reach(gang, its_round):
-                    self._refuse(gang, its_round, UNFIT)
+                self._end_if_out_of_reach(its_round)
+
+    def end_deleted(self) -> None:
+        """Refuses the call of each member that was deleted, so that its place is free at once."""
+        with self._lock:
+            for its_round in list(self._rounds.values()):
+                for call in list(its_round.waiting.values()):
+                    pod = call.info.pod
+                    if self._cache.find_pod(pod.uid, pod.key) is None:
+                        self._leave(its_round, call.info)
+                        call.end(f"pod {pod.key} no longer exists")
 
     # ---- helpers
 
-    def _join(self, gang: PodGroup, info: PodInfo) -> _Round:
+    def _join(self, gang: PodGroup, info: PodInfo) -> tuple[_Round, _Call]:
         """Adds the member to its gang's round, and ends the round if it is decided now. The caller holds the lock."""
-        its_round = self._rounds.setdefault(gang.key, _Round())
-        its_round.waiting.add(info.uid)
+        its_round = self._rounds.setdefault(gang.key, _Round(gang))
+        its_round.gang = gang
+        call = its_round.waiting[info.uid] = _Call(info)
         its_round.failed.discard(info.uid)
-        if self._missing(gang, its_round) <= 0:
-            self._end(gang.key, its_round, None)
-        elif self._out_of_reach(gang, its_round):
-            self._refuse(gang, its_round, UNFIT)
-        return its_round
+        if self._missing(its_round) <= 0:
+            self._end(its_round, None)
+        else:
+            self._end_if_out_of_reach(its_round)
+        return its_round, call
 
-    def _leave(self, gang: PodGroup, its_round: _Round, info: PodInfo) -> None:
+    def _leave(self, its_round: _Round, info: PodInfo) -> None:
         """Removes a member that is not allowed to wait from its round. The caller holds the lock."""
-        its_round.waiting.discard(info.uid)
+        its_round.waiting.pop(info.uid, None)
         its_round.failed.add(info.uid)
-        if not its_round.waiting:
-            self._rounds.pop(gang.key, None)
-        elif self._out_of_reach(gang, its_round):
-            self._refuse(gang, its_round, UNFIT)
+        if its_round.waiting:
+            self._end_if_out_of_reach(its_round)
+        else:
+            self._rounds.pop(its_round.gang.key, None)
 
-    def _await(self, gang: PodGroup, its_round: _Round, seconds: float) -> None:
-        """Waits until the round is over; ends it with a refusal after this many seconds."""
-        if not its_round.is_over.wait(seconds):
+    def _await(self, its_round: _Round, call: _Call, seconds: float) -> None:
+        """Waits until the call may go on; refuses the round after this many seconds."""
+        if not call.is_over.wait(seconds):
             with self._lock:
-                if not its_round.is_over.is_set():
-                    self._refuse(gang, its_round, TIMEOUT, f"after {seconds:.3g} s")
+                if not call.is_over.is_set():
+                    self._refuse(its_round, TIMEOUT, f"after {seconds:.3g} s")
 
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if its members must be bound together; None if not."""
@@ -165,36 +193,36 @@ class GroupQuorum:
         group = find_group(self._cache, key) if key is not None and self.most_seconds else None
         return group if group is not None and group.min_count > 1 else None
 
-    def _missing(self, gang: PodGroup, its_round: _Round) -> int:
+    def _missing(self, its_round: _Round) -> int:
         """Returns how many more members must wait or have a node before the gang can be bound."""
+        gang, waiting = its_round.gang, its_round.waiting.keys()
         state = self._cache.groups.get(gang.key)
         certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
-        have_node = {*state.assigned, *certain} - its_round.waiting
+        have_node = {*state.assigned, *certain} - waiting
         needed = min(gang.min_count - len(have_node), self._most_waiting)
-        return needed - len(its_round.waiting & {*state.assumed, *state.assigned})  # a waiting member may be deleted
+        return needed - len(waiting & {*state.assumed, *state.assigned})  # a waiting member may be deleted
 
     def _is_certain(self, uid: str) -> bool:
         placement = self._cache.placement(uid)
         return placement is not None and placement.certain
 
-    def _out_of_reach(self, gang: PodGroup, its_round: _Round) -> bool:
-        state = self._cache.groups.get(gang.key)
+    def _end_if_out_of_reach(self, its_round: _Round) -> None:
+        """Refuses the calls if too few members are left that can be bound. The caller holds the lock."""
+        state = self._cache.groups.get(its_round.gang.key)
         members = {*state.unscheduled, *state.assumed, *state.assigned}
-        return len(members - its_round.failed) < gang.min_count
+        if len(members - its_round.failed) < its_round.gang.min_count:
+            self._refuse(its_round, UNFIT)
 
-    def _refuse(
-        self, gang: PodGroup, its_round: _Round, reason: str, because: str = "because others cannot be bound"
-    ) -> None:
-        waiting = len(its_round.waiting)
-        missing = self._missing(gang, its_round)
+    def _refuse(self, its_round: _Round, reason: str, because: str = "because others cannot be bound") -> None:
+        gang, missing = its_round.gang, self._missing(its_round)
         text = f"{missing} of {gang.min_count} members that pod group {gang.key} needs are missing {because}"
-        self._telemetry.quorum_refused(reason, waiting)
-        self._end(gang.key, its_round, text)
+        self._telemetry.quorum_refused(reason, len(its_round.waiting))
+        self._end(its_round, text)
 
-    def _end(self, key: str, its_round: _Round, refusal: str | None) -> None:
-        """Ends the round and lets its calls go on. The caller holds the lock."""
-        self._rounds.pop(key, None)
+    def _end(self, its_round: _Round, refusal: str | None) -> None:
+        """Lets the calls of the round go on. The caller holds the lock."""
+        self._rounds.pop(its_round.gang.key, None)
         if refusal is None:
-            self._undecided -= its_round.waiting
-        its_round.refusal = refusal
-        its_round.is_over.set()
+            self._undecided.difference_update(its_round.waiting)
+        for call in its_round.waiting.values():
+            call.end(refusal)

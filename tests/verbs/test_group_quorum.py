@@ -25,7 +25,7 @@ from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of
 
-LONG, SHORT = 600.0, 0.05
+LONG, SHORT = 30.0, 0.05  # a test that should not wait fails after LONG
 NODES = [make_node(name).allocatable(cpu="2", memory="64Gi", pods="110").obj() for name in ("n0", "n1")]
 
 
@@ -49,8 +49,8 @@ class Binds:
     ) -> None:
         self.cache, self.binder, self.pool = cache, binder, pool
         self.telemetry = Counted()
-        quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting)
-        self.verb = Bind(cache, PROFILES, binder, Telemetry(), quorum=quorum)
+        self.quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting)
+        self.verb = Bind(cache, PROFILES, binder, Telemetry(), quorum=self.quorum)
 
     def begin(self, pod: Object, node: str) -> Future[str]:
         return self.pool.submit(self.bind, pod, node)
@@ -145,6 +145,31 @@ def test_a_deleted_member_that_waited_leaves_its_gang_out_of_reach() -> None:
         assert webhook.bind(pods[1], "n0") == reason
         assert first.result() == reason
         assert (webhook.binder.bound, webhook.assumed()) == ([], set())
+
+
+def test_the_call_of_a_deleted_member_ends_and_its_siblings_wait_on() -> None:
+    pods = gang(4)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        deleted, sibling = (webhook.begin(pod, "n0") for pod in pods[:2])
+        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        webhook.quorum.end_deleted()
+        webhook.delete(pods[0])
+        webhook.quorum.end_deleted()
+        assert deleted.result() == "pod default/m0 no longer exists"
+        assert not sibling.done()
+        others = [webhook.begin(pod, "n1") for pod in pods[2:]]
+        assert [call.result() for call in (sibling, *others)] == ["", "", ""]
+
+
+def test_a_gang_that_lost_too_many_members_no_longer_waits() -> None:
+    pods = gang(2)
+    with binds(make_pod_group("gang", 2), *pods) as webhook:
+        deleted = webhook.begin(pods[0], "n0")
+        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        webhook.delete(pods[0])
+        webhook.quorum.end_deleted()
+        assert deleted.result() == "pod default/m0 no longer exists"
+        assert webhook.bind(pods[1], "n1").startswith("1 of 2 members that pod group default/gang needs are missing")
 
 
 def test_bound_members_count_after_a_restart() -> None:
