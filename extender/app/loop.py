@@ -48,6 +48,7 @@ from extender.scheduler.ports import (
     Events,
     Evictor,
     GroupStatuses,
+    Preemptors,
     SchedulerTelemetry,
     Statuses,
     VolumeWriter,
@@ -81,7 +82,7 @@ class LoopPorts:
     claims: ClaimWriter
     binders: Workers
     pre_binders: Workers
-    preemptors: Workers
+    preemptors: Preemptors
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,7 @@ class SubQueues:
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
-            if waiting is entity and entity.rejection is rejection:
+            if waiting is entity and entity.rejection is rejection and not self._stays_gated(entity):
                 self.requeue(entity, strategy, event, now)
             number += 1
         return number
@@ -289,6 +289,14 @@ class SubQueues:
             for entity in list(entities):
                 entities.add(entity)
 
+    def _stays_gated(self, entity: Entity) -> bool:
+        """Returns True if the entity is gated, and a PreEnqueue rule still refuses it.
+
+        Such an entity is not removed and added again, because that takes a millisecond for a group of 100, and each of
+        its 1,000 victims may wake it.
+        """
+        return self.gated.get(entity.uid) is entity and not self._admits(entity)
+
     def _admits(self, entity: Entity) -> bool:
         """Returns True if every PreEnqueue rule admits the pod, or each member of the group."""
         entity.gate = None
@@ -300,8 +308,16 @@ class SubQueues:
         gate = next((refusal for refusal in refusals if refusal is not None), None)
         if gate is not None:
             entity.gate = gate
-            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {gate.plugin})
+            self._rejected(entity, pod, gate.plugin)
         return gate is None
+
+    def _rejected(self, entity: Entity, pod: QueuedPod, rule: str) -> None:
+        """Adds the rule to those that rejected the pod."""
+        if rule not in pod.rejection.unschedulable:
+            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {rule})
+            if self.gated.get(entity.uid) is entity:
+                self.gated.file(pod)
+                self._count(pod)
 
     def _put(self, entity: Entity, tier: Tier, event: str) -> Tier:
         origin = self.remove(entity)

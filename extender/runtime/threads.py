@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -196,6 +196,36 @@ class WorkerPool:
     def submit(self, task: Callable[[], object]) -> None:
         self._room.acquire()
         self._tasks.put(task)
+
+    def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
+        """See scheduler.ports.Preemptors. Runs as many calls at a time as the pool has threads.
+
+        The threads are new, because tasks that all waited for each other's calls would wait for ever. They are daemons,
+        unlike those of a ThreadPoolExecutor, so that a call without an answer does not keep the process alive.
+        """
+        remaining, errors = iter(calls), list[BaseException]()
+        lock = threading.Lock()
+
+        def work() -> None:
+            while not errors:
+                with lock:
+                    call = next(remaining, None)
+                if call is None:
+                    return
+                try:
+                    call()
+                except BaseException as error:  # raised below
+                    errors.append(error)
+
+        names = [thread.name for thread in self._threads[1 : len(calls)]]
+        helpers = [threading.Thread(target=work, name=f"helper of {name}", daemon=True) for name in names]
+        for helper in helpers:
+            helper.start()
+        work()
+        for helper in helpers:
+            helper.join()
+        if errors:
+            raise errors[0]
 
     def stop(self, timeout_seconds: float) -> None:
         """Finishes the submitted tasks and ends the threads; waits for that, but not longer than this."""

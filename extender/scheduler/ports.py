@@ -135,6 +135,16 @@ class Workers(Protocol):
         """Runs `task` soon. Blocks while too many tasks are queued."""
 
 
+class Preemptors(Workers, Protocol):
+    """Carries out preemptions: a task can split its work."""
+
+    def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Runs the calls side by side, and returns when they have ended. Raises the error of one that failed.
+
+        Calls that have not begun when another fails are left out.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A finished attempt to schedule a pod.

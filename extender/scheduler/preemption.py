@@ -9,13 +9,14 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
 from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
-from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, WaitingForBind, Workers
+from extender.scheduler.ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind
 from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 
@@ -169,7 +170,7 @@ class PreemptionExecutor:
     nominations: Nominations
     evictor: VictimEvictor
     telemetry: SchedulerTelemetry
-    workers: Workers
+    workers: Preemptors
 
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Keeps the preemptor waiting until `carry_out` has finished or `cancel` is called.
@@ -230,10 +231,15 @@ class PreemptionExecutor:
         return needs_room
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
-        for victim in victims:
-            if victim is victims[-1]:
-                self.in_progress.begin_last(preemptor, victim)
+        """Evicts the last victim when all others are evicted: it leaving admits the preemptor to the queue again."""
+
+        def evict(victim: PodInfo) -> None:
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
+
+        if victims:
+            self.workers.run_all([partial(evict, victim) for victim in victims[:-1]])
+            self.in_progress.begin_last(preemptor, victims[-1])
+            evict(victims[-1])
 
 
 def _kind(group: SchedulingGroup | None) -> str:

@@ -12,7 +12,16 @@ from statistics import median
 
 from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
-from tests.bench.workloads import BACKLOGS, GANGS, PREEMPTING, PREEMPTION, backlog_node, preempting_pods, standing_pods
+from tests.bench.workloads import (
+    BACKLOGS,
+    EVICTING,
+    GROUPS,
+    PREEMPTING,
+    PREEMPTION,
+    backlog_node,
+    preempting_pods,
+    standing_pods,
+)
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 from tests.stock.oracle import Oracle
 from tests.stock.process import StartError
@@ -96,8 +105,8 @@ def _options() -> Namespace:
     parser.add_argument(
         "--workload",
         action="append",
-        choices=[*BACKLOGS, GANGS, PREEMPTION],
-        help=f"may be repeated; default all but {GANGS}",
+        choices=[*BACKLOGS, PREEMPTION, *GROUPS, EVICTING],
+        help="may be repeated; default all but those of pod groups",
     )
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=2000)

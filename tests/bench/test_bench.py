@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import answers, conflicts, decisions, loop, scale, tenants, verbs, waiting, webhook
 from tests.bench.throughput import MODES, measure
-from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
+from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
 from tests.stock.build import Binaries
 
 
@@ -70,6 +70,20 @@ def test_each_way_of_scheduling_places_a_backlog(stock_binaries: Binaries, tmp_p
     assert found.bound == 40
     assert found.pods_per_second > 0
     assert found.cpu_ms.keys() >= {"scheduler", "apiserver"}
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("workload", ["basic-groups", "rack-gangs"])
+def test_groups_are_placed_as_wholes(stock_binaries: Binaries, tmp_path: Path, workload: str) -> None:
+    pods = 3 * GROUPS[workload].members
+    found = measure(stock_binaries, "loop", workload, nodes=10, pods=pods, seconds=60, directory=tmp_path)
+    assert found.bound == pods
+
+
+@pytest.mark.stock
+def test_a_gang_evicts_ten_pods_for_each_member(stock_binaries: Binaries, tmp_path: Path) -> None:
+    found = measure(stock_binaries, "loop", EVICTING, nodes=6, pods=4, seconds=60, directory=tmp_path)
+    assert (found.bound, found.evicted) == (4, 40)
 
 
 @pytest.mark.stock

@@ -10,22 +10,28 @@ from time import monotonic
 from typing import Any
 
 from tests.bench.workloads import (
-    GANGS,
+    EVICTING,
+    GROUPS,
     PREEMPTING,
     PREEMPTION,
     backlog_node,
-    gangs,
+    evicting_gang,
+    full_nodes,
+    grouped_pods,
     pods_to_schedule,
     preempting_pods,
     standing_pods,
 )
-from tests.end_to_end.group_plane import GATES, GroupControlPlane
+from tests.builders import make_pod
+from tests.end_to_end.group_plane import GroupControlPlane
 from tests.running import ONLY_EXTENDER, VERBS, extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
+from tests.stock.waiting import wait_until
 
 FIRST_SECONDS = 60  # within which the first pod has to be bound
+_GROUP_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 _LEFT_OUT = 20  # of so many pods one at the beginning: caches fill, connections open
 
 Scheduling = AbstractContextManager[dict[str, Process]]
@@ -154,35 +160,53 @@ def measure(
 ) -> Throughput:
     """Schedules the backlog on a fresh control plane, for not longer than that many seconds after the first pod.
 
+    A gang that evicts counts from the creation of its PodGroup, when the scheduler waits for it already.
     Raises TimeoutError where fewer pods are bound than a rate can be told of.
     """
-    gates = GATES[:1] if workload == GANGS else ()
+    gates = _GROUP_GATES if workload in (*GROUPS, EVICTING) else ()
     with (GroupControlPlane if gates else ControlPlane)(binaries, directory) as plane:
         plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
         _create_pods(plane, workload, nodes, pods)
         events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
         with MODES[mode](Setting(binaries, plane, directory, gates)) as processes:
             processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
+            created_at = _create_last(plane, workload, pods)
             stamps, cpu_seconds, evicted = _count(events, processes, pods, seconds)
     first = len(stamps) // _LEFT_OUT
     if len(stamps) - first < 2:
         raise TimeoutError(f"{mode}, {workload}: only {len(stamps)} of {pods} pods were bound")
-    # A wave begins with evictions: the first pod is bound when nearly all have been decided on.
-    counted, began_at = (len(stamps), evicted[0]) if evicted else (len(stamps) - 1 - first, stamps[first])
+    counted, began_at = len(stamps) - 1 - first, stamps[first]
+    if evicted:  # A wave begins with evictions: the first pod is bound when nearly all have been decided on.
+        counted, began_at = len(stamps), created_at or evicted[0]
     cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
     rate = counted / (stamps[-1] - began_at)
     return Throughput(workload, mode, nodes, len(stamps), rate, cpu_ms, len(evicted))
 
 
 def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:
-    if workload == GANGS:
-        plane.client.create_many(gangs(pods))
+    if workload in GROUPS:
+        plane.client.create_many(grouped_pods(workload, pods))
+    elif workload == EVICTING:
+        plane.client.create(PREEMPTING)
+        plane.client.create_many(full_nodes(nodes))
+        plane.client.create_many(evicting_gang(pods)[:-1])
     elif workload == PREEMPTION:
         plane.client.create(PREEMPTING)
         plane.client.create_many(pod.obj() for pod in standing_pods(nodes))
         plane.client.create_many(pod.obj() for pod in preempting_pods(pods))
     else:
         plane.client.create_many(pod.obj() for pod in pods_to_schedule(workload, pods))
+
+
+def _create_last(plane: ControlPlane, workload: str, pods: int) -> float | None:
+    """Creates the PodGroup that evicts once the scheduler works; returns when. None in the other workloads."""
+    if workload != EVICTING:
+        return None
+    plane.client.create(make_pod("standing-probe").obj())
+    wait_until(lambda: plane.client.get("Pod", "standing-probe")["spec"].get("nodeName"), FIRST_SECONDS)
+    created_at = monotonic()
+    plane.client.create(evicting_gang(pods)[-1])
+    return created_at
 
 
 def _count(

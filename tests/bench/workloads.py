@@ -23,8 +23,9 @@ from tests.builders import (
 
 PODS_PER_NODE = 4
 PLAIN, PREEMPTION, VARIED = "plain", "preemption", "varied"
-GANGS = "gangs"
-_GANG_SIZE = 8
+EVICTING = "evicting-gang"
+_RACK, _NODES_PER_RACK = "rack", 50
+_PODS_EVICTED_FOR_A_MEMBER = 10
 _SEED = 7
 _APPS = 50
 
@@ -32,6 +33,21 @@ PREEMPTING = make_priority_class("wave", 1000)
 
 Shape = Callable[[PodBuilder, dict[str, str], Random], PodBuilder]
 """Adds rules to a pod whose label is the second argument."""
+
+
+@dataclass(frozen=True)
+class PodGroups:
+    """A backlog of pod groups that are all alike.
+
+    Attributes:
+        members: the pods of a group; a gang needs all of them.
+        gang: False for groups of the policy `basic`.
+        rack: True if all pods of a group must be in one rack.
+    """
+
+    members: int
+    gang: bool = True
+    rack: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,13 +111,32 @@ def standing_pods(nodes: int) -> list[PodBuilder]:
     ]
 
 
-def gangs(pods: int) -> Iterator[Object]:
-    """Yields gangs of eight with so many pods in all: first all PodGroups, then the members, gang by gang."""
-    names = [f"gang-{number:04}" for number in range(pods // _GANG_SIZE)]
-    yield from (make_pod_group(name, _GANG_SIZE) for name in names)
+def grouped_pods(workload: str, pods: int) -> Iterator[Object]:
+    """Yields groups of one of GROUPS with so many pods in all: first the PodGroups, then the pods, group by group."""
+    groups = GROUPS[workload]
+    names = [f"{workload}-{number:04}" for number in range(pods // groups.members)]
+    constraints = {"schedulingConstraints": {"topology": [{"key": _RACK}]}} if groups.rack else {}
     for name in names:
-        for member in range(_GANG_SIZE):
+        yield make_pod_group(name, groups.members if groups.gang else None, **constraints)
+    for name in names:
+        for member in range(groups.members):
             yield make_pod(f"{name}-{member}").group(name).req(cpu="100m", memory="128Mi").obj()
+
+
+def full_nodes(nodes: int) -> Iterator[Object]:
+    """Yields the pods that fill so many of `backlog_node`: ten on each."""
+    for number in range(_PODS_EVICTED_FOR_A_MEMBER * nodes):
+        name = node_name(number // _PODS_EVICTED_FOR_A_MEMBER)
+        yield make_pod(f"standing-{number:05}").req(cpu="3200m").node(name).obj()
+
+
+def evicting_gang(members: int) -> list[Object]:
+    """Returns the members of a gang, each of which needs a whole node and outranks its pods; last the PodGroup."""
+    name = PREEMPTING["metadata"]["name"]
+    pods = [
+        make_pod(f"member-{number}").group(EVICTING).req(cpu="32").priority_class(name) for number in range(members)
+    ]
+    return [*(pod.obj() for pod in pods), make_pod_group(EVICTING, members, priorityClassName=name)]
 
 
 def preempting_pods(count: int) -> list[PodBuilder]:
@@ -114,7 +149,8 @@ def preempting_pods(count: int) -> list[PodBuilder]:
 
 
 def backlog_node(number: int) -> NodeBuilder:
-    return make_node(node_name(number)).zone(f"z{number % 3}", "r1").capacity(cpu="32", memory="128Gi")
+    rack = {_RACK: f"rack-{number // _NODES_PER_RACK}"}
+    return make_node(node_name(number)).zone(f"z{number % 3}", "r1").label(rack).capacity(cpu="32", memory="128Gi")
 
 
 def _plain(pod: PodBuilder, app: dict[str, str], random: Random) -> PodBuilder:
@@ -179,6 +215,15 @@ BACKLOGS: Mapping[str, Shape] = {
     VARIED: _varied,
 }
 """Pods that wait for a scheduler, all at once."""
+
+GROUPS: Mapping[str, PodGroups] = {
+    "gangs": PodGroups(8),
+    "basic-groups": PodGroups(8, gang=False),
+    "small-gangs": PodGroups(3),
+    "large-gangs": PodGroups(1000),
+    "rack-gangs": PodGroups(4, rack=True),
+}
+"""The same, in pod groups."""
 
 
 def _node(number: int, random: Random) -> Object:

@@ -10,7 +10,7 @@ from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
 from extender.framework.events.queueing_hints import Interests
 from extender.framework.rules import PreEnqueue
-from extender.framework.status import Refusal, unresolvable
+from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
@@ -302,9 +302,10 @@ class Preempting:
 
     def __init__(self) -> None:
         self.under_way = True
+        self.refusal: Refusal = EVICTING
 
     def refuse(self, pod: PodInfo) -> Refusal | None:
-        return EVICTING if self.under_way else None
+        return self.refusal if self.under_way else None
 
 
 @pytest.mark.parametrize("backing_off", [pytest.param(True, id="into backoff"), pytest.param(False, id="active")])
@@ -322,6 +323,18 @@ def test_a_pre_enqueue_rule_gates_pods_that_are_requeued(backing_off: bool) -> N
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff" if backing_off else "active": ["p"]}
     assert pod.gate is None
+
+
+def test_the_events_of_a_rule_that_gates_a_gated_pod_wake_it_too() -> None:
+    preempting = Preempting()
+    preempting.refusal = unschedulable(PORTS, "no port")
+    rig = Rig("p", pre_enqueue=[preempting])
+    preempting.refusal = unschedulable(FIT, "no room")
+    rig.queue.move(A_NODE_CAME)
+    assert {rule for rule, _ in rig.queue.rejections()} == {PORTS, FIT}
+    preempting.under_way = False
+    rig.queue.move(A_POD_LEFT)
+    assert rig.tiers() == {"active": ["p"]}
 
 
 # ---- activate

@@ -52,6 +52,26 @@ def test_the_process_learns_the_first_error_of_a_task() -> None:
         failures.check()
 
 
+def test_calls_run_side_by_side_even_if_every_thread_of_the_pool_waits_for_some(pool: WorkerPool) -> None:
+    both = [threading.Barrier(2), threading.Barrier(2)]
+    ended = [threading.Event(), threading.Event()]
+
+    def task(barrier: threading.Barrier, done: threading.Event) -> None:
+        pool.run_all([lambda: barrier.wait(WAIT_SECONDS)] * 2)
+        done.set()
+
+    for barrier, done in zip(both, ended, strict=True):
+        pool.submit(partial(task, barrier, done))
+    assert all(done.wait(WAIT_SECONDS) for done in ended)
+
+
+def test_after_an_error_no_further_call_begins(pool: WorkerPool) -> None:
+    called: list[int] = []
+    with pytest.raises(ZeroDivisionError):
+        pool.run_all([lambda: 1 / 0, lambda: 1 / 0, *(partial(called.append, number) for number in range(1000))])
+    assert len(called) < 1000
+
+
 def test_submit_waits_while_the_backlog_is_full(pool: WorkerPool) -> None:
     gate, done = threading.Event(), threading.Event()
     for _ in range(4):

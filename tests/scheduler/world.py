@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -115,6 +115,10 @@ class Later:
 
     def submit(self, task: Callable[[], object]) -> None:
         self.tasks.append(task)
+
+    def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
+        for call in calls:
+            call()
 
     def work(self) -> None:
         while self.tasks:
