@@ -24,7 +24,7 @@ from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
 WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
-UNANSWERED_SECONDS = 30.0  # after this time the API server is asked, if assumedTtlSeconds is 0
+UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
 # The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
@@ -78,7 +78,7 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """If an error left changes of a kind half applied in the cache, repairs the cache by a new list of the kind."""
+    """Lists a kind again if an error interrupted a change of it in the cache; the list repairs the cache."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error interrupted a change of this kind in the cache")

@@ -109,7 +109,7 @@ class AssumeCache:
         return self._assumed.pop((kind, key), None)
 
     def drop(self, kind: str, key: str) -> Object | None:
-        """Discards the assumed and the written version of the object; returns the one of them that readers saw."""
+        """Discards the assumed and the written version of the object; returns the version that readers saw."""
         written = self._written.pop((kind, key), None)
         return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
 

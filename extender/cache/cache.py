@@ -77,7 +77,7 @@ class Cache:
         self.reader = ObjectReader(telemetry, self._pods.watched)
         self._notifications = Notifications()
         self._listed_at: dict[str, float] = {}  # kind -> the time when the last stored list of it was requested
-        self._interrupted: set[str] = set()  # the kinds of which an error left a change half done
+        self._interrupted: set[str] = set()  # the kinds with a change that an error interrupted
 
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""
@@ -129,7 +129,7 @@ class Cache:
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds of which an error left a change half done. The next list of such a kind repairs it."""
+        """Returns the kinds with a change that an error interrupted. The next list of such a kind repairs it."""
         return sorted(self._interrupted)
 
     # ---- pods and their nodes
@@ -419,7 +419,7 @@ class Cache:
         before = self._objects.put(kind, obj)
         self._note_object(kind, obj.key)
         if written is not None and before is not None and version_of(before) < version_of(written) < version_of(obj):
-            self._notifications.changed(kind, before, written)  # readers saw `written`, which the watch has skipped
+            self._notifications.changed(kind, before, written)  # readers saw `written`, but the watch did not show it
             before = written
         self._notifications.changed(kind, before, obj)
 

@@ -1,4 +1,4 @@
-"""Compares the cache with the API server and corrects it, and dumps it (upstream backend/cache/debugger).
+"""Compares the cache with the API server, corrects it, and dumps it (upstream backend/cache/debugger).
 
 `Comparer` compares the cache with a fresh list of every kind, and compares each table with a new table. It corrects the
 differences. `dump` returns all nodes and pods of the cache. Upstream's comparer compares only the names of nodes and

@@ -82,7 +82,7 @@ class GroupStates:
         self._children: dict[GroupName, set[GroupName]] = {}
 
     def read_labels(self) -> None:
-        """Makes the label of the coscheduling plugin name a pod's group. Call it before the first pod is stored."""
+        """Finds a pod's group by the coscheduling plugin's label from now on. Call it before pods are stored."""
         self._by_label = True
 
     def key_of(self, pod: Pod) -> str | None:

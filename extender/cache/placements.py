@@ -28,7 +28,7 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # few, and Expiry checks them each second
+        self._unconfirmed: dict[str, PodPlacement] = {}  # kept apart, because Expiry often checks them
 
     def __len__(self) -> int:
         return len(self._placements)

@@ -147,7 +147,7 @@ class TablePool:
             self._idle.append(replica)
 
     def keep_up(self) -> None:
-        """Updates the idle tables, so that the next reader need not wait for that.
+        """Updates the idle tables, so that the next reader need not do it.
 
         Does nothing if there is only one table: if this call took it, a reader would have to build another.
         """

@@ -56,7 +56,7 @@ def _end_by_sigpipe() -> NoReturn:
     """Ends the process silently by SIGPIPE, which Python otherwise ignores."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
-    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # if the parent process has blocked SIGPIPE
+    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent has blocked SIGPIPE
 
 
 def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:

@@ -75,7 +75,7 @@ class GroupDecision:
 
     @property
     def cause(self) -> str:
-        """The reasons as an error (upstream Status.AsError): if the first is the general one, it alone."""
+        """The error that a parent group quotes (upstream Status.AsError). A general reason hides the others."""
         return UNSCHEDULABLE_GROUP if self.reasons[:1] == (UNSCHEDULABLE_GROUP,) else self.text
 
     @property

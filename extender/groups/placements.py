@@ -19,7 +19,7 @@ from extender.table.nodes.resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEM
 
 NO_PLACEMENTS = "no feasible placements found"
 _MOST_POINTS = 100
-_COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # upstream's defaults count for a pod without requests
+_COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # a pod without requests counts with default amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
 def total_scores(
     tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
 ) -> list[int]:
-    """Returns the total score of each proposed placement, which comes with the waiting members it would take."""
+    """Returns the total score of each placement in `proposed`, which also has the members that it would take."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
     most = max(*counts, 1)  # all counts are 0 if the group has no minimum and no member fits
     return [

@@ -100,7 +100,7 @@ def preempt_for_group(
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
-    """Returns True if the group's preemption policy is Never; if the gate is off, if that of any member is."""
+    """Returns True if the preemption policy is Never: that of the group, or without the gate, of any member."""
     if features.pod_group_preemption_policy:
         return root.group.spec.preemption_policy == "Never"
     return any(info.pod.spec.preemption_policy == "Never" for info in members)
@@ -116,7 +116,7 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
-    """Returns the units of all pods on nodes whose priority is lower than `priority`."""
+    """Returns the units that are on nodes and have a lower priority than `priority`."""
     slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)

@@ -83,7 +83,7 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that have one of these names, or ANY, among the names that the rule gave for them."""
+        """Returns the classes that the rule filed under one of these names or under ANY, which matches each name."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})

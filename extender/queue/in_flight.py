@@ -66,7 +66,7 @@ class InFlight:
 
     @property
     def recorded(self) -> int:
-        """The number of changes in memory."""
+        """The number of recorded changes that are kept."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:

@@ -195,7 +195,7 @@ class PriorityQueue:
                 self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
-        """Returns a rejected pod that is in flight to the queue, where it waits for an event.
+        """Puts a rejected pod that is in flight back into the queue, where it waits for an event.
 
         If an event that may help the pod has arrived since it was popped, the pod is tried again without waiting.
 
@@ -299,7 +299,7 @@ class PriorityQueue:
         self._requeue(rejected, event)
 
     def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
-        """Regroups the members of these groups, because a group was changed, and tries the groups again.
+        """Moves members to the trees that they now belong to, because a group was changed; tries these trees again.
 
         Args:
             roots: the root above the changed group before the change, and the root after it.

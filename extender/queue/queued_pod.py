@@ -75,7 +75,7 @@ class AttemptHistory:
 
     @property
     def waits_since(self) -> float:
-        """The time since which it has waited for an event, or since it was last requeued for waiting too long."""
+        """When its wait for an event began. A requeue because of a long wait begins a new wait."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     def count_failure(self, *, rejected: bool) -> None:
@@ -105,7 +105,7 @@ class QueuedPod(AttemptHistory):
 
     @property
     def pods(self) -> Collection[QueuedPod]:
-        """The pod alone, as a pod without a group is tried alone."""
+        """Only this pod, because a pod without a group is tried alone."""
         return (self,)
 
     @property

@@ -52,7 +52,7 @@ class Strategy(IntEnum):
 
 
 def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
-    """Returns how to requeue a pod if these of its rejecting rules may accept it now."""
+    """Returns how to requeue a pod that some of its rejecting rules, `accepting_rules`, may accept now."""
     if not accepting_rules:
         return Strategy.SKIP
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
@@ -226,7 +226,7 @@ class SubQueues:
         return list(helped.values())
 
     def rejected(self, rule: str | None = None) -> list[Helped]:
-        """Returns what this rule rejected (None: any rule), pods and groups, to be retried after their backoff."""
+        """Returns the pods and groups that this rule rejected (None: any rule), to be tried after their backoff."""
         tiers = (self.unschedulable, self.gated)
         if rule is None:
             entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)

@@ -1,4 +1,4 @@
-"""Words messages about configuration mistakes: suggests similar names, and rewrites pydantic's messages."""
+"""Improves messages about configuration mistakes: suggests similar names, and rewrites pydantic's messages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""The share of time by which another CPU must have been more idle. A move is costly, because it makes caches cold."""
+"""Threads move only to a CPU that was idle for this much more of the time, because a move makes caches cold."""
 
 _PROCESSOR = 39
 """The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2 may contain spaces."""

@@ -36,7 +36,7 @@ class Telemetry:
         """Called for each event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or MALFORMED (not readable)."""
 
     def synced(self, kind: str, as_of: float) -> None:
-        """Called when the cache has all objects of `kind` as of `as_of`, in monotonic seconds.
+        """Called when the cache has all that the API server had of `kind` at `as_of`, in monotonic seconds.
 
         An event, a bookmark, a list and a confirmed survey (see cluster.watch.survey) show this. A watch that was only
         opened does not.

@@ -33,7 +33,7 @@ GIVE_BACK_SECONDS: Final = 2.0
 The first call after the lists of 50,000 nodes takes 30 ms.
 """
 MAPPED_FROM_BYTES_PER_NODE: Final = 160
-"""Arrays of up to this many bytes per node stay in the heap: all arrays of a few resources.
+"""Arrays of up to this many bytes per node stay in the heap. An array of a few resources is smaller.
 
 A decision creates a hundred such arrays. If they were mapped and unmapped, the kernel would clear their pages each
 time. That would take more than half of the time of a decision on 50,000 nodes.

@@ -260,7 +260,7 @@ class GroupScheduler:
         return _OUTCOMES[decided.root.status]
 
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
-        """Writes the condition of a PodGroup. It is scheduled unless it was refused, or no placed member is bound."""
+        """Writes the condition of a PodGroup. It is scheduled unless it was refused or no placed member is bound."""
         group = group_of(decision)
         if not decision.is_success:
             self.statuses.unscheduled(group, decision.status.value, decision.text)

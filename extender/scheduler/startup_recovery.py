@@ -56,7 +56,7 @@ class StartupRecovery:
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def release_leaked(self) -> None:
-        """Releases the claims that are reserved for waiting pods now, and were at the previous call too.
+        """Releases claims that were reserved for waiting pods at the previous call and still are.
 
         One call is not enough, because a pod may just be trying again, with the claims reserved for it.
         """

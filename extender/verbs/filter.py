@@ -114,7 +114,7 @@ class Filter:
         deadline: Deadline,
         siblings: Sequence[tuple[PodInfo, str]] = (),
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Returns the answer with the siblings on these nodes, and the rules that rejected a node."""
+        """Judges the pod with its siblings on these nodes; returns the answer and the rules that rejected a node."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()

@@ -169,12 +169,12 @@ class Election:
         if lease.holder != self.identity:
             self._tenure = None
         if lease.holder in ("", self.identity) or self._expired(now):
-            self._ask_after_predecessors(lease, now)
+            self._expect_predecessors(lease, now)
             self._phase = _Phase.WRITE
         else:
             self._pause(now, STANDBY_SHARE)
 
-    def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
+    def _expect_predecessors(self, lease: Lease, now: float) -> None:
         """Records in `writes` how long writes of the last holder may be in flight."""
         if lease.holder == self.identity:
             return  # no other process has led since then

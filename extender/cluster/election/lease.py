@@ -68,7 +68,7 @@ class LeaseClient:
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
-        self._uid = ""  # from the last answer, for events
+        self._uid = ""  # the lease's UID in the last answer, for events
 
     def get(self) -> Lease:
         """Returns the lease; an empty one without metadata if it does not exist yet.

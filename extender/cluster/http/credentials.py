@@ -280,7 +280,7 @@ def _escaped(key: str) -> str:
 
 
 def _header_value(header: str, value: str) -> str:
-    """Returns the value so that it is sent as UTF-8. Raises ValueError if it is not allowed in a header."""
+    """Encodes the value so that it is sent as UTF-8. Raises ValueError if it is not allowed in a header."""
     if not value.isprintable():
         raise ValueError(f"the value of {header} contains a line break or another character that a header cannot have")
     return value.encode().decode("latin-1")

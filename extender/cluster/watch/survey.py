@@ -201,7 +201,7 @@ class Surveyor:
             Refused, OutcomeUnknown: the API server did not answer with a list.
         """
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # if this attempt fails
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # in case this fails
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()

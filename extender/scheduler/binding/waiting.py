@@ -80,7 +80,7 @@ class WaitingPods:
             raise waiting.cancelled
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Makes the pod fail instead of being bound; returns False if it is not here, for example already bound.
+        """Makes the pod fail instead of being bound; returns False if it is not here, for example because it is bound.
 
         If the pod is waiting, this call also handles its failure.
         """
