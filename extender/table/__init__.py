@@ -1,9 +1,9 @@
 """Stores the cluster in columns (a row for each node, a slot for each pod) and a journal of all changes.
 
-In: nodes, pods, nominations and other objects, from the cache or a snapshot. Out: NumPy columns and sets that rules
-read, updated in place, and the journal, which everything derived from a table reads. A rule is plain Python that runs
-once for each distinct value, and NumPy copies the result to the rows. Start reading at `table.Table`, then `journal`,
-then `nodes.columns`.
+The cache or a snapshot writes nodes, pods, nominations and other objects to a table. Rules read its NumPy columns and
+sets, which are updated in place. Everything that is derived from a table reads the journal to stay up to date. A rule
+is plain Python that runs once for each distinct value; NumPy then copies the result to the rows. Start reading at
+`table.Table`, then `journal`, then `nodes.columns`.
 """
 
 from extender.table.hypothetical_removals import HypotheticalRemovals

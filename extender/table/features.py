@@ -1,4 +1,4 @@
-"""The feature gates of kube-scheduler that affect decisions."""
+"""Defines the feature gates of kube-scheduler that affect decisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FeatureGates:
 
     @property
     def composites(self) -> bool:
-        """True if PodGroups form trees below CompositePodGroups."""
+        """True if CompositePodGroups may contain PodGroups and form trees."""
         return self.generic_workload and self.topology_aware_workload_scheduling and self.composite_pod_group
 
 

@@ -1,4 +1,4 @@
-"""Containers that release the memory of deleted keys, because one pod may add 100,000 keys."""
+"""Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Filing(Generic[K, V]):
             self._items[key] = {filed: None, item: None}
 
     def remove(self, key: K, item: V) -> None:
-        """Reverses an `add`."""
+        """Removes an item that was added under this key."""
         filed = self._items[key]
         if isinstance(filed, dict):
             del filed[item]
@@ -77,8 +77,8 @@ class Filing(Generic[K, V]):
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns every one of `keys` that has items, and perhaps some that have none.
+        """Returns all of `keys` that have items, and possibly some that have no items.
 
-        The time depends on the smaller of two numbers: of the keys given, and of the keys stored.
+        This takes time in proportion to the given keys or to the stored keys, whichever are fewer.
         """
         return keys if len(keys) <= len(self._items) else keys.intersection(self._items)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RemovalSum(NamedTuple):
-    """A number for each pod (int64[slot]), and for each node the sum over its removed pods (int64[row])."""
+    """A number for each pod (int64[slot]), and its sum over the removed pods of each node (int64[row])."""
 
     by_slot: IntColumn
     by_row: IntColumn
@@ -25,10 +25,10 @@ class RemovalSum(NamedTuple):
 class HypotheticalRemovals:
     """Shows the cluster as if the pods in some slots were removed; the table itself does not change.
 
-    Preemption puts some of them back (a reprieve), and removes some again. Every sum that was computed once is updated.
+    Preemption puts some of them back (a reprieve) and removes some again. A sum is computed once and then updated.
 
     Attributes:
-        initial: the slots of all pods that were removed at first, whether or not they were put back.
+        initial: the slots of all pods that were removed at first, including those that were put back.
         removed: bool[slot]: the pods that are removed at present.
         nominated: nominated pods, which will take some of the freed resources. Only `freed` subtracts them.
     """

@@ -5,10 +5,10 @@ and key. A reader remembers its position, the number of changes that it has read
 changed after it. A `Cursor` does this for readers that always read the same topics.
 
 The journal keeps only the latest change of each key. So a reader that lags behind gets each key once, and the journal
-is not longer than the number of keys. Removed keys are forgotten after a while: a reader whose position is older gets
+has at most one entry for each key. Removed keys are forgotten after a while: a reader whose position is older gets
 None, and reads the whole table again. A new reader has the position BEGINNING, and gets None too.
 
-A reader catches up when it is used, not when something changes, so a reader that is not used costs nothing.
+A reader catches up only when it is used, so a reader that is not used costs nothing.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Journal:
         self.note(topic, key)
         log = self._logs[topic]
         log.removed.append((key, self.now))
-        # A reader that has missed more removals than this reads the whole table as quickly.
+        # Beyond this number of missed removals, reading the whole table again is as quick.
         while len(log.removed) > max(self._removed_keys_kept, len(log.latest) // 4):
             oldest, position = log.removed.popleft()
-            if log.latest.get(oldest) == position:  # if they differ, the key has been added again
+            if log.latest.get(oldest) == position:  # otherwise the key was added again
                 del log.latest[oldest]
                 log.forgotten = position
 

@@ -2,9 +2,9 @@
 
 Each cell of a column is the id of a label value, so a rule runs once for each distinct value.
 
-An index files a selector that requires one of some values of a label under those (key, value) pairs, and a label set
-under all its pairs, so only selectors and label sets that share a pair are compared. The few selectors without such a
-requirement are always compared.
+An index compares only selectors and label sets that share a (key, value) pair. A selector that requires one of some
+values of a label is stored under those pairs, and a label set under all its pairs. The few selectors without such a
+requirement are compared with every label set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABSENT = 0
 
 
 class LabelColumn:
-    """The values of one label key on all nodes. An id is used again when no node has its value.
+    """The values of one label key on all nodes. The id of a value that no node has any longer is reused.
 
     Attributes:
         ids: intp[row]: the id of each node's value, ABSENT if the node does not have the label.
@@ -128,7 +128,7 @@ class LabelColumns:
     """The label columns of the nodes, one for each key that a node has.
 
     Attributes:
-        key_changes: how often a key got its first node, or lost its last one.
+        key_changes: the number of times that a key got its first node or lost its last one.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -181,7 +181,7 @@ Pair = tuple[str, str]
 
 
 def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns (key, value) pairs; a label set that matches the selector has at least one of them.
+    """Returns (key, value) pairs of which every label set that matches the selector has at least one.
 
     Returns None if the selector has no In requirement, and [] if it matches nothing.
     """
@@ -195,7 +195,7 @@ def filing_pairs(selector: Selector) -> list[Pair] | None:
 
 
 class SelectorIndex(Generic[T]):
-    """Items, each with a selector; finds the items whose selector may match a given label set."""
+    """Stores items, each with a selector, and finds those whose selector may match a label set."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
@@ -203,7 +203,8 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns 0 if the index is empty. It is not the number of items: one item may be filed several times."""
+        """Returns 0 if the index is empty. Otherwise the number has no meaning, because an item may count several
+        times."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
@@ -218,7 +219,7 @@ class SelectorIndex(Generic[T]):
                 self._by_key.add(key, item)
 
     def remove(self, selector: Selector, item: T) -> None:
-        """Reverses an `add`."""
+        """Removes an item that was added with this selector."""
         pairs = filing_pairs(selector)
         for pair in pairs or ():
             self._by_pair.remove(pair, item)
@@ -245,7 +246,7 @@ def _required_key(selector: Selector) -> str | None:
 
 
 class LabelIndex(Generic[T]):
-    """Items, each with a label set; finds the items whose labels a given selector may match."""
+    """Stores items, each with a label set, and finds those that a selector may match."""
 
     def __init__(self) -> None:
         self._by_pair: Filing[Pair, T] = Filing()
@@ -257,7 +258,7 @@ class LabelIndex(Generic[T]):
             self._by_pair.add(pair, item)
 
     def remove(self, labels: Iterable[Pair], item: T) -> None:
-        """Reverses an `add`."""
+        """Removes an item that was added with these labels."""
         del self._all[item]
         for pair in labels:
             self._by_pair.remove(pair, item)

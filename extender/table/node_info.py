@@ -1,7 +1,7 @@
-"""Shows rules one node with its pods and totals (upstream framework.NodeInfo).
+"""Gives rules a view of one node with its pods and totals (upstream framework.NodeInfo).
 
-Only rules that ask for them cause these objects to be made. They are made once for each node, and again after the node
-or one of its pods has changed.
+The objects are created only if a rule uses them: once for each node, and again after the node or one of its pods has
+changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from extender.table.pods.matches import Matches, PodCountQuery
 
 
 class PodCounts:
-    """The number of pods on each node with certain labels; remembers the last count, because rules repeat it."""
+    """Counts the pods on each node that have certain labels; caches the last count, because rules repeat it."""
 
     def __init__(self, matches: Matches) -> None:
         self._matches = matches
@@ -46,7 +46,7 @@ class PodCounts:
 
 
 class NodePods(Collection[Pod]):
-    """The pods on one node, those that are assumed there or being deleted included."""
+    """The pods on one node, including pods that are assumed there or are being deleted."""
 
     def __init__(self, pods: list[Pod], counts: PodCounts, row: int) -> None:
         self._pods = pods
@@ -130,7 +130,7 @@ class NodeInfo:
 
 
 class NodeInfos:
-    """The NodeInfo of each node of a table, up to date whenever `at` is called."""
+    """The NodeInfo of each node of a table. `at` updates them before it returns."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, matches: Matches, journal: Journal) -> None:
         self._nodes = nodes

@@ -85,7 +85,7 @@ class Namespaces:
 
 
 class Budgets:
-    """An index of the PodDisruptionBudgets by selector, rebuilt after any of them has changed."""
+    """Indexes the PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -93,7 +93,7 @@ class Budgets:
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
 
     def covering(self, group: Group) -> Iterator[str]:
-        """Yields the keys of the budgets that cover pods of this group, a namespace and labels, in any order."""
+        """Yields the keys of the budgets that cover pods with this namespace and these labels, in any order."""
         if self._changes.advance():
             self._rebuild()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
@@ -107,7 +107,7 @@ class Budgets:
         self._by_selector = SelectorIndex()
         for key, budget in self._objects.all(PodDisruptionBudget).items():
             selector = compile_selector(budget.spec.selector)
-            # in a PodDisruptionBudget an empty selector matches no pods here, unlike elsewhere
+            # As in upstream's preemption, a budget with an empty selector covers no pods.
             if selector.requirements:
                 self._by_selector.add(selector, (key, selector))
 

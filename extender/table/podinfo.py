@@ -108,7 +108,7 @@ class PodInfo:
         return f"{self.pod.namespace}\0{self.pod.name}"
 
     def precompute(self) -> None:
-        """Computes every value that a table reads of a placed pod, so that a malformed pod fails here.
+        """Computes every value that a table reads from a placed pod, so that a malformed pod fails here.
 
         Raises:
             MalformedQuantity: a request is not a quantity.
@@ -117,7 +117,7 @@ class PodInfo:
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Returns True if a table counts both versions of the pod the same on one node, apart from labels."""
+        """Returns True if replacing one pod by the other changes no count of their node, except counts by labels."""
         one = self.pod
         two = other.pod
         return (
@@ -130,7 +130,7 @@ class PodInfo:
 
     @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
-        """The volumes that rules read; without other types, such as the projected token of every pod."""
+        """The volumes of the types that rules read; a pod's projected token, for example, is left out."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
 
     @lazy_attribute

@@ -73,7 +73,7 @@ class Table:
         self.terms.follow_labels()
 
     def remove_node(self, name: str) -> None:
-        """Removes the node. Pods on it still count, in case it comes back. An unknown name is ignored."""
+        """Removes the node. Its pods still count, because the node may come back. An unknown name is ignored."""
         self.nodes.erase(name)
         self._recount_requests()
         self.terms.follow_labels()
@@ -184,7 +184,7 @@ class Table:
 
     @contextmanager
     def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:
-        """Places the pods in `placed` and removes the UIDs in `removed`; undoes both after the `with` block."""
+        """Places the `placed` pods and removes the `removed` UIDs within the `with` block, then undoes both."""
         undo: list[tuple[PodInfo, str]] = []
         new: list[str] = []
         try:
@@ -220,7 +220,7 @@ class Table:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
 
     def _recount_requests(self) -> None:
-        """Recomputes the requests of pods after nodes have begun, or ceased, to offer a resource."""
+        """Recomputes the requests of pods after resources were added to or removed from the offered ones."""
         if self._resource_changes != self.nodes.offered.changes:
             self._resource_changes = self.nodes.offered.changes
             for row, change in self.pods.recount():

@@ -1,7 +1,7 @@
 """Finds the differences between a table and one that was built from scratch for the same cluster.
 
-Events change a table in place for years, while a new table counts everything once. Rows, slots and ids of the two
-tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
+A table is changed in place by events for a long time, and an error in its counts would stay. Rows, slots and ids of the
+two tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
 stored, the new table computes the counts too, and the two are compared.
 """
 
@@ -61,10 +61,10 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
     yield from _column_differences("pod", uids, mine, other)
 
 
-def _node_columns(table: Table, asked: Table) -> Columns:
+def _node_columns(table: Table, queried: Table) -> Columns:
     """Returns every column that has a value for each row: [row].
 
-    `asked`: the table with the stored queries; the counts of `table` for these queries are included.
+    This includes the counts of `table` for all queries that are stored in `queried`.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
@@ -78,21 +78,21 @@ def _node_columns(table: Table, asked: Table) -> Columns:
     for resource, index in nodes.resources.items():
         columns[f"allocatable {resource}"] = nodes.allocatable[index]
         columns[f"requested {resource}"] = nodes.requested[index]
-    for key in asked.nodes.labels:
+    for key in queried.nodes.labels:
         columns[f"label {key}"] = _objects(nodes.labels[key].values)[nodes.labels[key].ids]
-    for driver in asked.storage.attachments.drivers():
+    for driver in queried.storage.attachments.drivers():
         columns[f"volumes of {driver}"] = table.storage.attachments.counted(driver)
         columns[f"limit for volumes of {driver}"] = csi.limit(driver)
-    return {**columns, **_kept_counts(table, asked)}
+    return {**columns, **_stored_counts(table, queried)}
 
 
-def _kept_counts(table: Table, asked: Table) -> Columns:
+def _stored_counts(table: Table, queried: Table) -> Columns:
     answers: dict[str, Column] = {}
-    for question in asked.matches.queries():
-        answers[f"pods found by {question}"] = table.matches.count(question).by_node
-    for asking in asked.terms.incoming_pods():
-        for effect, count in table.terms.effects_on(asking).effects.items():
-            answers[f"{effect} on {asking}"] = count.by_node
+    for query in queried.matches.queries():
+        answers[f"pods found by {query}"] = table.matches.count(query).by_node
+    for incoming in queried.terms.incoming_pods():
+        for effect, count in table.terms.effects_on(incoming).effects.items():
+            answers[f"{effect} on {incoming}"] = count.by_node
     return answers
 
 
@@ -126,7 +126,7 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
 
 def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh: Columns) -> Iterator[TableDifference]:
     for what in actual.keys() | fresh.keys():
-        # A resource, or an effect of terms, that only one table has is 0 everywhere in the other.
+        # If only one table has a resource or an effect of terms, its values in the other table are all 0.
         mine = actual.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():
@@ -136,7 +136,7 @@ def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh:
 # ---- everything else
 
 
-def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
+def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
     """Returns all data that is not in columns, under keys that are the same in every table."""
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
@@ -148,7 +148,7 @@ def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
             for group, entry in table.matches.groups().items()
         },
         "terms": {actual: _named(holders.rows, names) for actual, holders in table.terms.holders().items()},
-        "total": {question: table.matches.count(question).total for question in asked.matches.queries()},
+        "total": {query: table.matches.count(query).total for query in queried.matches.queries()},
         "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
         "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
         "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks().items()},

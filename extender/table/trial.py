@@ -1,4 +1,4 @@
-"""Changes a table for a while: a stack of changes that are undone in reverse order."""
+"""Makes temporary changes to a table, and undoes them in reverse order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from extender.table.table import Table
 
 
 class Trial:
-    """Changes of a table that can be reverted, the last one first.
+    """A stack of changes to a table, which can be reverted.
 
-    A supposed pod counts exactly as a real one does. Each change is registered before it is made, so that `revert`
-    restores the table also after a change that raised. While a trial has changes, nothing else may change the table.
+    A pod that it places counts exactly like a real pod. Each change is registered before it is made, so `revert` also
+    restores the table after a change that raised an exception. While a trial has changes, nothing else may change the
+    table.
     """
 
     def __init__(self, table: Table) -> None:
@@ -27,7 +28,7 @@ class Trial:
         return len(self._undo)
 
     def revert(self, mark: int = 0) -> None:
-        """Undoes the changes made after the mark, by default all; after an error in one, still undoes the others."""
+        """Undoes the changes made after the mark, by default all. If undoing one fails, the others are still undone."""
         try:
             while len(self._undo) > mark:
                 self._undo.pop()()
@@ -36,7 +37,7 @@ class Trial:
             raise
 
     def place(self, info: PodInfo, node_name: str) -> None:
-        """Places the pod on the node, and ends its nomination; the pod may be on another node before."""
+        """Places the pod on the node, and ends its nomination. If it is on another node, it is removed from there."""
         self.take_away(info.uid)
         self._undo.append(lambda: self.table.take_away(info.uid))
         self.table.place(info, node_name)

@@ -51,9 +51,9 @@ S = TypeVar("S", bound=np.generic)
 class NameIndex:
     """Finds the rows of many node names at once, by the hashes of the names.
 
-    It is faster than a dict, which waits for memory once for each name: its keys, entries and values are far apart, and
-    other work has replaced them in the processor's caches. The array loads here do not wait for each other. Hashes are
-    those of Python (SipHash, 64 bits, with a new key in every process).
+    It is faster than a dict. A dict waits for memory at each name, because its entries are far apart and rarely in the
+    processor's caches. The look-ups in arrays here do not wait for each other. The hashes are Python's (SipHash, 64
+    bits, with a new key in every process).
 
     Args:
         row_of: the rows by name. Create a new index when they change.
@@ -77,8 +77,8 @@ class NameIndex:
     def rows_of(self, names: list[str]) -> Rows | None:
         """Returns the rows of these names; None if a name has no row or is given twice.
 
-        The last list of names is remembered, because Prioritize usually asks about the list that Filter returned. A
-        list with more names than rows is not remembered, because it could occupy memory for hours.
+        The last list of names is cached, because Prioritize usually has the list that Filter returned. A list with more
+        names than rows is not cached, because it could occupy memory for hours.
         """
         if len(names) > self._capacity:
             return None
@@ -92,7 +92,7 @@ class NameIndex:
         rows = self._slots[hashes & self._mask].astype(np.intp)
         for position in np.flatnonzero(
             self._hash_of[rows] != hashes
-        ).tolist():  # the name shares its hash slot with another, or has no row
+        ).tolist():  # the name has no row, or another name has the same hash slot
             row = self._row_of.get(names[position])
             if row is None:
                 return None
@@ -174,7 +174,7 @@ class NodeColumns:
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
-        """Returns the row of this name; takes a free row if it has none."""
+        """Returns the row of this name; assigns a free row to a new name."""
         row = self.row_of.get(name)
         if row is None:
             row = self._free.pop() if self._free else self._append()
@@ -191,7 +191,7 @@ class NodeColumns:
             self.names[row] = ""
             self._index = None
             self._free.append(row)
-            # noted again: when `erase` noted the removal, the row was still in use
+            # recorded again, because the row was still in use when `erase` recorded the removal
             self._journal.note_removed(TOPOLOGY, name)
 
     def write(self, node: Node) -> int:

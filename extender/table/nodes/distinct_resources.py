@@ -1,7 +1,7 @@
 """Groups nodes with equal resource amounts, so that a rule about resources runs once for each group.
 
-Nodes of one kind fill up in the same steps, so there are usually far fewer groups than nodes. If no two nodes are
-alike, this costs one more look-up for each row.
+Nodes of one kind fill up in the same steps, so there are usually far fewer groups than nodes. If all nodes differ, this
+costs one more look-up for each row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
-_MAX_UNUSED = 256  # so many unused ids are kept, because other nodes may soon have the same amounts
+_MAX_UNUSED = 256  # the most unused ids to keep; other nodes may soon have the same amounts
 _NO_ID = -1  # the id of rows that have never had a node or a pod
 S = TypeVar("S", bound=np.generic)
 

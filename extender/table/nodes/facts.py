@@ -1,4 +1,4 @@
-"""Stores other facts about nodes in columns, such as conditions and annotations; and their images.
+"""Stores other facts about nodes in columns, such as conditions and annotations, and the images on nodes.
 
 A fact is a function of a node. It is called once for each node, and again when the node changes. Equal values share one
 id, so that a rule runs once for each distinct value.

@@ -1,7 +1,7 @@
-"""Assigns each resource that a node offers, by name, a row in the resource matrices.
+"""Assigns a row in the resource matrices to each resource that a node offers.
 
-A resource that no node offers gets no row, however many pods request it: anyone who may create a pod can invent
-thousands of resource names, and each row takes memory for every node.
+A resource that no node offers gets no row, even if pods request it. Anyone who may create pods can invent thousands of
+resource names, and each row takes memory for every node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OfferedResources:
         index_of: the row of each resource in the matrices.
         free: rows that are not in use, which the next new resources get.
         size: the number of rows, in use or free.
-        changes: how often a resource got a row, or lost it.
+        changes: the number of times that a resource got or lost a row.
     """
 
     def __init__(self) -> None:

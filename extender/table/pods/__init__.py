@@ -1,4 +1,5 @@
-"""Stores pods in columns by slot; counts, by node, selector matches, affinity terms and host ports.
+"""Stores the placed pods in columns, and counts what they contribute to each node.
 
-In: pods that are placed and removed. Out: counts, updated whenever a pod is placed or removed. Start at `columns`.
+The counts are of pods that match a selector, affinity terms and host ports. They are updated whenever a pod is placed
+or removed. Start reading at `columns`.
 """

@@ -35,7 +35,7 @@ class PodColumns:
         terminating: bool[slot]: the pod is being deleted.
         requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
         infos: the PodInfo of each slot, None if the slot is free.
-        changes: the rows whose pods have changed, under the topic RESOURCES; also if their requests are the same.
+        changes: a journal of the rows whose pods have changed (topic RESOURCES), even if the requests are the same.
     """
 
     def __init__(self, nodes: NodeColumns, matches: Matches) -> None:
@@ -89,7 +89,7 @@ class PodColumns:
             self._partly_counted.add(slot)
 
     def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Recomputes the requests of pods for resources that nodes have begun, or ceased, to offer.
+        """Recomputes the pods' requests after resources were added to or removed from the offered ones.
 
         Yields, for each such pod, its node's row and the change of its request, int64[resource].
         """
@@ -210,7 +210,7 @@ class PortColumns:
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
-    """Returns how many pairs of a wanted and a taken port conflict, as `PortColumns.conflicting` does."""
+    """Returns the number of conflicts between wanted and taken ports, counted as in `PortColumns.conflicting`."""
     return sum(
         (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
         for has in taken

@@ -1,11 +1,11 @@
 """Evaluates selectors over all groups at once. A group is the namespace and labels that some pods share.
 
-Groups are numbered by slots, which are filed under the namespace, the keys and the (key, value) pairs of their groups.
-So a requirement costs only as much as the groups that it finds, and a selector like `key Exists` or `NotIn` over 20,000
-groups is one NumPy operation.
+Each group has a slot. The slot is stored under the group's namespace, its keys and its (key, value) pairs. So
+evaluating a requirement takes time only for the groups that it finds, and a selector like `key Exists` or `NotIn` over
+20,000 groups is one NumPy operation.
 
-A group with very many labels is not filed under them, because that would take 100 times as long as adding its pod.
-Selectors are evaluated for such groups one by one.
+A group with very many labels is not stored under them, because that would take 100 times as long as adding its pod.
+Selectors are evaluated on such groups one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_FILED_LABELS = 256
 
 
 class GroupLabels:
-    """The groups that have pods, by slot.
+    """Stores the groups that have pods, by slot.
 
     Attributes:
         capacity: the length of the arrays that `matching` returns.

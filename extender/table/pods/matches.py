@@ -1,7 +1,8 @@
 """Counts the pods on each node that match a selector, and keeps the counts up to date.
 
-The first query for a selector counts the placed pods. Later, each pod that is placed or removed changes the counts, so
-the same query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
+The first query for a selector counts the placed pods. From then on, each pod that is placed or removed changes the
+counts, so repeating the query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at
+once.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ MOST_KEY_BYTES = 4 * 1024 * 1024
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
 """The counts for a query larger than this are not stored, because they would replace many others."""
 _TEXT_BYTES = 50  # the size in bytes of a string object without its characters
-_FEW_AMOUNTS = 16  # up to this number, adding one by one is faster than with NumPy
+_FEW_AMOUNTS = 16  # up to this number, Python adds faster than NumPy
 _FEW = 64
-"""Up to this number of groups are matched one by one; more than that are matched all at once."""
+"""Up to this number of groups, a query is compared with each group; above it, with all groups in one operation."""
 
 
 def most_kept(capacity: int) -> int:
-    """Returns how many counts of `capacity` rows each may be stored; one of 50,000 rows takes half a MiB."""
+    """Returns the number of counts that may be stored; each takes half a MiB if `capacity` is 50,000 rows."""
     return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
@@ -143,10 +144,10 @@ class _Places(NamedTuple):
 
 
 class Matches:
-    """All groups that have pods, and the stored counts of recent queries.
+    """Stores all groups that have pods, and the counts of recent queries.
 
-    If few groups match a query, each of these groups lists the count. If many match, they are marked in a row of
-    `_wide`, bool[count, slot], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
+    If few groups match a query, the entry of each lists the count. If many match, they are marked in a row of `_wide`,
+    bool[count, slot], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -163,7 +164,7 @@ class Matches:
         self._key_bytes = 0  # the total size of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """Counts a pod of `group` on `row`; returns the group's slot, its number while it has pods."""
+        """Counts a pod of `group` on `row`; returns the slot that the group has while it has pods."""
         entry = self._entries.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot
@@ -192,7 +193,7 @@ class Matches:
         return self._entries
 
     def matching_groups(self, query: PodCountQuery) -> BoolColumn:
-        """Returns which groups match the query: bool[slot]; the value of a slot without a group means nothing."""
+        """Returns which groups match the query: bool[slot]; the values of unused slots are arbitrary."""
         answer = self.count(query)
         if answer.index >= 0:
             wide: BoolColumn = self._wide[answer.index]

@@ -18,7 +18,7 @@ from extender.table.pods.matches import Matches
 
 @dataclass(frozen=True, slots=True)
 class AwaitedPods:
-    """Nominated pods whose resources another pod must leave free.
+    """The nominated pods whose resources a pod must leave free.
 
     Attributes:
         infos: the n nominated pods.
@@ -111,7 +111,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns.remove(uid)
 
     def recount(self) -> None:
-        """Recomputes the pods' requests for resources that nodes have begun, or ceased, to offer."""
+        """Recomputes the pods' requests after resources were added to or removed from the offered ones."""
         for _ in self._columns.recount():
             pass
 

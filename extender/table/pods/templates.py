@@ -10,7 +10,7 @@ from extender.table.podinfo import Group, PodInfo
 
 _MAX_GROUPS, _MIN_GROUPS = 4096, 256
 _MAX_OF_A_GROUP = 10
-# In a pod without volumes and claims, none of these attributes of a PodInfo depends on the pod's name or UID.
+# If a pod has no volumes and claims, these attributes of its PodInfo do not depend on its name or UID.
 _SHARED = (
     "requests",
     "requests_with_defaults",
@@ -30,13 +30,13 @@ _SHARED = (
 class Templates:
     """Remembers the last few different pods of each group, so that similar pods can share computed values.
 
-    A group is a namespace and labels. Its pods may differ: before and after the kubelet reports their containers, while
-    a template is replaced, and if several owners use the same labels. References are weak: a pod is forgotten when
+    A group is a namespace and labels. Pods of a group differ, for example, once the kubelet has reported containers,
+    while a template is replaced, or if several owners use the same labels. References are weak: a pod is forgotten when
     nothing else refers to it. Several threads may use one instance.
     """
 
     def __init__(self) -> None:
-        # Keyed by the group's hash, because the group, with up to 100,000 labels, would stay in memory after its pods.
+        # The key is the group's hash. The group, with up to 100,000 labels, would stay in memory after its pods.
         self._last: dict[int, list[ref[PodInfo]]] = {}
         self._max_groups = _MIN_GROUPS
 
@@ -96,7 +96,7 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
 
 
 def _first_alike(infos: list[PodInfo], info: PodInfo) -> PodInfo | None:
-    """Copies the computed values of the first similar pod to `info`; returns that pod, None if there is none."""
+    """Copies the computed values of the first similar pod to `info`. Returns that pod, or None if no pod is similar."""
     return next((other for other in infos if _share(other, info)), None)
 
 

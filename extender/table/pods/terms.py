@@ -1,12 +1,13 @@
 """Computes how the inter-pod affinity and anti-affinity terms of placed pods affect an incoming pod.
 
-An incoming pod is a pod that needs a node. Equal lists of terms are stored once. The first time, the terms of all
-placed pods are compared with the incoming pod, and their amounts are added up by node. These sums are stored for later
-pods with the same namespace and labels; each pod that is placed or removed changes them, as in `matches`.
+An incoming pod is a pod that needs a node. Equal lists of terms are stored once. For the first incoming pod with a
+namespace and labels, the terms of all placed pods are compared with it, and the amounts of matching terms are added up
+by node. These sums are stored for the next pods with the same namespace and labels, and each pod that is placed or
+removed changes them, as in `matches`.
 
-A pod may have 25,000 terms. So a term whose topology key no node has is ignored, because it has no effect; the terms of
-one pod with the same effect are added up; and if a pod with many terms is placed, the stored sums are dropped and
-computed again when they are needed.
+A pod may have 25,000 terms. So three things save time. A term whose topology key no node has is ignored, because it has
+no effect. The terms of one pod with the same effect are added up. If a pod with many terms is placed, the stored sums
+are dropped and computed again when they are needed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class IncomingPod(NamedTuple):
         return self.is_in(term.namespaces, term.namespace_selector) and term.selector.matches(self.group.mapping)
 
     def is_in(self, namespaces: frozenset[str], selector: Selector) -> bool:
-        """Returns True if the pod's namespace is in `namespaces`, or if its labels match `selector`."""
+        """Returns True if the pod's namespace is in `namespaces`, or if the namespace's labels match `selector`."""
         if self.group.namespace in namespaces:
             return True
         return not selector.nothing and selector.matches(dict(self.namespace_labels))
@@ -115,7 +116,7 @@ class Holders:
     Attributes:
         slot: the number of this list of terms.
         terms: the list of terms.
-        filed: how often each term is in the list, without terms whose topology key no node has.
+        filed: the number of times that each term is in the list; without terms whose topology key no node has.
         rows: the number of such pods on each row.
         sums: the amount that one such pod adds to each stored sum.
         excluding: the sum of the amounts of its excluding terms (see `_is_excluding`), by effect and namespaces.
@@ -130,11 +131,11 @@ class Holders:
 
 
 class Terms:
-    """All distinct lists of terms that placed pods have, and the stored effects on recent incoming pods.
+    """Stores the distinct lists of terms of placed pods, and their effects on recent incoming pods.
 
     Attributes:
         slots: the number of slots, in use or free.
-        changes: how often a pod with terms was placed or removed.
+        changes: the number of times that a pod with terms was placed or removed.
     """
 
     def __init__(self, capacity: int, labels: LabelColumns) -> None:
@@ -174,7 +175,7 @@ class Terms:
             self._dismiss(holders)
 
     def follow_labels(self) -> None:
-        """Updates which terms count, after a label key got its first node or lost its last one.
+        """Updates the terms that count, after a label key got its first node or lost its last one.
 
         A term counts only if a node has its topology key. Drops all stored effects if any key has changed.
         """
@@ -209,7 +210,7 @@ class Terms:
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns the pods that have each list of terms, by list of terms."""
+        """Returns the holders of each list of terms."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -330,7 +331,7 @@ class Terms:
         self._with_excluding.pop(holders.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
-        """Returns the terms whose topology key any node has, and how often each is in the list."""
+        """Returns how often each term is in the list; leaves out terms whose topology key no node has."""
         return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:

@@ -1,5 +1,5 @@
 """Stores which pods use which volumes, which volumes are attached to which nodes, and unbound volumes.
 
-In: every change of pods, nodes, claims, volumes, CSINodes and VolumeAttachments. Out: columns by row and sets of slots
-for the volume rules. Start reading at `storage.Storage`, which owns the other classes.
+The table reports every change of pods, nodes, claims, volumes, CSINodes and VolumeAttachments. The volume rules read
+columns by row, and sets of pods. Start reading at `storage.Storage`, which owns the other classes.
 """

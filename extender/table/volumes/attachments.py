@@ -1,8 +1,8 @@
 """Counts the CSI volumes attached to each node. Source: upstream nodevolumelimits CSILimits.
 
-A volume counts once on a node, no matter how many pods there use it, so the unit is the pair of a volume and a node. A
-claim may resolve to another volume when the claim, its volume or its class changes. The journal records such changes,
-and the claim is resolved again when the counts are next read.
+A volume counts once on a node, even if several pods there use it. So this counts pairs of a volume and a node. A claim
+may resolve to another volume when the claim, its volume or its class changes. The journal records such changes, and the
+claim is resolved again when the counts are next read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN = ResolvedVolume(None)
 
 
 class Attachments:
-    """The CSI volumes on each node, because a pod there uses them or a VolumeAttachment exists."""
+    """Tracks the CSI volumes on each node: those that its pods use, and those with a VolumeAttachment."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes = nodes
@@ -77,7 +77,7 @@ class Attachments:
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for source in info.attachables:
-            if source not in self._users:  # the pod names the volume twice, and the first time has removed it
+            if source not in self._users:  # the pod names the volume twice, and the first pass has removed the entry
                 continue
             use = self._users[source].pop(slot, None)
             if use is not None:
@@ -98,7 +98,7 @@ class Attachments:
         return self._pairs.counted(driver, self._nodes.capacity, gone)
 
     def drivers(self) -> tuple[str, ...]:
-        """Returns the drivers of all volumes that have ever been on a node."""
+        """Returns the drivers of all volumes that are or were on a node."""
         self._refresh()
         return self._pairs.drivers()
 

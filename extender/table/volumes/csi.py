@@ -35,7 +35,7 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class MissingClaim(NamedTuple):
-    """The result for a pod's claim that does not exist."""
+    """The result for a claim of a pod if the claim does not exist."""
 
     use: ClaimUse
 
@@ -45,7 +45,7 @@ class ResolvedVolume(NamedTuple):
 
     Attributes:
         volume: the volume, or the reason why it is unknown; None if no CSI driver attaches it.
-        migrated: True for an in-tree volume, which a CSI driver attaches only on a node that has a CSINode.
+        migrated: True for an in-tree volume; a CSI driver attaches it only if the node has a CSINode.
         read: kind and key of the objects that the result depends on, whether or not they exist.
     """
 

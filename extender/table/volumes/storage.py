@@ -25,7 +25,7 @@ from extender.table.volumes.csi import CSINodes
 
 
 class VolumeTraits(NamedTuple):
-    """The properties of a volume, besides size and node affinity, that must suit a claim.
+    """The properties of a volume, besides size and node affinity, that decide if a claim can use it.
 
     Many volumes have the same properties.
     """
@@ -52,7 +52,7 @@ class UnboundVolume(NamedTuple):
 
 
 class UnboundVolumes:
-    """The persistent volumes, by storage class if they have no claimRef, else by the claim that it names."""
+    """Indexes persistent volumes by the claim that their claimRef names; without a claimRef, by storage class."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -114,7 +114,7 @@ _NO_SLOTS: frozenset[int] = frozenset()
 
 
 class Storage:
-    """All data of the table about volumes: their users, attachments, CSINodes and unbound volumes."""
+    """Owns the table's data about volumes: their users, attachments, CSINodes and unbound volumes."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self.usage = VolumeUsage()

@@ -59,7 +59,7 @@ class VolumePairs:
         self._release(pair)
 
     def drivers(self) -> tuple[str, ...]:
-        """Returns the drivers of all volumes that have ever been on a node."""
+        """Returns the drivers of all volumes that are or were on a node."""
         return tuple(self._drivers)
 
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
