@@ -251,20 +251,21 @@ class GroupScheduler:
         error = ""
         if decided.root.is_success:
             bound, error = self._bind(decided, waiting, began_at)
-            if not bound:
-                return self._refuse(decided.root.tree, waiting, Failure(error), began_at)
         for decision in decided.leaves:
             self._report(decision, bound, error)
         self._fail_unplaced(decided, waiting, began_at)
         self._give_back(decided)
-        return _OUTCOMES[decided.root.status]
+        return GroupOutcome.ERROR if error and not bound else _OUTCOMES[decided.root.status]
 
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
-        """Writes the condition of a PodGroup. It is scheduled unless it was refused or no placed member is bound."""
+        """Writes the condition of a PodGroup.
+
+        It is scheduled unless it was refused, or it does not run yet and no placed member is bound.
+        """
         group = group_of(decision)
         if not decision.is_success:
             self.statuses.unscheduled(group, decision.status.value, decision.text)
-        elif error and decision.placed and decision.placed.keys().isdisjoint(bound):
+        elif error and decision.placed and decision.placed.keys().isdisjoint(bound) and not _runs(decision):
             self.statuses.unscheduled(group, Failure(error).reason, error)
         else:
             self.statuses.scheduled(group)
@@ -281,7 +282,7 @@ class GroupScheduler:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
         Returns the UIDs of the members that are being bound, and the reason why others are not ("" if no member
-        failed). The other placed members go back to the queue. If no member is bound, the caller must fail all of them.
+        failed). The other placed members go back to the queue.
         """
         placing = self.pods.placing
         profile = placing.cycles[waiting[0].info.pod.spec.scheduler_name].profile
@@ -306,8 +307,6 @@ class GroupScheduler:
         for uid in assumed.keys() - kept:
             placing.undo(assumed[uid].pod, assumed[uid].reservations)
         reason = f"pod group {decided.root.tree.group.key}: {next(iter(failures.values())).message}" if failures else ""
-        if not kept:
-            return kept, reason
         for each in self._held_back([assumed[uid] for uid in chosen if uid in kept], decided.root.tree, may_bind):
             self.pods.submit(each)
         for uid in chosen.keys() - kept:
@@ -380,6 +379,12 @@ def group_of(decision: GroupDecision) -> PodGroup:
     """Returns the PodGroup of a decision; the decision must not be about a composite group."""
     assert isinstance(decision.tree, Leaf)
     return decision.tree.group
+
+
+def _runs(decision: GroupDecision) -> bool:
+    """Returns True if the PodGroup had as many members with a node as it needs before this cycle."""
+    leaf = decision.tree
+    return isinstance(leaf, Leaf) and len(leaf.scheduled) >= leaf.group.min_count
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:

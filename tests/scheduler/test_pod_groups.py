@@ -200,6 +200,19 @@ def test_nothing_is_bound_if_the_nodes_of_a_gang_vanish_before_it_is_assumed() -
     assert [reason for _, reason, _ in world.group_conditions] == ["SchedulerError"]
 
 
+def test_a_running_gang_stays_scheduled_if_a_further_member_cannot_be_reserved() -> None:
+    running = [member(name).node("n1") for name in "ab"]
+    world = World(make_pod_group("workers", 2), node("n1", cpu="2"), node("n2"), *running, member("c"), features=ON)
+    world.watch()
+    world.cache.listen(None)
+    world.delete_node_at_each_decision("n2")
+    assert world.attempt()
+    assert world.group_conditions == [("workers", "Scheduled", "")]
+    assert [(name, reason, text) for name, reason, text, _ in world.conditions] == [
+        ("c", "SchedulerError", "assume: node n2 is not in the cache")
+    ]
+
+
 def test_a_deleted_pod_group_holds_its_members_back() -> None:
     world = World(make_pod_group("workers", 2), node("n1", cpu="1"), *map(member, "ab"), features=ON)
     world.settle()
