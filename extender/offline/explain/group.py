@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from random import Random
 from typing import Any
 
 from extender.engine import rule_errors
 from extender.errors import UnknownPod
+from extender.framework.profile import Profile
 from extender.groups import (
     Composite,
     DecideOne,
     GroupDecision,
-    GroupRules,
     GroupStatus,
     MemberDecision,
     Tree,
@@ -33,7 +33,7 @@ from extender.offline.explain.group_changes.obstacles import created_group_chang
 from extender.offline.explain.group_changes.trees import without_own_topology, without_topology
 from extender.offline.groups.membership import MissingGroup
 from extender.offline.groups.outcomes import admits_all, before_refused, member_outcomes, nodes_in
-from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide, goes_by_placements
+from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide, rules_for
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
@@ -293,11 +293,11 @@ class GroupExplanation:
         tree, decision = self.verdict.tree, self.verdict.decision
         if tree is None or decision is None or decision.status is not GroupStatus.UNSCHEDULABLE:
             return GroupPreemption("")
-        profile = self._state.profiles.of(waiting_members(tree)[0].pod)
+        profile = self._profile_of(tree)
         if profile.preemption is None:
             return GroupPreemption("")
         trial, decide_one = Trial(self._state.table), self._decides_members(tree)
-        rules = GroupRules(by_placements=goes_by_placements(tree))
+        rules = rules_for(profile, tree)
         with self._state.engine.limit.begin(self._state.table), rule_errors():
             return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
 
@@ -314,8 +314,11 @@ class GroupExplanation:
         self.domain = ", ".join(f"{key}={value}" for key, value in shown.domains.items()) if shown else ""
 
     def _decides_members(self, tree: Tree) -> DecideOne:
-        profile = self._state.profiles.of(waiting_members(tree)[0].pod)
-        return decides_members(SchedulingCycle(profile, Random(0)), self._state.table)  # noqa: S311  breaks ties
+        cycle = SchedulingCycle(self._profile_of(tree), Random(0))  # noqa: S311  breaks ties
+        return decides_members(cycle, self._state.table)
+
+    def _profile_of(self, tree: Tree) -> Profile:
+        return self._state.profiles.of(waiting_members(tree)[0].pod)
 
     def _offer(self, tree: Tree, domain: str, rows: Rows | None) -> DomainOffer:
         decide_one = self._decides_members(tree)
@@ -327,7 +330,7 @@ class GroupExplanation:
             return decide_one(info, own[[row in within for row in own.tolist()]])
 
         free = without_own_topology(tree)
-        rules = GroupRules(enforces_gangs=False, by_placements=goes_by_placements(free))
+        rules = replace(rules_for(self._profile_of(tree), free), enforces_gangs=False)
         with self._state.engine.limit.begin(self._state.table), rule_errors():
             decision = decide_group(free, Trial(self._state.table), decide_within, rules)
         outcomes = list(member_outcomes(decision))

@@ -148,7 +148,8 @@ def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
             text = f"member {pod.name} is gated by {gates}, which holds back the whole group"
             return Obstacle(CauseCode.GATED, text)
-    if (shortage := _shortage(tree)) is not None:
+    enforces_gangs = not infos or state.profiles.of(infos[0].pod).enforces_gangs
+    if enforces_gangs and (shortage := _shortage(tree)) is not None:
         return Obstacle(CauseCode.SHORT_OF_PODS, shortage)
     difference = mismatch(tree.group, infos, state.profiles.features)
     return None if difference is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, difference)

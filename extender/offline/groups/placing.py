@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group
+from extender.groups import Composite, GroupDecision, GroupStatus, Tree, decide_group
 from extender.groups.decision import leaf_decisions
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.model.scheduling.pod_groups import GroupName
 from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
-from extender.offline.groups.verdict import goes_by_placements
+from extender.offline.groups.verdict import rules_for
 from extender.offline.state import ClusterState
 from extender.queue.queued_group import GroupOutcome
 from extender.scheduler.group_members import decides_members
@@ -64,7 +64,7 @@ class GroupMembers:
         """Returns what becomes of each member; changes nothing. Call it only if there is no obstacle."""
         tree, table = self._tree, self._state.table
         assert tree is not None
-        trial, rules = Trial(table), GroupRules(by_placements=goes_by_placements(tree))
+        trial, rules = Trial(table), rules_for(cycle.profile, tree)
 
         def decide() -> GroupDecision:
             return decide_group(tree, trial, decides_members(cycle, table), rules, random.choice)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from extender.engine import rule_errors
+from extender.framework.profile import Profile
 from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
 from extender.groups.decision import leaf_decisions
 from extender.groups.tree import leaves, waiting_members
@@ -99,11 +100,18 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
     if not waiting:
         return GroupDecision(tree, GroupStatus.SCHEDULED)
     cycle = SchedulingCycle(state.profiles.of(waiting[0].pod), Random(0))  # noqa: S311  breaks ties between nodes
-    rules = GroupRules(enforces_gangs=enforces_gangs, by_placements=goes_by_placements(tree))
+    rules = rules_for(cycle.profile, tree)
+    if not enforces_gangs:
+        rules = replace(rules, enforces_gangs=False)
     with state.engine.limit.begin(state.table), rule_errors():
         return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
 
 
-def goes_by_placements(tree: Tree) -> bool:
+def rules_for(profile: Profile, tree: Tree) -> GroupRules:
+    """Returns the profile's settings for groups, with topology domains if the tree asks for them."""
+    return GroupRules.of(profile, by_placements=_goes_by_placements(tree))
+
+
+def _goes_by_placements(tree: Tree) -> bool:
     """Returns True if the tree needs the gates TopologyAwareWorkloadScheduling or CompositePodGroup."""
     return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))

@@ -25,6 +25,7 @@ from tests.builders import (
     make_resource_slice,
 )
 from tests.groups.deciding import members, node
+from tests.policy.configurations import profile as configuration
 
 ROOM = [node("a", 4), node("b", 4)]
 CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -59,6 +60,15 @@ def test_a_gang_of_which_too_few_fit() -> None:
     assert explanation.refused is not None
     assert explanation.refused.pod.name == "g-4"
     assert [reason.reason for reason in explanation.refused.reasons] == ["Insufficient cpu"]
+
+
+@pytest.mark.parametrize("needed", [5, 8], ids=["too few fit", "too few exist"])
+def test_a_profile_without_gang_scheduling_places_as_many_as_fit(needed: int) -> None:
+    policy = configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}})
+    objects = [*ROOM, make_pod_group("g", needed), *members("g", 5, cpu="2")]
+    explanation = Cluster.from_objects(objects, policy).explain_group("default/g")
+    assert explanation.message == "4 of 5 waiting members find a node"
+    assert explanation.verdict.obstacle is None
 
 
 def test_the_best_domain_comes_first() -> None:

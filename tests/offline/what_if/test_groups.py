@@ -34,6 +34,7 @@ from tests.builders import (
     make_resource_slice,
 )
 from tests.groups.deciding import members, node
+from tests.policy.configurations import profile as configuration
 
 COUNTS = {"placed": 1, "waiting": 0, "lost": 0}
 
@@ -50,6 +51,21 @@ def test_a_gang_that_fits_is_placed_whole() -> None:
     result = simulated(node("a"), node("b"), make_pod_group("g", 4), *members("g", 4, cpu="2"))
     assert placed(result) == {"g-0", "g-1", "g-2", "g-3"}
     assert result.complete
+
+
+@pytest.mark.parametrize(("resource", "chosen"), [("cpu", "a"), ("memory", "b")])
+def test_the_profiles_resources_choose_the_topology_domain(resource: str, chosen: str) -> None:
+    strategy = {"type": "LeastAllocated", "resources": [{"name": resource, "weight": 1}]}
+    policy = configuration(pluginConfig=[{"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}])
+    running = [
+        make_pod("c").req(cpu="2", memory="1Mi").node("a").obj(),
+        make_pod("m").req(cpu="100m", memory="4Gi").node("b").obj(),
+    ]
+    group = make_pod_group("g", 2, schedulingConstraints={"topology": [{"key": "rack"}]})
+    objects = [node("a", rack="r1"), node("b", rack="r2"), *running, group, *members("g", 2)]
+    cluster = Cluster.from_objects(objects, policy)
+    assert {placement.node for placement in cluster.simulate().placements} == {chosen}
+    assert cluster.explain_group("default/g").placed == {"default/g-0": chosen, "default/g-1": chosen}
 
 
 def test_no_member_of_a_gang_that_does_not_fit_is_placed() -> None:
