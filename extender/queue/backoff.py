@@ -58,10 +58,14 @@ class Heap:
         return member.pod if member else None
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod or group; if it is in the heap already, it gets a new place by its current key."""
+        """Adds the pod or group; if it is in the heap already, it gets a new place by its current key.
+
+        Changes nothing if the key cannot be computed: such a pod must not count as waiting.
+        """
+        order = self._order(pod)
         self._pushes += 1
         self._pods[pod.uid] = _Member(self._pushes, pod)
-        heapq.heappush(self._entries, (self._order(pod), self._pushes, pod.uid))
+        heapq.heappush(self._entries, (order, self._pushes, pod.uid))
         if len(self._entries) > 2 * len(self._pods) + _SLACK:
             self._compact()
 

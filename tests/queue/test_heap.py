@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -49,6 +52,16 @@ class HeapMachine(RuleBasedStateMachine):
 
 
 TestHeap = HeapMachine.TestCase
+
+
+def test_a_pod_whose_order_cannot_be_computed_is_not_in_the_heap() -> None:
+    order: Mapping[float, tuple[float, ...]] = {1.0: (1.0,)}
+    heap = Heap(lambda pod: order[pod.timestamp])
+    heap.add(QueuedPod(PODS["a"], timestamp=1.0))
+    with pytest.raises(KeyError):
+        heap.add(QueuedPod(PODS["b"], timestamp=2.0))
+    assert [pod.uid for pod in heap] == [PODS["a"].uid]
+    assert len(heap) == 1
 
 
 def test_a_heap_does_not_grow_when_a_pod_is_updated_again_and_again() -> None:
