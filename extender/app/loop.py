@@ -167,7 +167,7 @@ def compose_loop(
     pre_bind = PreBindRules(lambda pod: cycles[pod.spec.scheduler_name].profile.pre_bind, permits)
     victim_evictor = VictimEvictor(cache, ports.evictor, events, waiting)
     preemption = PreemptionExecutor(
-        evictions, cache, queue, nominations, victim_evictor, telemetry, preemptors
+        evictions, cache, queue, nominations, victim_evictor, telemetry, clock, preemptors
     )  # fmt: skip
     failures = FailureHandler(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate

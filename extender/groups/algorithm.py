@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from extender.framework.profile import Profile
@@ -35,6 +36,20 @@ class DecideOne(Protocol):
 
 Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
 """Chooses one of several equally good decisions about a group, for example with Random.choice."""
+
+
+class PlacementObserver:
+    """Observes on which topology placements a PodGroup is tried; this one ignores it."""
+
+    def generated(self, count: int) -> None:
+        """Receives the number of placements on which the group will be tried."""
+
+    def evaluate(self, decide: Callable[[], GroupDecision]) -> GroupDecision:
+        """Returns the decision about the group on one placement."""
+        return decide()
+
+
+UNOBSERVED = PlacementObserver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +91,7 @@ def decide_group(
     decide_one: DecideOne,
     rules: GroupRules = DEFAULT_RULES,
     choose: Choose = _first,
+    observer: PlacementObserver = UNOBSERVED,
 ) -> GroupDecision:
     """Decides about the whole tree, and undoes all changes to the trial before it returns.
 
@@ -90,7 +106,7 @@ def decide_group(
     try:
         for info in waiting_members(root):  # upstream ignores the nominations of members while it schedules their group
             trial.withdraw(info.uid)
-        decision = _Attempt(trial, decide_one, rules, choose).decide(root, None)
+        decision = _Attempt(trial, decide_one, rules, choose, observer).decide(root, None)
     finally:
         trial.revert(mark)
     if decision.is_success and not decision.placed:  # all members have a node already, or the group is empty
@@ -134,6 +150,7 @@ class _Attempt:
     decide_one: DecideOne
     rules: GroupRules
     choose: Choose
+    observer: PlacementObserver
 
     def decide(self, tree: Tree, rows: Rows | None) -> GroupDecision:
         """Decides about the group on these nodes. If the group succeeds, its placed members stay on the table."""
@@ -184,11 +201,11 @@ class _Attempt:
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
         if not placements:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
+        observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED  # upstream counts for PodGroups only
+        observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
         for placement in placements:
-            mark = self.trial.mark()
-            decision = replace(self._on(tree, placement.rows), placement=placement.name)
-            self.trial.revert(mark)
+            decision = observer.evaluate(partial(self._on_trial, tree, placement))
             if decision.status is GroupStatus.ERROR:
                 return decision
             tried.append((placement, decision))
@@ -198,6 +215,12 @@ class _Attempt:
         best = self._best(tree, feasible)
         self._place_all(best)
         return best
+
+    def _on_trial(self, tree: Tree, placement: TopologyPlacement) -> GroupDecision:
+        mark = self.trial.mark()
+        decision = self._on(tree, placement.rows)
+        self.trial.revert(mark)
+        return replace(decision, placement=placement.name)
 
     def _best(self, tree: Tree, feasible: Sequence[tuple[TopologyPlacement, GroupDecision]]) -> GroupDecision:
         if len(feasible) == 1:

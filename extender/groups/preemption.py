@@ -40,6 +40,8 @@ class GroupPreemption:
         is_final: True if no eviction can help, because no pod has a lower priority.
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where it fits once the victims have left.
+        pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
+        disrupted_groups: the number of units among the victims that belong to a pod group.
     """
 
     text: str
@@ -47,6 +49,8 @@ class GroupPreemption:
     is_final: bool = False
     victims: Sequence[PodInfo] = ()
     nominated: Mapping[str, str] = field(default_factory=dict)
+    pdb_violations: int = 0
+    disrupted_groups: int = 0
 
     @property
     def code(self) -> str:
@@ -54,6 +58,11 @@ class GroupPreemption:
         if self.helps:
             return "Success"
         return "UnschedulableAndUnresolvable" if self.is_final else "Unschedulable"
+
+    @property
+    def has_searched(self) -> bool:
+        """False if the group may not preempt, or waits for earlier victims."""
+        return self.text not in (NEVER, ONGOING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +165,21 @@ def _select(
     nominated = decision.placed
     reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.tried)
     by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)
-    evicted = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
-    victims = [info for unit in ordered if id(unit) in evicted for info, _ in unit.pods]
-    text = f"found a placement for podgroup, preempting {len(victims)} victims"
-    return GroupPreemption(text, helps=True, victims=victims, nominated=nominated)
+    leaving = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
+    evicted = [unit for unit in ordered if id(unit) in leaving]
+    victims = [info for unit in evicted for info, _ in unit.pods]
+    return GroupPreemption(
+        f"found a placement for podgroup, preempting {len(victims)} victims",
+        helps=True,
+        victims=victims,
+        nominated=nominated,
+        pdb_violations=sum(violating.get(id(unit), 0) for unit in evicted),
+        disrupted_groups=sum(unit.kind is not UnitKind.POD for unit in evicted),
+    )
 
 
-def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
-    """Returns the ids of the units whose eviction would violate a PodDisruptionBudget.
+def _violating(ordered: Sequence[VictimUnit], table: Table) -> dict[int, int]:
+    """Returns how many pods of each unit, by its id, cannot be evicted without violating a PodDisruptionBudget.
 
     `ordered` begins with the most important unit, whose pods use up the allowed disruptions first.
     """
@@ -179,7 +195,8 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> set[int]:
                 return True
         return False
 
-    return {id(unit) for unit in ordered if any([violates(info) for info, _ in unit.pods])}  # noqa: C419  uses up all
+    counts = {id(unit): sum(violates(info) for info, _ in unit.pods) for unit in ordered}
+    return {unit: count for unit, count in counts.items() if count}
 
 
 class _Reprieve:

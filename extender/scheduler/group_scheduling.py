@@ -29,7 +29,7 @@ from extender.framework.permit import Permit
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
 from extender.groups import member_failure as failure_message
-from extender.groups.algorithm import Choose
+from extender.groups.algorithm import UNOBSERVED, Choose, PlacementObserver
 from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
@@ -40,9 +40,10 @@ from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.group_members import decides_members
-from extender.scheduler.ports import GroupResult, GroupStatuses
+from extender.scheduler.ports import GroupResult, GroupStatuses, SchedulerTelemetry
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduling_cycle import (
     ANYWHERE,
@@ -119,6 +120,24 @@ class Decided:
     leaves: Sequence[GroupDecision]
     preemption: GroupPreemption = NOT_TRIED
     idle: IdleClaims = LEFT_ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Placements(PlacementObserver):
+    profile: str
+    clock: Clock
+    telemetry: SchedulerTelemetry
+
+    def generated(self, count: int) -> None:
+        self.telemetry.placements_generated(self.profile, count)
+
+    def evaluate(self, decide: Callable[[], GroupDecision]) -> GroupDecision:
+        began_at = self.clock.monotonic()
+        decision = decide()
+        if decision.status is not GroupStatus.ERROR:
+            result = "feasible" if decision.is_success else "infeasible"
+            self.telemetry.placement_evaluated(result, self.profile, self.clock.monotonic() - began_at)
+        return decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +228,8 @@ class GroupScheduler:
                     return tree
                 trial = Trial(table)
                 decide_one = self._within_limit(decides_members(cycle, table), table)
-                decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice)
+                observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
+                decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
                 decision = decide()
                 placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
                 decided = self._post_filter(decision, trial, decide, cycle.profile)
@@ -229,9 +249,12 @@ class GroupScheduler:
         if decision.status is not GroupStatus.UNSCHEDULABLE:
             return Decided(decision, groups)
         idle = idle_claims(decision, profile, trial.table)
+        placing = self.pods.placing
+        began_at = placing.clock.monotonic()
         preemption = preemption_after(decision, trial, decide, profile)
         if preemption is not NOT_TRIED:
-            self.pods.placing.telemetry.group_preemption_tried(preemption.code)
+            seconds = placing.clock.monotonic() - began_at if preemption.has_searched else None
+            placing.telemetry.group_preemption_tried(preemption.code, seconds)
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
@@ -331,7 +354,13 @@ class GroupScheduler:
         if preemption.victims:  # the last of these members starts the evictions, when all are back in the queue
             preemptor = max(range(len(failures)), key=lambda index: failures[index][0].uid in preemption.nominated)
             pod, failure = failures.pop(preemptor)
-            plan = EvictionPlan(ANYWHERE, preemption.victims, group=decided.root.tree.group)
+            plan = EvictionPlan(
+                ANYWHERE,
+                preemption.victims,
+                group=decided.root.tree.group,
+                pdb_violations=preemption.pdb_violations,
+                disrupted_groups=preemption.disrupted_groups,
+            )
             failures.append((pod, replace(failure, preemption=plan)))
         for pod, failure in failures:
             self.pods.failures.handle(pod, failure, began_at)
@@ -349,11 +378,16 @@ class GroupScheduler:
 
 
 def decides_tree(
-    tree: Tree, trial: Trial, decide_one: DecideOne, profile: Profile, choose: Choose
+    tree: Tree,
+    trial: Trial,
+    decide_one: DecideOne,
+    profile: Profile,
+    choose: Choose,
+    observer: PlacementObserver = UNOBSERVED,
 ) -> Callable[[], GroupDecision]:
     """Returns the function that decides about all members of the tree on the trial's table."""
     rules = GroupRules.of(profile, by_placements=trial.table.features.topology_aware_workload_scheduling)
-    return lambda: decide_group(tree, trial, decide_one, rules, choose)
+    return lambda: decide_group(tree, trial, decide_one, rules, choose, observer)
 
 
 def preemption_after(

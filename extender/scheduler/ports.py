@@ -191,11 +191,17 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     def waited_at_permit(self, status: str, seconds: float) -> None:
         """Observes how long a pod waited at Permit, and with which status the wait ended."""
 
-    def preemption_tried(self) -> None:
-        """Counts a search for victims, successful or not."""
+    def preemption_tried(self, status: str, seconds: float) -> None:
+        """Counts a search for victims of a pod by its status, which is a Code of kube-scheduler."""
 
-    def preempted(self, victims: int) -> None:
-        """Observes how many victims are evicted for a pod."""
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
+        """Observes the victims that are evicted for a preemptor: pod, podgroup or compositepodgroup.
+
+        `groups` is the number of units of pod groups among them.
+        """
+
+    def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
+        """Observes how long the evictions for a preemptor took, and their result: success or error."""
 
     def group_decided(self, seconds: float) -> None:
         """Observes how long it took to decide about all members of a root group."""
@@ -203,11 +209,14 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
         """Counts an attempt of a root group that ended with a decision."""
 
-    def group_preemption_tried(self, status: str) -> None:
-        """Counts a search for victims of a group, by the status that it has in kube-scheduler."""
+    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
+        """Counts a group's preemption by its status; `seconds` is None if it did not search for victims."""
 
-    def group_preempted(self, victims: int) -> None:
-        """Observes how many victims are evicted for a group."""
+    def placements_generated(self, profile: str, count: int) -> None:
+        """Counts the topology placements on which a PodGroup is tried."""
+
+    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
+        """Observes how long a PodGroup was tried on one placement, by its result: feasible or infeasible."""
 
     def bound(self, result: str) -> None:
         """Counts a bind by its result; see runtime.ports.Telemetry."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +17,7 @@ from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
 from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.clock import Clock
 from extender.scheduler.ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind
 from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
@@ -170,6 +172,7 @@ class PreemptionExecutor:
     nominations: Nominations
     evictor: VictimEvictor
     telemetry: SchedulerTelemetry
+    clock: Clock
     workers: Preemptors
 
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
@@ -199,10 +202,7 @@ class PreemptionExecutor:
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Starts the evictions. The preemptor must already be back in the queue."""
-        if plan.group is None:
-            self.telemetry.preempted(len(plan.victims))
-        else:
-            self.telemetry.group_preempted(len(plan.victims))
+        self.telemetry.preempted(_kind(plan.group), len(plan.victims), plan.pdb_violations, plan.disrupted_groups)
         self.workers.submit(lambda: self._carry_out(preemptor, plan))
 
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
@@ -237,9 +237,20 @@ class PreemptionExecutor:
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
 
         if victims:
-            self.workers.run_all([partial(evict, victim) for victim in victims[:-1]])
-            self.in_progress.begin_last(preemptor, victims[-1])
-            evict(victims[-1])
+            with self._timed(plan):
+                self.workers.run_all([partial(evict, victim) for victim in victims[:-1]])
+                self.in_progress.begin_last(preemptor, victims[-1])
+                evict(victims[-1])
+
+    @contextmanager
+    def _timed(self, plan: EvictionPlan) -> Iterator[None]:
+        began_at = self.clock.monotonic()
+        result = "error"
+        try:
+            yield
+            result = "success"
+        finally:
+            self.telemetry.evictions_ended(_kind(plan.group), result, self.clock.monotonic() - began_at)
 
 
 def _kind(group: SchedulingGroup | None) -> str:

@@ -458,8 +458,10 @@ class FailureHandler:
         If the pod was deleted or bound by another scheduler in the meantime, only counts the attempt.
         """
         seconds = self.clock.monotonic() - began_at
-        if failure.looked_for_victims:
-            self.telemetry.preemption_tried()
+        if failure.search_seconds is not None:
+            self.telemetry.preemption_tried(
+                "Success" if failure.preemption else "Unschedulable", failure.search_seconds
+            )
         if failure.preemption is not None and self.preemption.has_to_wait(pod.info):
             failure = replace(failure, preemption=None, nominated_node=Nominating.KEEP)
         if failure.preemption is not None:

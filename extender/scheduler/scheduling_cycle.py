@@ -87,12 +87,16 @@ class EvictionPlan:
         victims: the pods to evict, in this order.
         outranked: pods of lower priority that lose their nomination to the node.
         group: the pod group for which the pods are evicted; None if that is a single pod.
+        pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
+        disrupted_groups: the number of units of pod groups among the victims; 0 for a single pod, as upstream counts.
     """
 
     node_name: str
     victims: Sequence[PodInfo]
     outranked: Sequence[PodInfo] = ()
     group: SchedulingGroup | None = None
+    pdb_violations: int = 0
+    disrupted_groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Failure:
         nominated_node: the node to which the pod is to be nominated, or whether its nomination is kept or cleared.
         idle_claim: a claim whose devices should be released, because no pod uses it and its devices keep this pod from
             fitting; None if there is none.
-        looked_for_victims: True if preemption searched for pods to evict, successfully or not.
+        search_seconds: how long preemption searched for pods to evict; None if it did not.
     """
 
     message: str
@@ -114,7 +118,7 @@ class Failure:
     preemption: EvictionPlan | None = None
     nominated_node: NominatedNode = Nominating.CLEAR
     idle_claim: ResourceClaim | None = None
-    looked_for_victims: bool = False
+    search_seconds: float | None = None
 
     @property
     def node_to_nominate(self) -> str:
@@ -315,14 +319,15 @@ class SchedulingCycle:
             with table.deadline.paused():
                 return self._extenders.preempt(pod, table, preemption)
 
-        preemption = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
+        timed = self._timer.time_point(POST_FILTER, post_filter) if self._timer else (post_filter(), 0.0)
+        preemption, seconds = timed
         if preemption.nominated_node is None:
             message = f"{message} {preemption_message(fit, preemption, pod, table)}"
             is_final = preemption.reason == NOT_HELPFUL
             nominated = Nominating.CLEAR if is_final else Nominating.KEEP
-            return Failure(message, rejection, nominated_node=nominated, looked_for_victims=True)
+            return Failure(message, rejection, nominated_node=nominated, search_seconds=seconds)
         plan = eviction_plan(self.profile, pod, table, preemption.candidates[preemption.nominated_node])
-        return Failure(message, rejection, plan, plan.node_name, looked_for_victims=True)
+        return Failure(message, rejection, plan, plan.node_name, search_seconds=seconds)
 
     def _proposals(self, pod: PodInfo, table: Table, fit: Fit) -> Iterator[Proposal]:
         """Yields what users' PostFilter rules propose, in the order of the rules."""
@@ -336,7 +341,7 @@ def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candi
     """Returns the evictions, and the nominations to end, that make the pod fit on the candidate's node."""
     nominated = table.nominated.get(candidate.node, {}).values()
     outranked = [info for info in nominated if info.priority < pod.priority and profile.awaits(pod, info)]
-    return EvictionPlan(candidate.node, candidate.victims, outranked)
+    return EvictionPlan(candidate.node, candidate.victims, outranked, pdb_violations=candidate.num_pdb_violations)
 
 
 def rejection_of(fit: Fit, profile: Profile) -> Rejection:

@@ -182,9 +182,9 @@ class ProfileTimer:
         for point, seconds in self._spent.items():
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
-    def time_point(self, point: str, work: Callable[[], T]) -> T:
-        """Returns the result of `work`. If the decision is in the sample, its time counts for the extension point."""
-        return self._spend(point, work)[0] if self._sampled else work()
+    def time_point(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
+        """Returns the result of `work` and its seconds; if the decision is sampled, they count for the point."""
+        return self._spend(point, work) if self._sampled else self._timed(work)
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
         """Returns the result of `work`, and reports its time and status."""
@@ -193,11 +193,13 @@ class ProfileTimer:
         return result
 
     def _spend(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
-        began_at = self._clock.monotonic()
-        result = work()
-        seconds = self._clock.monotonic() - began_at
+        result, seconds = self._timed(work)
         self._spent[point] = self._spent.get(point, 0.0) + seconds
         return result, seconds
+
+    def _timed(self, work: Callable[[], T]) -> tuple[T, float]:
+        began_at = self._clock.monotonic()
+        return work(), self._clock.monotonic() - began_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Telemetry(ports.Telemetry):
     def waited_at_permit(self, status: str, seconds: float) -> None:
         self.permit_waits.append((status, seconds))
 
-    def preemption_tried(self) -> None:
+    def preemption_tried(self, status: str, seconds: float) -> None:
         self.searches += 1
 
     def group_decided(self, seconds: float) -> None:
@@ -97,14 +97,20 @@ class Telemetry(ports.Telemetry):
     def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
         self.group_results.append(result.value)
 
-    def group_preemption_tried(self, status: str) -> None:
+    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
         self.group_preemptions.append(status)
 
-    def group_preempted(self, victims: int) -> None:
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
         self.victims.append(victims)
 
-    def preempted(self, victims: int) -> None:
-        self.victims.append(victims)
+    def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
+        pass
+
+    def placements_generated(self, profile: str, count: int) -> None:
+        pass
+
+    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
+        pass
 
 
 class Later:

@@ -121,11 +121,20 @@ class SchedulerMetrics(Metrics):
     def waited_at_permit(self, status: str, seconds: float) -> None:
         self._histogram("scheduler_permit_wait_duration_seconds", status).observe(seconds)
 
-    def preemption_tried(self) -> None:
+    def preemption_tried(self, status: str, seconds: float) -> None:
         self._counter("scheduler_preemption_attempts_total").inc()
+        self._histogram("scheduler_preemption_evaluation_duration_seconds", "pod", status).observe(seconds)
 
-    def preempted(self, victims: int) -> None:
-        self._histogram("scheduler_preemption_victims").observe(victims)
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
+        name = "scheduler_preemption_victims" if preemptor == "pod" else "scheduler_workload_preemption_victims"
+        self._histogram(name).observe(victims)
+        if groups:
+            self._histogram("scheduler_preemption_workload_disruptions", preemptor).observe(groups)
+        if pdb_violations:
+            self._counter("scheduler_preemption_pdb_violations_total", preemptor).inc(pdb_violations)
+
+    def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
+        self._histogram("scheduler_preemption_execution_duration_seconds", preemptor, result).observe(seconds)
 
     def group_decided(self, seconds: float) -> None:
         self._histogram("scheduler_podgroup_scheduling_algorithm_duration_seconds").observe(seconds)
@@ -135,11 +144,18 @@ class SchedulerMetrics(Metrics):
         name = "scheduler_podgroup_scheduling_attempt_duration_seconds"
         self._histogram(name, result, profile).observe(seconds)
 
-    def group_preemption_tried(self, status: str) -> None:
+    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
         self._counter("scheduler_workload_preemption_attempts_total", status).inc()
+        if seconds is not None:
+            name = "scheduler_preemption_evaluation_duration_seconds"
+            self._histogram(name, "podgroup", status).observe(seconds)
 
-    def group_preempted(self, victims: int) -> None:
-        self._histogram("scheduler_workload_preemption_victims").observe(victims)
+    def placements_generated(self, profile: str, count: int) -> None:
+        self._counter("scheduler_generated_placements_total", profile).inc(count)
+
+    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
+        self._counter("scheduler_placement_evaluations_total", result, profile).inc()
+        self._histogram("scheduler_placement_evaluation_duration_seconds", result, profile).observe(seconds)
 
 
 class _AtScrape(Collector):

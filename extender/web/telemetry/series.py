@@ -23,6 +23,8 @@ _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
 _TO_BOUND_BUCKETS = exponential(0.01, 2, 20)
 _COUNT_BUCKETS = exponential(1, 2, 5)
 _VICTIMS_BUCKETS = exponential(1, 2, 7)
+_GROUP_VICTIMS_BUCKETS = exponential(1, 2, 11)
+_PREEMPTION_BUCKETS = exponential(0.001, 2, 16)
 # The buckets of client-go's request durations (component-base metrics/prometheus/restclient).
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
@@ -277,7 +279,48 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
             "result",
         ),
-        histogram("scheduler_workload_preemption_victims", "Pods evicted for one group.", exponential(1, 2, 11)),
+        histogram("scheduler_workload_preemption_victims", "Pods evicted for one group.", _GROUP_VICTIMS_BUCKETS),
+        histogram(
+            "scheduler_preemption_workload_disruptions",
+            "Units of pod groups evicted for one group: a pod, or all pods of a group with disruptionMode all.",
+            _GROUP_VICTIMS_BUCKETS,
+            "preemptor",
+        ),
+        histogram(
+            "scheduler_preemption_evaluation_duration_seconds",
+            "Seconds of a search for pods to evict, by preemptor (pod, podgroup) and kube-scheduler's code of the"
+            " outcome.",
+            _PREEMPTION_BUCKETS,
+            "preemptor",
+            "result",
+        ),
+        histogram(
+            "scheduler_preemption_execution_duration_seconds",
+            "Seconds that the evictions for a preemptor (pod, podgroup, compositepodgroup) took, by result: success,"
+            " error.",
+            _PREEMPTION_BUCKETS,
+            "preemptor",
+            "result",
+        ),
+        counter(
+            "scheduler_preemption_pdb_violations_total",
+            "Pods evicted although a PodDisruptionBudget protects them, by preemptor.",
+            "preemptor",
+        ),
+        counter("scheduler_generated_placements_total", "Topology domains on which PodGroups were tried.", "profile"),
+        counter(
+            "scheduler_placement_evaluations_total",
+            "Attempts to place a PodGroup on one topology domain, by result: feasible, infeasible.",
+            "result",
+            "profile",
+        ),
+        histogram(
+            "scheduler_placement_evaluation_duration_seconds",
+            "Seconds of an attempt to place a PodGroup on one topology domain, by result: feasible, infeasible.",
+            _ATTEMPT_BUCKETS,
+            "result",
+            "profile",
+        ),
     )
 }
 

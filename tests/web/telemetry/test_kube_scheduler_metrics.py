@@ -8,44 +8,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import ssl
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from extender.web.telemetry.series import ALL_SERIES, Series
 from tests.builders import make_node, make_pod, make_priority_class
-from tests.stock.control_plane import ADMIN_TOKEN, ControlPlane
-from tests.stock.process import Process
+from tests.stock.control_plane import ControlPlane
+from tests.stock.scraping import Family, families, scrape
 from tests.stock.waiting import wait_until
 
 RECORDING = Path(__file__).with_name("kube-scheduler-metrics.json")
 DIFFERENCES = Path(__file__).parents[3] / "docs/differences.md"
-OURS = re.compile(r"scheduler_|resourceclaim|workqueue_depth$|leader_election_|rest_client_request")
-"""The families whose names both use; a scrape has many more of Go's and of the API machinery's."""
-
-Family = dict[str, Any]
 FAMILIES: Mapping[str, Family] = json.loads(RECORDING.read_text())
-
-
-def families(text: str) -> dict[str, Family]:
-    """Returns each family of a scrape: its type, its labels and the bounds of its buckets."""
-    found: dict[str, Family] = {}
-    for family in text_string_to_metric_families(text):
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        if OURS.match(name) and family.samples:
-            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-            bounds = {float(sample.labels["le"]) for sample in family.samples if "le" in sample.labels}
-            found[name] = {
-                "type": family.type,
-                "labels": sorted(labels),
-                "buckets": [round(bound, 9) for bound in sorted(bounds - {float("inf")})],
-            }
-    return found
 
 
 def of(series: Series) -> Family:
@@ -94,13 +70,3 @@ def test_the_recording_is_what_kube_scheduler_says_today(control_plane: ControlP
     if os.environ.get("RECORD"):
         RECORDING.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
     assert {name: found.get(name) for name in FAMILIES} == FAMILIES
-
-
-def scrape(plane: ControlPlane, scheduler: Process) -> str:
-    port = next(argument.partition("=")[2] for argument in scheduler.command if argument.startswith("--secure-port="))
-    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
-    request = urllib.request.Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
-    context = ssl.create_default_context(cafile=str(plane.ca_file))
-    with urllib.request.urlopen(request, context=context, timeout=10) as answer:
-        body: str = answer.read().decode()
-        return body

@@ -39,13 +39,17 @@ def told() -> SchedulerMetrics:
     metrics.scheduled(40, 90.0)
     metrics.scheduled_after_flush()
     metrics.waited_at_permit("Unschedulable", 4.0)
-    metrics.preemption_tried()
-    metrics.preemption_tried()
-    metrics.preempted(3)
+    metrics.preemption_tried("Success", 0.5)
+    metrics.preemption_tried("Unschedulable", 0.25)
+    metrics.preempted("pod", 3, 2, 0)
+    metrics.evictions_ended("pod", "success", 0.5)
     metrics.group_decided(0.25)
     metrics.group_attempted(GroupResult.WAITING_ON_PREEMPTION, "mine", 0.5)
-    metrics.group_preemption_tried("Success")
-    metrics.group_preempted(4)
+    metrics.group_preemption_tried("Success", 0.125)
+    metrics.group_preemption_tried("Success", None)
+    metrics.preempted("podgroup", 4, 0, 2)
+    metrics.placements_generated("mine", 2)
+    metrics.placement_evaluated("feasible", "mine", 0.5)
     metrics.extension_point("Filter", "Success", "mine", 0.003)
     metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
     return metrics
@@ -74,8 +78,16 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_sum",] == 0.25
     assert found["scheduler_podgroup_schedule_attempts_total", "mine", "waiting_on_preemption"] == 1
     assert found["scheduler_podgroup_scheduling_attempt_duration_seconds_sum", "mine", "waiting_on_preemption"] == 0.5
-    assert found["scheduler_workload_preemption_attempts_total", "Success"] == 1
+    assert found["scheduler_workload_preemption_attempts_total", "Success"] == 2
     assert found["scheduler_workload_preemption_victims_sum",] == 4
+    assert found["scheduler_preemption_workload_disruptions_sum", "podgroup"] == 2
+    assert found["scheduler_preemption_evaluation_duration_seconds_sum", "Unschedulable", "pod"] == 0.25
+    assert found["scheduler_preemption_evaluation_duration_seconds_sum", "Success", "podgroup"] == 0.125
+    assert found["scheduler_preemption_execution_duration_seconds_sum", "pod", "success"] == 0.5
+    assert found["scheduler_preemption_pdb_violations_total", "pod"] == 2
+    assert found["scheduler_generated_placements_total", "mine"] == 2
+    assert found["scheduler_placement_evaluations_total", "feasible", "mine"] == 1
+    assert found["scheduler_placement_evaluation_duration_seconds_sum", "feasible", "mine"] == 0.5
 
 
 def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

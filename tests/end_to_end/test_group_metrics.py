@@ -1,0 +1,93 @@
+"""The metrics of pod groups and of preemption, beside those of the real kube-scheduler after the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.builders import Object, make_node, make_pdb, make_pod, make_pod_group, make_priority_class
+from tests.end_to_end.group_plane import GroupControlPlane, bound, clean_up
+from tests.running import schedule
+from tests.stock.build import Binaries
+from tests.stock.scraping import Family, families, scrape
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
+PLACEMENTS = ("generated_placements_total", "placement_evaluations_total", "placement_evaluation_duration_seconds")
+PREEMPTION = (
+    "preemption_evaluation_duration_seconds",
+    "preemption_execution_duration_seconds",
+    "preemption_pdb_violations_total",
+    "preemption_victims",
+    "preemption_workload_disruptions",
+    "workload_preemption_victims",
+)
+Counts = dict[tuple[str, ...], float]
+Results = tuple[Counts, Counts, dict[str, Family]]
+
+
+@pytest.fixture
+def plane(stock_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupControlPlane]:
+    with GroupControlPlane(stock_binaries, tmp_path_factory.mktemp("group-metrics")) as plane:
+        yield plane
+
+
+def counts(text: str, names: tuple[str, ...]) -> Counts:
+    """Returns the counters and the number of observations of each of these families, by name and labels."""
+    return {
+        (sample.name, *(f"{label}={value}" for label, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.endswith(("_total", "_count", "_sum")) and "_seconds_sum" not in sample.name
+        if sample.name.removeprefix("scheduler_").removesuffix("_count").removesuffix("_sum") in names
+    }
+
+
+def node(name: str, cpu: str, **labels: str) -> Object:
+    return make_node(name).label(**labels).capacity(cpu=cpu, memory="64Gi", pods="110").obj()
+
+
+def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
+    """A gang chooses between two racks; then a pod and a gang evict pods that a budget protects.
+
+    Returns what was counted in each of the two steps, and the families.
+    """
+    client = plane.client
+    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    client.create(node("small", "3", rack="small"), node("large", "4", rack="large"))
+    client.create(*(make_pod(f"gang-{i}").req(cpu="1").group("gang").obj() for i in range(4)))
+    client.create(make_pod_group("gang", 3, **rack))  # last, so that all members are tried together
+    assert wait_until(lambda: len(bound(plane)) == 4)
+    placements = counts(metrics(), PLACEMENTS)
+
+    client.create(make_priority_class("high", 100), make_pdb("budget", {"app": "victim"}, minAvailable=3))
+    client.create(node("n2", "16"), make_pod("victim").label(app="victim").req(cpu="16").grace(0).obj())
+    assert wait_until(lambda: "victim" in bound(plane))
+    victims = [make_pod(f"victim-{i}").label(app="victim").req(cpu="8").group("victims") for i in range(2)]
+    client.create(node("n0", "8"), node("n1", "8"), make_pod_group("victims"), *(pod.grace(0).obj() for pod in victims))
+    assert wait_until(lambda: len(bound(plane)) == 7)
+    client.create(make_pod("single").req(cpu="16").priority_class("high").obj())
+    assert wait_until(lambda: "single" in bound(plane))
+    client.create(*(make_pod(f"high-{i}").req(cpu="8").priority_class("high").group("high").obj() for i in range(2)))
+    client.create(make_pod_group("high", 2, priorityClassName="high"))
+    assert wait_until(lambda: {"high-0", "high-1"} <= bound(plane).keys())
+    text = metrics()
+    return placements, counts(text, PREEMPTION), families(text)
+
+
+def test_groups_are_counted_as_by_kube_scheduler(plane: GroupControlPlane, tmp_path: Path) -> None:
+    with plane.scheduler(gates=GATES) as scheduler:
+        theirs = work(plane, lambda: scrape(plane, scheduler))
+    clean_up(plane)
+    with schedule(plane.kubeconfig, tmp_path, "--feature-gates", ",".join(GATES)) as ours_running:
+        ours = work(plane, lambda: ours_running.get("/metrics")[1])
+    assert ours[:2] == theirs[:2]
+    assert ours[0]["scheduler_placement_evaluations_total", "profile=default-scheduler", "result=feasible"] == 2
+    assert ours[1]["scheduler_preemption_workload_disruptions_sum", "preemptor=podgroup"] == 2
+    names = {f"scheduler_{name}" for name in (*PLACEMENTS, *PREEMPTION)}
+    assert {name: ours[2][name] for name in names} == {name: theirs[2][name] for name in names}
