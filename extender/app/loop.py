@@ -216,8 +216,7 @@ class LoopRules:
 
     Attributes:
         cycles: schedulerName -> scheduling cycle. An attempt uses the same cycle until it ends, even if `adopt`
-            replaces it
-            in the meantime.
+            replaces it in the meantime.
         profiles: the profiles of the cycles.
     """
 

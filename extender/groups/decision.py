@@ -51,8 +51,7 @@ class GroupDecision:
     Attributes:
         reasons: why the group is not scheduled; empty if it is scheduled.
         members: UID of a member -> the decision about it, in the order in which the members were tried. If the group
-            could
-            no longer succeed, the other members were not tried and are missing; `leaf_decisions` adds them.
+            could no longer succeed, the other members were not tried and are missing; `leaf_decisions` adds them.
         children: `namespace/name` of a child group -> the decision about it; only groups that were tried.
         placement: the topology domain that was chosen; "" if the group is not restricted to one.
     """

@@ -227,7 +227,7 @@ def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> 
     names = table.nodes.names_of(rows)
     passed = set(answer.passed)
     if unknown := passed.difference(names):
-        raise extender.malformed(f"filter lets {min(unknown)} pass, which the request does not have")
+        raise extender.malformed(f"filter lets {min(unknown)} pass, which is not in the request")
     refused: dict[Refusal, list[int]] = defaultdict(list)
     for position, name in enumerate(names):
         if name not in passed:

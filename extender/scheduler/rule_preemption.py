@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The evictions, and the pods that they help with the node where each fits."""
+    """The evictions, and for each pod that they help, the node where it fits."""
 
     evictions: EvictionPlan
     nominated: Sequence[tuple[PodInfo, str]]

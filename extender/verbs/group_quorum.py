@@ -38,7 +38,7 @@ class _Call:
 
     Attributes:
         is_over: set once the call may go on.
-        refusal: why it is refused; None if the member is bound.
+        refusal: why the call is refused; None if the member is bound.
     """
 
     info: PodInfo
@@ -148,7 +148,7 @@ class GroupQuorum:
                 self._end_if_out_of_reach(its_round)
 
     def end_deleted(self) -> None:
-        """Refuses the call of each member that was deleted, so that its place is free at once."""
+        """Refuses the call of each member that was deleted, so that its node is free again at once."""
         with self._lock:
             for its_round in list(self._rounds.values()):
                 for call in list(its_round.waiting.values()):
@@ -172,7 +172,7 @@ class GroupQuorum:
         return its_round, call
 
     def _leave(self, its_round: _Round, info: PodInfo) -> None:
-        """Removes a member that is not allowed to wait from its round. The caller holds the lock."""
+        """Removes a member that was deleted or may not wait from its round. The caller holds the lock."""
         its_round.waiting.pop(info.uid, None)
         its_round.failed.add(info.uid)
         if its_round.waiting:

@@ -124,7 +124,7 @@ def test_what_is_held_against_nodes(started: Started, answer: Any, message: str)
     ("answer", "message"),
     [
         pytest.param({"Error": "database down"}, "database down", id="an error"),
-        pytest.param(passing("c"), "filter lets c pass, which the request does not have", id="a stranger"),
+        pytest.param(passing("c"), "filter lets c pass, which is not in the request", id="a stranger"),
         pytest.param(b"<html>", "the answer: JSON is malformed", id="no JSON"),
         pytest.param(b"", "the answer: Input data was truncated", id="nothing"),
     ],

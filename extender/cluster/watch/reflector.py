@@ -203,8 +203,7 @@ class Reflector:
 
         Raises:
             Malformed: the version is missing, not a number, or lower than the last one. Events arrive in order, so in
-                the
-                last two cases the server was restored from a backup or is another one, and the kind is listed again.
+                the last two cases the server was restored from a backup or is another one. The kind is listed again.
         """
         if not obj.metadata.resource_version:
             raise Malformed("an event without a version")

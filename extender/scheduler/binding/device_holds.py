@@ -1,4 +1,4 @@
-"""Keeps devices taken in the cache from the decision until the claim is written, or will not be.
+"""Marks devices as taken in the cache, from the decision until the claim is written or given up.
 
 Members of a pod group may share a claim, and each of them may be the first to write it. So the devices are free only
 once no member may still write them.
@@ -23,13 +23,13 @@ class DeviceHolds:
         self._holders: dict[str, set[str]] = {}  # key of the PendingClaim -> UIDs of pods
 
     def take(self, pending: PendingClaim, uid: str) -> None:
-        """Makes the devices count as taken. Raises Outdated if another pod has taken the claim."""
+        """Makes the claim's devices count as taken. Raises Outdated if another pod has taken the claim."""
         with self._lock:
             self._cache.assume_object(pending)
             self._holders[pending.key] = {uid}
 
     def join(self, pending: PendingClaim, uid: str) -> bool:
-        """Keeps devices taken that another pod took for the same claim; returns False if none has them now."""
+        """Adds a pod to those that hold the claim's devices; returns False if no pod holds the same devices now."""
         with self._lock:
             current = self._cache.effective(PENDING, pending.key)
             if not isinstance(current, PendingClaim) or current.uid != pending.uid:
@@ -46,13 +46,13 @@ class DeviceHolds:
             self._cache.confirm_object(written, instead_of=(PENDING, key) if is_last else None)
 
     def leave(self, key: str, uid: str) -> None:
-        """Ends the pod's hold; without another one, the pending claim no longer takes devices."""
+        """Ends the pod's hold. If no other pod holds the devices, they no longer count as taken."""
         with self._lock:
             if self._is_last(key, uid):
                 self._cache.restore_object(PENDING, key)
 
     def _is_last(self, key: str, uid: str) -> bool:
-        """Removes the pod from the holders; returns True if there is no other. The lock is held."""
+        """Removes the pod from the holders; returns True if no holder is left. The caller holds the lock."""
         holders = self._holders.pop(key, set()) - {uid}
         if holders:
             self._holders[key] = holders
