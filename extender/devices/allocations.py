@@ -37,7 +37,7 @@ class AllocationFailure(NamedTuple):
     """The reason why a node cannot provide the devices.
 
     Attributes:
-        claim: the index of the claim whose name must precede the text; None if the text is complete.
+        claim: the index of the claim whose name the caller must put before the text; None if the text is complete.
     """
 
     code: Code
@@ -83,14 +83,14 @@ class Devices:
                 self._totals.clear()
             self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
         totals = self._totals[expressions]
-        with self._table.until(NO_DEADLINE):  # as in `refresh`
+        with self._table.until(NO_DEADLINE):  # for the same reason as in `refresh`
             totals.refresh(self.inventories.pools)
         return totals
 
     def refresh(self) -> None:
         """Updates the devices after changes of slices, nodes and claims.
 
-        It ignores the decision's deadline, because the changes are marked as read at the start, and would be lost.
+        It ignores the decision's deadline: changes are marked as read at the start, so an interruption would lose them.
         """
         with self._table.until(NO_DEADLINE):
             changed = self.inventories.refresh()
@@ -105,12 +105,12 @@ class Devices:
 
 
 def devices_of(table: Table) -> Devices:
-    """Returns the devices of a table's cluster; each table has one instance."""
+    """Returns the `Devices` of this table, which are created once."""
     return table.reader(Devices)
 
 
 class Allocations:
-    """The allocations for one list of claims, by inventory (the device pools that a node can access).
+    """Caches the allocations for one list of claims, by inventory (the device pools that a node can access).
 
     Attributes:
         failures: the distinct failures; `outcomes` returns indices of this list.

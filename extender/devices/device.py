@@ -37,10 +37,10 @@ class PoolDevice:
         taints: the taints that keep pods away: its own, and those of DeviceTaintRules.
         counters: how much it consumes of each shared counter of its pool, in billionths.
         shareable: True if it may be allocated to several claims at once (KEP-5075).
-        fault: an error in its attributes, because of which every selector fails; "" if there is no error, None if the
+        fault: an error in its attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.
-        amounts: a tuple with the amounts that a request without capacity consumes, or with None if the device's
-            capacity is too small; None if not computed yet.
+        amounts: what a request without capacity consumes, in a tuple; the tuple contains None if the device's capacity
+            is too small. None if this is not computed yet.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class PoolDevice:
     def verdicts_of(self, cache: object) -> bytearray:
         """Returns the device's results of CEL selectors: one byte for each selector, at its index in `cache`.
 
-        If the results belong to another cache, the device forgets them, and the array is empty.
+        If the stored results belong to another cache, they are dropped, and the array is empty.
         """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache

@@ -1,4 +1,4 @@
-"""Handles extended resources of device classes: requested like cpu, allocated like claims (KEP-5004).
+"""Handles extended resources that device classes provide: a container requests them, devices are allocated (KEP-5004).
 
 Source: upstream extendeddynamicresources.go, extendedresourcecache.
 """
@@ -65,7 +65,7 @@ class _ClassesByResource:
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
             if other is not None and _created(device_class) <= _created(other):
-                continue  # like upstream, such a class gets no implicit resource either
+                continue  # as in upstream, such a class also provides no implicit resource
             by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
             if named is not None:
                 by_resource[named] = device_class
@@ -102,9 +102,9 @@ def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceCl
 def requests_and_mappings(
     pod: Pod, classes: Mapping[str, DeviceClass]
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
-    """Returns the device requests for the pod's containers, and which request serves which container.
+    """Returns the device requests for the pod's containers, and a mapping from containers to requests.
 
-    Init containers that run to completion first use devices of containers that start later, and request only the rest.
+    Init containers that run to completion reuse the devices of containers that start later, and request only the rest.
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []

@@ -39,7 +39,7 @@ class NodeGroup:
     limit: NodeTimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
-        """Yields refusals, each with the rows that it applies to: bool[n].
+        """Yields a refusal for each reason, with the rows that it applies to: bool[n].
 
         A node of this group is refused if it cannot provide the devices. `rows`: all n rows, in the group or not.
         """
@@ -60,7 +60,7 @@ class NodeClaims:
 
     Attributes:
         groups: the nodes on which claims must be allocated, grouped by claims; each node is in at most one group.
-        refused: the nodes that cannot provide the pod's extended resources; they are in no group.
+        refused: the nodes that cannot provide the pod's extended resources; no group contains them.
     """
 
     def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: NodeTimeLimit = UNTIMED) -> None:
@@ -84,7 +84,7 @@ class NodeClaims:
             self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
-        if special.requests:  # an earlier attempt created the claim, perhaps for another node, so it cannot be used
+        if special.requests:  # An earlier attempt created the claim, possibly for another node, so it cannot be used.
             self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
             return
         unfit = np.zeros(len(self._rows), np.bool_)

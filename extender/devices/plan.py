@@ -1,4 +1,4 @@
-"""Plans the writes to a pod's claims once its node is chosen; finds nodes that can use allocated claims.
+"""Plans the writes to a pod's claims once its node is chosen, and finds nodes that cannot use allocated claims.
 
 Source: upstream isClaimReadyForBinding, isClaimTimeout, structured Allocate, createNodeSelector; Reserve, PreBind,
 bindClaim.
@@ -40,8 +40,8 @@ from extender.table.labels import BoolColumn, Rows
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
     """Returns which rows cannot use one of the claims that are already allocated: bool[len(rows)].
 
-    A claim that has waited longer than `timeout` for its binding conditions can be used nowhere. `now` and `timeout`
-    are in seconds.
+    A claim that has waited longer than `timeout` for its binding conditions cannot be used on any node. `now` and
+    `timeout` are in seconds.
     """
     away = np.zeros(len(rows), np.bool_)
     for claim in claims:
@@ -202,10 +202,10 @@ class DevicePlan:
     Attributes:
         allocate: claims and their new allocations, to be written together with the reservation for the pod. The claim
             with the name `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
-        reserve: claims that are already allocated, to be reserved for the pod unless they are.
+        reserve: claims that are already allocated; each must be reserved for the pod if it is not yet.
         shared: the UIDs of the claims that are reserved for the pod's group instead of the pod.
         group: the consumer of these claims.
-        mappings: which request serves which extended resource of which container; written to the pod's status.
+        mappings: for each extended resource of a container, the request that provides it; goes into the pod's status.
     """
 
     allocate: tuple[tuple[ResourceClaim, AllocationResult], ...] = ()
@@ -215,7 +215,7 @@ class DevicePlan:
     group: ConsumerReference | None = None
 
     def consumer_of(self, claim: ResourceClaim, pod: Pod) -> ConsumerReference:
-        """Returns what the claim is to be reserved for: the pod, or its group."""
+        """Returns the pod or its group, for which the claim must be reserved."""
         return self.group if self.group is not None and claim.uid in self.shared else ConsumerReference.of_pod(pod)
 
 
@@ -248,8 +248,10 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
     """Returns a claim whose deallocation may help a pod that fits nowhere; None if there is no such claim.
 
-    Only this pod uses the claim, and nodes were refused because the claim cannot be used there. Its devices are then
-    allocated again. A claim that was created for extended resources is deleted and created again.
+    Only this pod uses such a claim, and nodes were refused because the claim cannot be used there. After the
+    deallocation, the claim gets other devices. A claim that was created for extended resources is deleted and created
+    again.
+
     Source: upstream PostFilter.
     """
     claims, rows = _refused_by_claims(pod, table, fit)
@@ -266,7 +268,7 @@ def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[Resourc
 
 
 def _refused_by_claims(pod: PodInfo, table: Table, fit: Fit) -> tuple[PodDeviceClaims | None, Rows]:
-    """Returns the pod's claims, and the rows that were refused for them; None and no rows if there are none."""
+    """Returns the pod's claims and the rows that were refused because of them; (None, no rows) if there are none."""
     refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]
     rows: Rows = fit.rows[np.isin(fit.cause, refused)]
     claims = pod_device_claims(pod, table) if refused else None

@@ -58,7 +58,7 @@ class PodDeviceClaims:
 
 
 def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
-    """Returns the claims of the pod, None if it has no claims; a Refusal if its claims exclude every node."""
+    """Returns the claims of the pod: None if it has no claims, a Refusal if its claims exclude every node."""
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
@@ -80,7 +80,7 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
 
 
 def group_claims(group: PodGroup, table: Table) -> Iterator[ResourceClaim]:
-    """Yields the claims that the members of the group share, as far as they exist."""
+    """Yields the existing claims that the members of the group share."""
     for named in group.spec.resource_claims or ():
         claim = _claim(group, named, lambda key: table.objects.get(ResourceClaim, key))
         if isinstance(claim, ResourceClaim):
@@ -88,13 +88,13 @@ def group_claims(group: PodGroup, table: Table) -> Iterator[ResourceClaim]:
 
 
 def sharing_group(pod: Pod, table: Table) -> PodGroup | None:
-    """Returns the group of which the pod may share claims; None if it has none, or without the feature gate."""
+    """Returns the group whose claims the pod may share; None if it has no group or the feature gate is off."""
     key = pod.group_key if table.features.group_claims else None
     return None if key is None else table.objects.get(PodGroup, key)
 
 
 def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
-    """Yields the names of the claims that the pod shares with its group, as far as they are created."""
+    """Yields the names of the claims that the pod shares with its group and that are already created."""
     for named in pod.spec.resource_claims or () if group is not None else ():
         if group is not None and named in (group.spec.resource_claims or ()):
             name = named.resource_claim_name or generated_name(group.status.resource_claim_statuses, named.name)
@@ -103,14 +103,14 @@ def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
 
 
 def generated_name(statuses: Sequence[PodResourceClaimStatus] | None, name: str) -> str | None:
-    """Returns the name of the claim that was generated for this entry of a pod or a group; None if there is none."""
+    """Returns the name of the claim that was generated for this entry of a pod or group; None if not generated yet."""
     return next((each.resource_claim_name for each in statuses or () if each.name == name), None)
 
 
 def existing_claims(pod: Pod, find: FindClaim, group: PodGroup | None = None) -> list[ResourceClaim] | Refusal:
     """Returns the claims that the pod needs; a Refusal if one is missing (upstream foreachPodResourceClaim).
 
-    An entry of the pod that its group has too, with the same content, means the group's claim (upstream BindTo).
+    If the pod's group has an entry equal to an entry of the pod, both mean the group's claim (upstream BindTo).
     """
     shared = group.spec.resource_claims or () if group is not None else ()
     claims = [
@@ -131,7 +131,7 @@ def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
 
 
 def _special(pod: Pod, table: Table) -> ResourceClaim:
-    """Returns the claim for extended resources that an earlier attempt has created, else a new one."""
+    """Returns the claim that an earlier attempt has created for extended resources, or else a new claim."""
     devices = devices_of(table)
     devices.refresh()
     for key in devices.allocated.for_extended_resources.get(pod.uid, ()):
@@ -142,7 +142,7 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
 
 
 def _claim(owner: Pod | PodGroup, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
-    """Returns the claim for one entry of the owner's spec, None if it needs none; a Refusal if it is missing."""
+    """Returns the claim for one entry of the owner's spec: None if it needs no claim, a Refusal if it is missing."""
     kind = "pod" if isinstance(owner, Pod) else "podgroup"
     name, owned = named.resource_claim_name, False
     if name is None:

@@ -1,4 +1,4 @@
-"""Records the devices that a search has given to each claim so far.
+"""Records the devices that a search has assigned to each claim so far.
 
 Source: structured allocator allocateDevice, checkAvailableCounters.
 """
@@ -23,7 +23,7 @@ _NOTHING: Amounts = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceResult:
-    """A device given to a request.
+    """A device that is assigned to a request.
 
     Attributes:
         amounts: if the device can be shared, how much of its capacities the request consumes, in billionths.
@@ -35,7 +35,7 @@ class DeviceResult:
 
 
 class AllocatingDevices:
-    """The devices given to each claim so far, and what remains of shared devices and counters.
+    """Tracks the devices assigned to each claim so far, and what remains of shared devices and counters.
 
     Attributes:
         results: the devices of each claim, in the order in which they were chosen.
@@ -52,9 +52,9 @@ class AllocatingDevices:
         self._counters: dict[PoolID, Counter[CounterKey]] = {}
 
     def in_use(self, request: RequestData, device: PoolDevice) -> bool:
-        """Returns True if the device is not available, because a claim has it.
+        """Returns True if a claim has the device, so the request cannot get it.
 
-        With admin access, it is unavailable only if the request's own claim has it already.
+        A request with admin access can get any device that its own claim does not have yet.
         """
         claims = self._claims_of.get(device.id)
         if request.admin:
@@ -62,7 +62,7 @@ class AllocatingDevices:
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
-        """Gives the device to the request's claim; returns a function that undoes it, None if impossible.
+        """Assigns the device to the request's claim. Returns a function that undoes this; None if it is impossible.
 
         Raises:
             AllocationError: the request is for all devices, and a constraint excludes this one.
@@ -92,7 +92,7 @@ class AllocatingDevices:
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
         """Returns True if the pool's shared counters suffice for the device.
 
-        If any counter is below 0, no device that consumes counters of the pool can be given.
+        If any counter is below 0, no device that consumes counters of the pool is available.
         """
         remaining = self._counters.get(view.id)
         if remaining is None:
@@ -111,7 +111,7 @@ class AllocatingDevices:
         return remaining
 
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
-        """Returns the device's value for each constraint, or None if the device violates one.
+        """Returns the device's value of each constraint's attribute, or None if the device violates a constraint.
 
         The value for a constraint that does not apply to the request is None.
         """

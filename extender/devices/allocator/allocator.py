@@ -2,7 +2,8 @@
 
 Requests are satisfied one after another. For each, devices are tried in the order of their pools, slices and positions;
 if the remaining requests cannot be satisfied, the last choice is undone. The search skips choices that cannot lead to a
-solution: if fewer devices are left than needed, or if an equivalent device has already failed in the same place.
+solution: too few devices remain, or an equivalent device has already failed at the same step.
+
 Source: structured allocator Allocate, allocateOne.
 """
 
@@ -46,7 +47,7 @@ class NodeTimeLimit(NamedTuple):
 
 
 UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
-"""A limit whose clock advances by five milliseconds per check, so that equal searches have equal results."""
+"""A limit whose clock advances by 5 ms at each check, so that the same search always has the same result."""
 
 
 class _TooManyDevicesError(Exception):
@@ -128,7 +129,7 @@ class _Allocator:
         return False
 
     def _devices(self, index: int, request: RequestData, got: int, start: int) -> bool:
-        """Chooses the remaining devices of a request, then those of later requests; returns True if it can.
+        """Chooses the remaining devices of a request, then those of later requests; returns True if it succeeds.
 
         The request already has `got` devices; the others are chosen from the candidates from `start` on.
         """
@@ -140,12 +141,12 @@ class _Allocator:
             return self._request(request.claim, index + 1)
         if wanted - got > MAX_RESULTS - len(self._allocating.results[request.claim]):
             raise _TooManyDevicesError
-        if request.takes_all:  # the request takes certain devices, so there is no alternative if one is not available
+        if request.takes_all:  # The request must get exactly these devices, so the search tries no others.
             return self._try(index, request, got, self._all[request][got], 0)
         return self._any_of(index, request, got, start, wanted - got)
 
     def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
-        """Tries each candidate from `start` on as the next device; returns True if all the rest succeeds.
+        """Tries each candidate from `start` on as the next device; returns True once all later choices succeed too.
 
         `wanted`: the number of devices that the request still needs.
         """
@@ -167,7 +168,7 @@ class _Allocator:
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """Returns the position from which on fewer than `wanted` available candidates are left."""
+        """Returns the first position at which fewer than `wanted` available candidates remain."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)
@@ -226,7 +227,7 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Returns which candidates would suit the request if no claim had them: list[bool] by candidate.
+        """Returns, for each candidate, True if the request could get it if no claim had it.
 
         Returns None if a selector fails with an error for any candidate.
         """

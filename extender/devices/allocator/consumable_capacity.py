@@ -42,7 +42,7 @@ def consumed(
 
 
 def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
-    """Returns True if `amounts` fit into the capacity besides the amounts already taken, in billionths."""
+    """Returns True if `amounts` fit into the capacity after the `taken` amounts are subtracted; all in billionths."""
     return all(
         amount + sum(share.get(name, 0) for share in taken) <= nano(capacity[name].value)
         for name, amount in amounts.items()
@@ -79,7 +79,7 @@ def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
 
 
 def _into_range(name: str, requested: int, valid: CapacityRange, fractional: bool) -> int:
-    """Returns the request rounded up to the next value that the range allows: its minimum plus some steps."""
+    """Returns the request rounded up to the next value that the range allows: the minimum plus whole steps."""
     lowest = nano(valid.min)
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
@@ -97,7 +97,7 @@ def _into_range(name: str, requested: int, valid: CapacityRange, fractional: boo
 
 
 def _unit(valid: CapacityRange, fractional: bool) -> int:
-    """Returns the unit in which a range is calculated, in billionths: a thousandth if it fits, else one.
+    """Returns the unit for calculating a range, in billionths: a thousandth if the range allows it, else one.
 
     Source: upstream useMilli.
     """

@@ -20,7 +20,7 @@ from extender.model.devices.claims import (
 from extender.model.devices.slices import DeviceAttribute, DeviceClass, DeviceSelector, DeviceToleration
 from extender.model.quantity import Quantity
 
-AttributeValue = tuple[str, object]  # (kind, value): with the kind, the number 1 and the text "1" differ
+AttributeValue = tuple[str, object]  # (kind, value), so that the number 1 and the text "1" differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 class AllocationError(Exception):
     """Raised if something is wrong with a claim, a device class or a pool.
 
-    `claim` is the index of the claim whose name must precede `text`; None if the text is complete.
+    `claim` is the index of the claim whose name the caller must put before `text`; None if the text is complete.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:
@@ -95,10 +95,10 @@ class RequestData:
     """A request, or an alternative of a request with a prioritized list (upstream requestData).
 
     Attributes:
-        name: the name of the request; for an alternative `request/subrequest`.
+        name: the name of the request; for an alternative, `request/subrequest`.
         own_name: the part of `name` after the slash.
         parent: the name of the request, without the subrequest.
-        fault: the error because of which the request cannot be satisfied, or "".
+        fault: the error that makes the request impossible to satisfy, or "".
     """
 
     claim: int
@@ -140,7 +140,7 @@ class ClaimData:
     """One claim, prepared for the allocator.
 
     Attributes:
-        requests: for each request its alternatives: several for a prioritized list, else one.
+        requests: the alternatives of each request; only a prioritized list has more than one.
     """
 
     requests: tuple[tuple[RequestData, ...], ...]

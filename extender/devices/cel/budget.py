@@ -1,7 +1,7 @@
-"""Limits an evaluation, by the cost that the API server allows and by the decision's deadline.
+"""Limits an evaluation to the cost that the API server allows and to the decision's deadline.
 
-Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions whose estimated
-cost is higher, but it has not checked the expressions of claims that are read from a file.
+Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions with a higher
+estimated cost. But it has not checked claims that are read from a file.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from extender.devices.cel.values import (
 Variables = dict[str, Any]
 Evaluate = Callable[[Variables], Any]
 BUDGET = "@budget"
-"""The name of a variable in each scope that has the CostBudget of the evaluation."""
+"""The name of the variable, in each scope, that contains the CostBudget of the evaluation."""
 
 
 def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
@@ -44,7 +44,7 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
 
 
 def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
-    """Returns the scopes, one for each element, that the macro's predicate accepts.
+    """Returns the scopes (one for each element) that the macro's predicate accepts.
 
     If there are two functions, the first is the predicate; if there is one, all scopes are accepted.
     """

@@ -173,7 +173,7 @@ class Compiler:
         return call, results.pop() if len(results) == 1 else "dyn"
 
     def _control(self, node: CallNode, scope: Scope) -> tuple[Evaluate, Type]:
-        """Compiles `&&`, `||` and `?:`, which skip some operands, or ignore errors of operands."""
+        """Compiles `&&`, `||` and `?:`, which may skip an operand or ignore its error."""
         compiled = [self.compile(argument, scope) for argument in node.args]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
         for kind in kinds[:1] if node.function == "?:" else kinds:

@@ -1,7 +1,8 @@
 """Evaluates the CEL selectors of devices, once for all devices with the same relevant attributes.
 
-Each selector is compiled once. Each device also stores its verdicts, one byte for each selector, so that repeating an
-evaluation costs two look-ups. A verdict is the result of a selector for a device.
+Each selector is compiled once. A verdict is the result of a selector for a device. Each device stores its verdicts, one
+byte for each selector, so that repeating an evaluation costs two look-ups.
+
 Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 """
 
@@ -93,7 +94,7 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
 
 
 class _SelectorCache:
-    """The compiled selectors, each with a number. A full cache is replaced by an empty one.
+    """Stores the compiled selectors, each with a number. A full cache is replaced by an empty one.
 
     Attributes:
         selectors: the compiled selectors, by expression.
@@ -231,7 +232,7 @@ def _native(attribute: DeviceAttribute) -> Any:
 
 
 def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
-    """Returns the values of a device that an expression reads, as (attributes or capacity, domain, name).
+    """Returns the values of a device that an expression reads, as ("attributes" or "capacity", domain, name).
 
     Returns None if the names of some values are computed, so that the expression may read any value.
     """
@@ -239,7 +240,7 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
         case IdentNode(name):
             return None if name == "device" else frozenset()
         case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
-            return frozenset()  # needs no attribute: these two fields are always part of the cache key
+            return frozenset()  # reads no attribute; these two fields are always part of the cache key
         case SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))

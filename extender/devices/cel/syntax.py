@@ -47,7 +47,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
 _RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
 _RELATIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "in"))
-# macro -> {its allowed number of arguments: how many of them are variables}
+# macro -> {an allowed number of arguments: the number of variables among them}
 _COMPREHENSIONS = {
     "all": {2: 1, 3: 2},
     "exists": {2: 1, 3: 2},
@@ -264,7 +264,7 @@ def _unescaped(match: re.Match[str], *, octets: bool) -> str:
 
 
 def _call(name: str, args: tuple[Node, ...], target: Node | None) -> Node:
-    """Returns a call node; if the call is a macro, the node that the macro expands to."""
+    """Returns a call node or, if the call is a macro, the node that the macro expands to."""
     if target is None:
         if name == "has" and len(args) == 1:
             if not isinstance(args[0], SelectNode):

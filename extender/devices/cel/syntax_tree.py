@@ -1,4 +1,4 @@
-"""Defines the syntax tree of a CEL expression, one class for each kind of node; and CompileError."""
+"""Defines CompileError, and the syntax tree of a CEL expression, with one class for each kind of node."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class ComprehensionNode:
 class BindNode:
     """A macro that evaluates `body` with a variable: cel.bind, optMap or optFlatMap.
 
-    The variable has the value of `value`; for optMap and optFlatMap, the value inside that optional value.
+    The variable has the value of `value`. For optMap and optFlatMap, `value` is an optional, and the variable has its
+    content.
     """
 
     kind: str

@@ -18,7 +18,7 @@ from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
 
 INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
-_NANO_SCALE, _MAX_SCALE = 9, 64  # larger scales are capped
+_NANO_SCALE, _MAX_SCALE = 9, 64  # a larger scale becomes _MAX_SCALE
 _MAX_DIGITS = {10: 18, 2: 15}  # the most digits of a quantity that upstream stores in an int64
 _QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -237,7 +237,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def contains(values: Iterable[Any], value: object) -> bool:
-    """Returns True if any of the values equals `value`; raises a comparison's error only if none is equal."""
+    """Returns True if any of the values equals `value`. Raises the error of a comparison only if no value is equal."""
     error: EvaluationError | None = None
     for part in values:
         try:

@@ -1,4 +1,4 @@
-"""Tracks which devices, and shares of devices, claims have. Source: upstream claimTracker."""
+"""Tracks the devices, and the shares of devices, that are allocated to claims. Source: upstream claimTracker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AllocatedState:
         shares: the devices that are shared, with the number of shares.
         capacities: how much of each capacity of a shared device is taken, in billionths.
         fractional: True if the feature gate DRAFractionalCapacityRange is on.
-        for_extended_resources: by pod UID, the keys of the claims that the scheduler created for its extended
+        for_extended_resources: pod UID -> the keys of the claims that the scheduler created for the pod's extended
             resources.
     """
 

@@ -24,7 +24,7 @@ from extender.table.labels import IntColumn, Rows
 
 Expressions = tuple[str, ...]
 POOLS = "device pools"
-"""A topic of the table's journal whose keys are pools: slices of the pool, or allocations from it, have changed."""
+"""A topic of the table's journal whose keys are pools. The slices of these pools, or allocations from them, changed."""
 _COUNTED, _TAKEN, _FAULTS = range(3)
 
 
@@ -34,7 +34,7 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
 
 
 class _Count(NamedTuple):
-    """The numbers that some devices of a pool add to the totals of the rows that can access them.
+    """The numbers that some devices of a pool add to the totals of each row that can access these devices.
 
     Attributes:
         counted: the number of devices of the class.
@@ -49,7 +49,7 @@ class _Count(NamedTuple):
 
 
 class ClassTotals:
-    """The numbers of devices of one class on each node; if a pool changes, only its part is counted again."""
+    """The numbers of devices of one class on each node. If a pool changes, only its devices are counted again."""
 
     def __init__(self, expressions: Expressions, table: Table, allocated: AllocatedState) -> None:
         self._expressions = expressions
@@ -99,7 +99,7 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields what the devices add to the rows that `selecting`, their slice or the device itself, selects."""
+        """Yields what the devices add to each row. `selecting`: their slice or the device, which selects the rows."""
         counted = taken = faults = 0
         for device in devices:
             try:

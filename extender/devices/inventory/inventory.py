@@ -1,4 +1,4 @@
-"""Finds the pools of devices that each node can access: its inventory.
+"""Finds the inventory of each node: the pools of devices that it can access.
 
 Nodes that can access the same slices of the same pools share one inventory. The number of an inventory stays the same
 until one of its pools changes, so a result for one inventory remains valid when others change.
@@ -23,7 +23,7 @@ Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
 INVENTORIES = "device inventories"
-"""A topic of the table's journal whose keys are inventory numbers: its devices were allocated or released."""
+"""A topic of the table's journal whose keys are inventory numbers. Devices of these were allocated or released."""
 
 
 class Inventories:
@@ -34,7 +34,7 @@ class Inventories:
         views: the pools of each inventory, in the order in which they are tried, by inventory number.
         pools: all pools of the cluster.
         reaching: for each pool, the numbers of the inventories that include it.
-        fault: an error because of which the pools of no node can be found, or "".
+        fault: an error that makes it impossible to find the pools of any node, or "".
     """
 
     def __init__(self, table: Table) -> None:
@@ -53,7 +53,7 @@ class Inventories:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Discards all inventories; their numbers are assigned again, so every earlier result becomes invalid."""
+        """Discards all inventories and their numbers, so all earlier results become invalid."""
         self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
@@ -167,7 +167,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields the pool as nodes see it: each distinct view, with the rows of the nodes that have this view."""
+        """Yields each distinct view of the pool, with the rows of the nodes that have this view."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:
@@ -179,7 +179,7 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields what `_reach` does, for a pool in which not every slice names its node."""
+        """Does the same as `_reach` for a pool in which not every slice names a node."""
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)

@@ -1,4 +1,4 @@
-"""Builds the pools of devices, as each node sees them. Source: structured GatherPools, buildPool."""
+"""Builds the pools of devices, and the view that each node has of a pool. Source: structured GatherPools, buildPool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE: frozenset[DeviceID] = frozenset()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
-    """A pool as seen by nodes that can access the same slices of the pool.
+    """The part of a pool that some nodes can access: nodes with the same accessible slices have the same view.
 
     Attributes:
         devices: the devices of the accessible slices, in the order in which they are tried.
@@ -44,7 +44,7 @@ class Pool:
     Attributes:
         local: the indices of the slices that name a node, by node name.
         shared: the indices of the slices that select nodes in another way.
-        names_nodes_only: True if every slice names a node, and none leaves the choice of nodes to its devices.
+        names_nodes_only: True if every slice names a node, and no slice has perDeviceNodeSelection.
         fault: an error that names a slice whose node selector cannot be parsed, or "".
     """
 
@@ -75,14 +75,14 @@ class Pool:
         return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
-        """Returns those of the given slices, by index, that have the latest generation."""
+        """Returns the indices of the slices with the latest generation among those in `reached`."""
         generation = max(self.slices[index].spec.pool.generation for index in reached)
         return [index for index in reached if self.slices[index].spec.pool.generation == generation]
 
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
-        """Returns the pool as seen by nodes that can access these slices, by index.
+        """Returns the view for nodes that can access the slices with these indices.
 
-        Returns None if newer slices, which these nodes cannot access, replace them.
+        Returns None if the pool has newer slices that replace them and that these nodes cannot access.
         """
         key = reached, unreachable
         if key not in self._views:
@@ -138,7 +138,7 @@ def _is_understood(slice_: ResourceSlice) -> bool:
 
 
 def _selects_well(slice_: ResourceSlice) -> bool:
-    """Returns True if all node selectors of the slice and its devices that are used can be parsed."""
+    """Returns True if all node selectors in use, of the slice and of its devices, can be parsed."""
     selecting: list[ResourceSliceSpec | Device] = [slice_.spec]
     if slice_.spec.per_device_node_selection:
         selecting += slice_.devices

@@ -148,7 +148,7 @@ def _dns_label(text: str) -> Faults:
 
 
 def _prefix(check: Callable[[str], Faults]) -> Callable[[str], Faults]:
-    """Returns a check for the prefix of a generated name, which, unlike a name, may end with a dash."""
+    """Returns a check for the prefix of a generated name. Unlike a name, a prefix may end with a dash."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 

@@ -1,6 +1,8 @@
 """Defines the operators of CEL, its conversions, and the functions of strings.
 
-Signatures are `receiver::name(parameters) result` for a method, else `name(parameters) result`; A and B are any types.
+The signature of a method is `receiver::name(parameters) result`; of a function, `name(parameters) result`. A and B are
+any types.
+
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
 """
 
@@ -31,7 +33,7 @@ from extender.devices.cel.values import (
 
 TOO_LONG = "operation cancelled: cost limit exceeded"
 MAX_LENGTH = 1_000_000
-"""A longer string or list makes the evaluation fail; upstream, the cost limit has this effect."""
+"""An evaluation fails if a string or list is longer. Upstream, the cost limit has the same effect."""
 
 
 def fail(message: str) -> Any:

@@ -52,7 +52,7 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 
 
 def sorted_by(values: list[Any], keys: list[Any]) -> list[Any]:
-    """Returns the values in the order of their keys, which must be comparable and of one type."""
+    """Returns the values sorted by their keys. The keys must be comparable and have the same type."""
     if keys and any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
     ordered = cmp_to_key(compare)

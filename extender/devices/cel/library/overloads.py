@@ -45,7 +45,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
 
 
 def _size(value: Any, most: int) -> int:
-    """Returns the cost of reading a value and all values nested in it; stops counting beyond `most`."""
+    """Returns the cost of reading a value with all nested values; stops counting once the cost exceeds `most`."""
     size = 0
     pending = [value]
     while pending and size <= most:
@@ -65,7 +65,7 @@ _SIGNATURE = re.compile(r"(?:(\S+)::)?([^\s(]+)\((.*)\) (\S+)")
 
 
 class Overload(NamedTuple):
-    """One variant of a function, for one list of parameter types; a method's receiver comes first."""
+    """One variant of a function, with one list of parameter types. The first parameter of a method is its receiver."""
 
     name: str
     method: bool

@@ -27,12 +27,12 @@ _CATEGORIES = {"DIGIT": frozenset("0123456789"), "SPACE": frozenset("\t\n\f\r ")
 
 
 class _Instruction(NamedTuple):
-    """An instruction of the program that a pattern is compiled to; the search continues at `targets`.
+    """An instruction of a compiled pattern. The search then continues at `targets`.
 
     Attributes:
         targets: the next instructions, by index, the preferred one first; empty if the pattern has matched.
         test: the next character must pass this test; None if the instruction reads no character.
-        at: the position in the text must pass this test, as for `^`; None if any position will do.
+        at: the position in the text must pass this test, as for `^`; None if every position passes.
     """
 
     targets: tuple[int, ...]
