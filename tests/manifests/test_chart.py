@@ -237,6 +237,9 @@ def test_helm_installs_it_changes_its_shape_and_takes_it_away(
         pytest.param({"metrics": {"serviceMonitor": {"enable": True}}}, "enable", id="a value that is none, deep down"),
         pytest.param({"replicas": 0}, "replicas", id="no replica"),
         pytest.param({"rules": {"a.py": "x"}}, "name them in policy", id="rules that no policy names"),
+        pytest.param({"image": {"pullSecrets": ["registry"]}}, "pullSecrets", id="the name of a Secret alone"),
+        pytest.param({"extraEnv": [{"TZ": "UTC"}]}, "name", id="a variable without a name"),
+        pytest.param({"nodeSelector": {"gpu": True}}, "nodeSelector", id="a label that is no string"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(stock_binaries: Binaries, values: Object, complaint: str) -> None:
@@ -257,6 +260,32 @@ def test_the_notes_end_with_how_to_see_that_all_is_well(stock_binaries: Binaries
     command, *words = notes(stock_binaries, {"shape": shape}).splitlines()[-1].removeprefix("  extender ").split()
     known = {flag for parameter in cli.commands[command].params for flag in parameter.opts}
     assert (command, {word for word in words if word.startswith("--")} <= known) == ("doctor", True)
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({}, "Note: no public registry has the image podseat:"),
+        ({"certManager": {"enabled": True}}, "Note: certManager and metrics.clientCASecret have no effect"),
+        (
+            {"shape": "service"},
+            f"  extender certs pki --service {NAME}.{NAMESPACE}.svc --caller 'system:kube-scheduler'",
+        ),
+        ({"shape": "service", "service": {"secretName": "own"}}, "The pods start when the Secret own exists."),
+        ({"shape": "scheduler", "policy": POLICY}, "A pod chooses this scheduler with spec.schedulerName: mine."),
+    ],
+)
+def test_the_notes_say_what_is_left_to_do(stock_binaries: Binaries, values: Object, line: str) -> None:
+    assert any(each.startswith(line) for each in notes(stock_binaries, values).splitlines())
+
+
+@pytest.mark.stock
+def test_the_notes_warn_of_nothing_that_is_done(stock_binaries: Binaries) -> None:
+    values = {"shape": "service", "certManager": {"enabled": True}, "image": {"repository": "registry.example.com/x"}}
+    text = notes(stock_binaries, values)
+    assert "Note:" not in text
+    assert "extender certs" not in text
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -30,6 +30,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The folder of the documentation, in the chart's home if it has one. */ -}}
+{{- define "extender.docs" -}}
+{{ with .Chart.Home }}{{ . }}/blob/HEAD/{{ end }}docs
+{{- end -}}
+
 {{- /* The kube-scheduler's tag; without one the cluster's version, less what a provider adds to it. */ -}}
 {{- define "extender.kubeSchedulerTag" -}}
 {{ default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) .Values.kubeScheduler.image.tag }}
