@@ -209,6 +209,20 @@ def test_a_bar_shows_the_requested_share(example: Mapping[str, Page], page: str,
     assert re.findall(r'class="filled" width="([\d.]+)"', after)[0] == f"{100 * share:.2f}"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("pending", "No pods are pending."),
+        ("nodes", "The cluster has no nodes."),
+        ("nodes?find=gpu", "No name contains gpu."),
+        ("compare?with=ClusterAutoscalerProvider", "pods end elsewhere"),
+    ],
+)
+def test_the_page_of_an_empty_cluster_says_so(page: str, text: str) -> None:
+    answer = get(pages(look_at_cluster(ClusterState(()), "empty.yaml", ())), page)
+    assert (answer.status, text in answer.body.decode()) == (200, True)
+
+
 @pytest.mark.parametrize("page", ["pending", "pod?pod=none"])
 def test_the_foot_of_a_page_has_version_and_documentation(
     example: Mapping[str, Page], monkeypatch: pytest.MonkeyPatch, page: str
