@@ -42,10 +42,17 @@ def with_default_files(access: ClusterAccess) -> ClusterAccess | None:
     return replace(access, kubeconfigs=files) if any(path.is_file() for path in files) else None
 
 
-def live_access(access: ClusterAccess) -> ClusterAccess:
-    """Returns how to reach the live cluster. Raises ConfigurationError if there is no kubeconfig."""
+def live_access(access: ClusterAccess, arguments: str = "--kubeconfig FILE") -> ClusterAccess:
+    """Returns how to reach the live cluster.
+
+    Args:
+        arguments: how the caller can name a cluster, for the error.
+
+    Raises:
+        ConfigurationError: there is no kubeconfig.
+    """
     complete = with_default_files(access)
     if complete is None:
         missing = os.environ.get("KUBECONFIG") or "~/.kube/config"
-        raise ConfigurationError([f"no cluster: give --cluster PATH or --kubeconfig FILE ({missing} does not exist)"])
+        raise ConfigurationError([f"no cluster: {missing} does not exist; give {arguments}"])
     return complete

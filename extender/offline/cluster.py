@@ -96,7 +96,7 @@ class Cluster:
         """
         from extender.offline.live import namespace_of, read_state  # the HTTP client is needed only here
 
-        access = live_access(ClusterAccess(listed(path) if path else (), context))
+        access = live_access(ClusterAccess(listed(path) if path else (), context), "the path of a kubeconfig")
         state, notes = read_state(access, namespace or namespace_of(access) or "default", profiles_of(policy))
         cluster = cls(())
         cluster._state = state

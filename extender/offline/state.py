@@ -22,7 +22,7 @@ from extender.offline.manifests.objects import completed, completed_group, to_po
 from extender.offline.manifests.templates import Workload, workload_of
 from extender.offline.manifests.validation.pods import is_stored
 from extender.plugins.registry import default_profile
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.near_names import nearest, with_suggestion
 from extender.table import PodInfo, Table
 from extender.table.objects import Objects
 
@@ -117,8 +117,19 @@ class ClusterState:
         if key in self.finished:
             raise UnknownPod(f"pod {key} has finished: it takes no resources and is not scheduled again")
         if key not in self.infos:
-            raise UnknownPod(f"no pod {key} in this cluster (name it NAMESPACE/NAME)")
+            raise UnknownPod(f"no pod {key} in this cluster (name it NAMESPACE/NAME){self._similar_pod(key)}")
         return self.infos[key]
+
+    def _similar_pod(self, key: str) -> str:
+        """Returns `; did you mean NAMESPACE/NAME?`, pending pods first; nothing if no pod has a similar name."""
+        names = {each: each.partition("/")[2] for each in (*(info.pod.key for info in self.pending), *self.infos)}
+        name = key.partition("/")[2]
+        in_namespace = (each for each in names if each.startswith(f"{key}-"))  # the key may be that of a workload
+        elsewhere = (each for each, other in names.items() if other.startswith(f"{name}-"))
+        similar = next(in_namespace, None) or next(elsewhere, None)
+        if similar is None and (near := nearest(name, list(names.values())[:_MOST_COMPARED])) is not None:
+            similar = next(each for each, other in names.items() if other == near)
+        return "" if similar is None else f"; did you mean {similar}?"
 
     def node_names(self) -> list[str]:
         return self.table.nodes.names_of(self.table.nodes.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -86,7 +87,8 @@ def listener_at(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
+        advice = "; choose another, or end the process that has it" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{advice}") from None
 
 
 class PageServer:

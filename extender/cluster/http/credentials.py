@@ -25,9 +25,11 @@ from extender.cluster.http.endpoint import Endpoint, address_of, client_context,
 from extender.cluster.http.kubeconfig_files import Document, merged
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
+from extender.runtime.text import listed
 
 PLUGIN_SECONDS = 20.0
 _SHOWN_CHARACTERS = 300
+_MOST_NAMES = 5
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -237,7 +239,7 @@ def credentials_of(access: ClusterAccess) -> Credentials:
 def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if an entry is missing."""
     if not (name := context_name or document["current-context"]):
-        raise ValueError("current-context: required")
+        raise ValueError(f"current-context: required, or --context with one of: {_names_in(document, 'context')}")
     context = _named(document, "context", name)
     user = _named(document, "user", context["user"]) if context.get("user") else {}
     return user, _named(document, "cluster", context.get("cluster"))
@@ -247,8 +249,12 @@ def _named(document: Document, kind: str, name: object) -> dict[str, Any]:
     """Returns the user, cluster or context with this name. Raises ValueError if the document has no such entry."""
     value: dict[str, Any] | None = next((entry[kind] for entry in document[f"{kind}s"] if entry["name"] == name), None)
     if value is None:
-        raise ValueError(f"{kind}s: {name!r} not found")
+        raise ValueError(f"{kind}s: {name!r} not found; there are: {_names_in(document, kind)}")
     return value
+
+
+def _names_in(document: Document, kind: str) -> str:
+    return listed((str(entry["name"]) for entry in document[f"{kind}s"]), _MOST_NAMES) or "none"
 
 
 def _impersonation_of(

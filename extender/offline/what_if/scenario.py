@@ -22,6 +22,7 @@ from extender.offline.manifests.templates import COMPLETION_INDEX, POD_HASH, Wor
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation, in_order
+from extender.runtime.near_names import nearest
 from extender.table import PodInfo
 from extender.table.pods.templates import twin
 
@@ -195,15 +196,19 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     owner_kind = KINDS[kind[0].lower()]
     is_deployment = kind[0].lower().startswith("deploy")
 
-    def owns(pod: Pod) -> bool:
+    def workload_of(pod: Pod) -> str:
         owner = pod.controller
-        if owner is None or owner.kind != owner_kind or pod.namespace != namespace:
-            return False
-        return (_deployment_of(pod, owner.name, state) if is_deployment else owner.name) == name
+        if owner is None or owner.kind != owner_kind:
+            return ""
+        return _deployment_of(pod, owner.name, state) if is_deployment else owner.name
 
-    infos = [info for info in state.infos.values() if owns(info.pod)]
+    workloads = {key: (info.pod.namespace, workload_of(info.pod)) for key, info in state.infos.items()}
+    infos = [state.infos[key] for key, workload in workloads.items() if workload == (namespace, name)]
     if not infos:
-        raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted")
+        others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in workloads.values() if name}
+        near = nearest(name, others)
+        message = f"{target} has no pods in this cluster that could be copied or deleted"
+        raise UnknownPod(message if near is None else f"{message} (did you mean {others[near]}?)")
     return infos
 
 

@@ -85,8 +85,11 @@ def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        pytest.param({"current-context": None}, "current-context: required", id="no context"),
-        pytest.param({"contexts": None}, "contexts: 'one' not found", id="none at all"),
+        pytest.param(
+            {"current-context": None}, "current-context: required, or --context with one of: one", id="no context"
+        ),
+        pytest.param({"contexts": None}, "contexts: 'one' not found; there are: none", id="none at all"),
+        pytest.param({"current-context": "three"}, "contexts: 'three' not found; there are: one", id="another context"),
         pytest.param(
             {"clusters": {"a": 1}}, "clusters: expected a list of entries with name and cluster", id="a mapping"
         ),
