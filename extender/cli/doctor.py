@@ -11,7 +11,8 @@ import click
 
 from extender.cli.answers.sources import access_options
 from extender.cli.output.formats import Output, output_option, say, show, switch
-from extender.config.cluster_access import ClusterAccess, with_default_files
+from extender.cli.usage import refuse_options
+from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_access, with_default_files
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.near_names import plainly
@@ -78,10 +79,12 @@ def doctor(
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
             raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
-    live = with_default_files(access)
+    live = with_default_files(access) if access == IN_CLUSTER else live_access(access)
     if not (live or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to check: give --kubeconfig, --scheduler-config, --url or --policy"])
-    mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
+    if mode != SERVE:
+        refuse_options(("preempt_for_rules",), "an option of `extender serve`, not of `extender schedule`")
+    mode = SERVE_PREEMPTING if preempt_for_rules else mode
     findings = []
     for finding in diagnose(
         mode,

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version
 from extender.runtime.text import printable
 
+_WIDTH = 120
 USAGE_ERROR = 2
 FAILURE = 1
 _BY_SIGNAL = 128  # if a signal ends a process, its exit status is this plus the signal's number
@@ -43,6 +45,15 @@ class _Commands(click.Group):
             return super().make_context(*args, **extra)
         except BrokenPipeError:
             _end_by_sigpipe()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands under the headings of _SECTIONS."""
+        if ctx.command is not cli:
+            super().format_commands(ctx, formatter)
+            return
+        for heading, commands in _SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(each.name or "", each.get_short_help_str(_WIDTH)) for each in commands])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the subcommand."""
@@ -79,14 +90,25 @@ _version_option = click.option(
 )
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH})
 @_version_option
 def cli() -> None:
-    """A kube-scheduler extender with its own scheduling engine and cache.
+    """A kube-scheduler extender and scheduler, which also answers questions about a cluster.
 
     \b
-    Try it without a cluster:
-      extender demo
+    Why pods are pending, and what a drain would do; this reads the current context, and writes nothing:
+      extender explain
+      extender explain shop/web-0
+      extender simulate --drain worker-1
+    The same without a cluster:
+      extender demo cluster > cluster.yaml
+      extender explain --cluster cluster.yaml
+    A rule of your own, and the webhook that kube-scheduler calls:
+      extender rule new team_nodes
+      extender serve --kubeconfig ~/.kube/config --policy policy.yaml
+
+    Exit status: 0 if all is well; 3 if the answer is no, such as a pod that does not fit; 2 for wrong usage or input; 1
+    for a failure. The help of a command says more.
     """
     _prepare()
 
@@ -97,34 +119,24 @@ def _prepare() -> None:
         click.get_current_context().color = False
 
 
-@cli.command()
+@click.command()
 def version() -> None:
     """Print the version and the commit."""
     click.echo(_version_line())
 
 
-_RUNNING = (demo, serve, schedule, status, doctor, certs)
-_ANSWERING = (
-    explain,
-    simulate,
-    capacity,
-    compare,
-    snapshot,
-    translate,
-    view,
-    record,
-    replay,
-    upgrade_check,
-    rule,
-    mcp,
-    reference,
-    completion,
-)
-for command in (*_RUNNING, *_ANSWERING):
-    cli.add_command(command)
+_SECTIONS: Mapping[str, Sequence[click.Command]] = {
+    "About a cluster, live or in a file": (explain, simulate, capacity, compare, view, snapshot, translate, mcp),
+    "Rules and recordings": (rule, record, replay, upgrade_check),
+    "Running it": (demo, serve, schedule, status, doctor, certs),
+    "Help": (reference, completion, version),
+}
+for section in _SECTIONS.values():
+    for command in section:
+        cli.add_command(command)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH})
 def kubectl() -> None:
     """The commands that kubectl runs as plugins."""
     _prepare()

@@ -85,6 +85,8 @@ def serve(config: Path | None, **flags: Any) -> None:
 
     Every option can also be set in the file of --config (--body-limit as bodyLimit) or in the environment
     (EXTENDER_BODY_LIMIT). An option overrides the environment, and the environment overrides the file.
+
+    Exit status: 0 after SIGTERM or Ctrl-C, 2 for wrong settings or a faulty policy, 1 for a failure.
     """
     settings = _load("serve", config, flags)
     from extender.app.serve import serve as run  # --help and errors in the settings must not wait for NumPy
@@ -109,6 +111,9 @@ def schedule(config: Path | None, **flags: Any) -> None:
     If a KubeSchedulerConfiguration has several profiles, the pods of each schedulerName are scheduled. Its extenders
     are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and /metrics, and only for
     this machine /debug/pods, which `extender status` reads.
+
+    Exit status: 0 after SIGTERM or Ctrl-C, 2 for wrong settings or a faulty policy, 1 for a failure, such as a lost
+    Lease.
     """
     settings = _load("schedule", config, flags)
     from extender.app.schedule import schedule as run  # --help and errors in the settings must not wait for NumPy
@@ -123,7 +128,13 @@ def demo(what: str | None, bind: str) -> None:
     """Serve a made-up cluster of 20 nodes, and print commands to try on it; no Kubernetes is needed.
 
     With `filter` or `bind`, print the body of such a call for a pod of that cluster instead. With `cluster`, print the
-    objects of the cluster, for the commands that read a file: extender demo cluster > cluster.yaml
+    objects of the cluster, for the commands that read a file.
+
+    \b
+    Serve it, and call it from another terminal; the same cluster as a file:
+      extender demo
+      extender demo filter | curl -s 127.0.0.1:8888/scheduler/filter -H 'Content-Type: application/json' -d @-
+      extender demo cluster > cluster.yaml
     """
     if what is None:
         _serve(bind)

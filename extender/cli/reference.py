@@ -48,7 +48,7 @@ def endpoints() -> Sequence[Mapping[str, str]]:
 
 @click.command()
 @click.argument("topic", type=click.Choice((*_NAMES, _SCHEMA)))
-@click.argument("kind", required=False, type=click.Choice(tuple(map(str, DocumentKind))))
+@click.argument("kind", required=False, metavar="[KIND]", type=click.Choice(tuple(map(str, DocumentKind))))
 @output_option()
 def reference(topic: str, kind: str | None, output: Output) -> None:
     """List all settings, policy fields, plugins, classic names, endpoints, metrics, log fields or documents.
@@ -59,7 +59,7 @@ def reference(topic: str, kind: str | None, output: Output) -> None:
       extender reference plugins           plugins, weights and arguments for KubeSchedulerConfiguration
       extender reference policy-names      predicates and priorities for the classic kind: Policy
       extender reference endpoints         HTTP paths of extender serve and extender schedule
-      extender reference metrics -o json
+      extender reference metrics -o json   metrics with their labels; every list has -o json, too
       extender reference log               fields of a log line
       extender reference documents         kinds of documents that -o json prints
       extender reference schema KIND       JSON Schema of a kind that -o json prints, such as Explanation

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.sources import access_options
+from extender.cli.answers.sources import access_options, pod_key
 from extender.cli.output.formats import Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
+from extender.cli.usage import ACCESS, refuse_options
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
 from extender.offline.documents.kinds import DocumentKind, headed
@@ -64,6 +65,7 @@ Pod = Mapping[str, Any]
 @IN_CLUSTER_OPTION
 @access_options
 @click.option("-n", "--namespace", metavar="NAME", help="show only pods of this namespace")
+@switch("-A", "--all-namespaces", help="show the pods of all namespaces (the default without -n)")
 @click.option(
     "--tier", type=click.Choice(tuple(SECTIONS)), multiple=True, help="show only pods in this tier; repeatable"
 )
@@ -76,6 +78,7 @@ def status(
     in_cluster: str | None,
     access: ClusterAccess,
     namespace: str | None,
+    all_namespaces: bool,
     tier: tuple[str, ...],
     selector: Selector | None,
     sort_by: JsonPath | None,
@@ -99,10 +102,17 @@ def status(
 
     Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """
+    if in_cluster is None:
+        refuse_options(ACCESS, "these options need --in-cluster NAMESPACE/DEPLOYMENT")
+    else:
+        refuse_options(("server",), "give one scheduler: either --server or --in-cluster")
+    keys = {pod_key(name, "") for name in names}
+    chosen = None if all_namespaces else namespace
 
     def is_meant(pod: Pod) -> bool:
         return (
-            _is_named(pod, names, namespace)
+            chosen in (None, pod["namespace"])
+            and (not keys or not keys.isdisjoint((f"/{pod['name']}", f"{pod['namespace']}/{pod['name']}")))
             and (not tier or pod["tier"] in tier)
             and (selector is None or selector.matches(pod.get("labels", {})))
         )
@@ -112,24 +122,27 @@ def status(
     if not queue["leading"]:
         click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
     _print(pods, queue["scheduled"], output)
+    has_heading = bool(pods)
     with suppress(KeyboardInterrupt):
         while watch:
             time.sleep(_WATCH_SECONDS)
             queue, before = queue_of(replica), {pod["uid"]: _without_age(pod) for pod in pods}
             pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
             if changed := [pod for pod in pods if before.get(pod["uid"]) != _without_age(pod)]:
-                _print(changed, queue["scheduled"], output)
+                _print(changed, queue["scheduled"], output, heading=not has_heading)
+                has_heading = True
 
 
 def _without_age(pod: Pod) -> Pod:
     return {key: value for key, value in pod.items() if key != "sinceSeconds"}
 
 
-def _print(pods: Sequence[Pod], scheduled: int, output: Output) -> None:
+def _print(pods: Sequence[Pod], scheduled: int, output: Output, *, heading: bool = True) -> None:
     if not output.is_text:
         show(headed(DocumentKind.QUEUE, {"pods": pods, "scheduled": scheduled}), output)
     elif pods:
-        say(table(pods, _WIDE if output.is_wide else FIELDS))
+        text = table(pods, _WIDE if output.is_wide else FIELDS)
+        say(text if heading else text.partition("\n")[2])
     else:
         click.echo(f"no such pods are waiting; {counted(scheduled, 'pod')} scheduled so far", err=True)
 
@@ -178,12 +191,6 @@ def pods_of(queue: Mapping[str, Any]) -> list[Pod]:
     ]
     order = {section: position for position, section in enumerate(SECTIONS)}
     return sorted(pods, key=lambda pod: (order[pod["tier"]], -pod["priority"], pod["namespace"], pod["name"]))
-
-
-def _is_named(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
-    if namespace is not None and pod["namespace"] != namespace:
-        return False
-    return not names or pod["name"] in names or f"{pod['namespace']}/{pod['name']}" in names
 
 
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:

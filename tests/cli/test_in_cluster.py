@@ -124,4 +124,6 @@ def test_a_port_that_cannot_be_forwarded_is_named(api: FakeApiServer, tmp_path: 
 
 def test_other_sources_do_not_go_with_it(api: FakeApiServer, tmp_path: Path) -> None:
     both = run(api, tmp_path, "explain", "--in-cluster", "ns/extender", "--from", "http://127.0.0.1:1")
-    assert "--from and --in-cluster take at most a POD" in str(both.exception)
+    assert "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT" in str(both.exception)
+    cluster = run(api, tmp_path, "explain", "--in-cluster", "ns/extender", "--cluster", "c.yaml")
+    assert "--cluster: --from and --in-cluster take at most a POD" in str(cluster.exception)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import trustme
+from click.testing import CliRunner
 
 from extender.cli.answers.explain import explain
 from extender.cli.main import cli
@@ -41,6 +44,24 @@ def test_help_teaches_by_example() -> None:
     told = extender("serve", "--help")
     assert told.returncode == 0
     assert "extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888" in told.stdout
+
+
+def _paths(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield from _paths(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
+
+
+@pytest.mark.parametrize("path", [path for path in _paths(cli) if path != ("version",)], ids=" ".join)
+def test_the_help_of_a_command_has_an_example_and_its_exit_status(path: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(cli, [*path, "--help"]).output
+    named = '"mcp"' if path == ("mcp",) else f"extender {' '.join(path)}"
+    assert named in told.partition("\n\n")[2]
+    assert "Exit status: " in told or path in (("reference",), ("completion",), ("demo",))
+
+
+def test_the_help_lists_every_command_once() -> None:
+    told = CliRunner().invoke(cli, ["--help"]).output
+    assert [len(re.findall(rf"^  {name}  ", told, re.MULTILINE)) for name in cli.commands] == [1] * len(cli.commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -98,7 +119,10 @@ def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
         bind = address if own else "127.0.0.1:0"
         told = extender("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
     assert told.returncode == 1
-    assert told.stderr.splitlines()[-1] == f"error: cannot listen on {address}: Address already in use"
+    assert (
+        told.stderr.splitlines()[-1]
+        == f"error: cannot listen on {address}: Address already in use; choose another, or end the process that has it"
+    )
     assert "Traceback" not in told.stderr
 
 

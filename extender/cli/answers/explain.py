@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 import click
 
+from extender.cli.answers.decisions import print_decisions, print_last_decisions
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
     FILE,
@@ -25,10 +26,11 @@ from extender.cli.answers.sources import (
 )
 from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
-from extender.cli.output.formats import Output, output_option, say, show, switch
+from extender.cli.output.formats import Format, Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
-from extender.errors import ConfigurationError, ExtenderError, UnknownPod
+from extender.cli.usage import ACCESS, refuse_options
+from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed, one_or_list
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
@@ -40,11 +42,11 @@ if TYPE_CHECKING:  # not imported at run time, because --help must not wait for 
     from extender.offline.state import ClusterState
 
 FAILURE = 1
-_DECISIONS = "/debug/decisions"
-_OK = 200
-_NOT_FOUND = 404
 _PORT = 8888
-_NO_DECISIONS = b'{"pods":[]}'
+_OF_A_LIST = ("all_namespaces", "selector", "sort_by")
+_NOT_FOR_DECISIONS = ("filename", "cluster", "policy", "nodes", "node", "changes", "batch", "selector")
+_ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only"
+_NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "namespace", *ACCESS, *_OF_A_LIST)
 
 
 @click.command()
@@ -52,7 +54,7 @@ _NO_DECISIONS = b'{"pods":[]}'
 @click.option(
     "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
-@source_options
+@partial(source_options, namespace_of="a POD that names none, and of the pods to list")
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
 @list_options
 @switch("--nodes", help="show every node with its scores or its reasons (as -o wide does)")
@@ -100,7 +102,7 @@ def explain(
       extender explain shop/web-0 -o html > web-0.html
     What a running process decided about a pod, and when; the last decision about every pod:
       extender explain shop/web-0 --from http://127.0.0.1:8888
-      extender explain --from http://127.0.0.1:8889
+      extender explain -n shop --sort-by .at --from http://127.0.0.1:8889
       extender explain --in-cluster extender-system/extender:8889
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one per line:
       extender explain --batch < cases.jsonl > answers.jsonl
@@ -110,32 +112,26 @@ def explain(
     Exit status: 0 if the pod fits or the list is complete; 3 if the pod does not fit now; 2 for wrong usage or input; 1
     for a failure, or if nodes cannot be read and no scheduler has written a verdict into the pod.
     """
-    lists = selector is not None or sort_by is not None
+    listed_namespace = "" if all_namespaces else source.namespace or ""
     if server is not None or in_cluster is not None:
-        _refuse_if(
-            bool(filename or nodes or node or batch or lists or source.cluster or (server and in_cluster)),
-            "--from and --in-cluster take at most a POD, because they do not read a cluster",
-        )
-        _refuse_if(output.is_page, "--from and --in-cluster cannot print a page, so -o html needs a cluster")
-        _refuse_if(bool(server and source.names_cluster), "--from takes an address, not a kubeconfig")
-        namespace = source.namespace or "default" if server else source.default_namespace()
-        key = pod_key(pod, namespace) if pod else None
-        _past(_replicas(source, server, in_cluster), key, output)
+        _show_decisions(source, pod, listed_namespace, server, in_cluster, sort_by, output)
         return
     if batch:
-        _refuse_if(
-            bool(pod or filename or source.names_cluster), "--batch reads clusters and pods from standard input only"
-        )
+        refuse_options(_NOT_IN_A_BATCH, _ONLY_STANDARD_INPUT)
+        _refuse_if(pod is not None, _ONLY_STANDARD_INPUT)
+        _refuse_if(output.format not in (Format.TABLE, Format.JSON), "--batch prints JSON, a document in each line")
         sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
     _refuse_if(pod is not None and filename is not None, "give one pod: either POD or -f FILE")
     if pod is None and filename is None:
-        _refuse_if(bool(node or nodes), "--node and --nodes need a pod: POD or -f FILE")
-        _list(source, "" if all_namespaces else source.namespace or "", selector, sort_by, output)
+        refuse_options(("node", "nodes", "changes"), "these options need a pod: POD or -f FILE")
+        _list(source, listed_namespace, selector, sort_by, output)
         return
-    _refuse_if(lists, "-l and --sort-by are for the list of pending pods, without a POD or -f FILE")
+    refuse_options(_OF_A_LIST, "only for the list of pending pods, without POD and -f FILE")
     if pod is not None and (group := group_key(pod, source.default_namespace())) is not None:
-        _refuse_if(bool(node or nodes), f"--node and --nodes show one pod, but {pod} is a group")
+        refuse_options(("node", "nodes"), f"only for one pod, but {pod} is a group")
         sys.exit(_explain_group(source, *group, changes, output))
+    if output.is_page:
+        refuse_options(("node",), "-o html shows every node; leave it out")
     sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))
 
 
@@ -144,45 +140,34 @@ def _refuse_if(is_wrong: bool, message: str) -> None:
         raise ConfigurationError([message])
 
 
+def _show_decisions(
+    source: Source,
+    pod: str | None,
+    listed_namespace: str,
+    server: str | None,
+    in_cluster: str | None,
+    sort_by: JsonPath | None,
+    output: Output,
+) -> None:
+    """Prints what a running process decided about the pod or, without one, last about each of a namespace or of all."""
+    _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
+    refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster take at most a POD, because they do not read a cluster")
+    _refuse_if(output.is_page, "--from and --in-cluster cannot print a page, so -o html needs a cluster")
+    if server:
+        refuse_options(ACCESS, "--from takes an address, not a kubeconfig")
+    if pod is None:
+        print_last_decisions(_replicas(source, server, in_cluster), listed_namespace, sort_by, output)
+        return
+    refuse_options(_OF_A_LIST, "only for the list of decisions, without a POD")
+    namespace = source.namespace or "default" if server else source.default_namespace()
+    _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
+    print_decisions(_replicas(source, server, in_cluster), pod_key(pod, namespace), output)
+
+
 def _replicas(source: Source, server: str | None, in_cluster: str | None) -> Iterable[RunningReplica]:
     if in_cluster is not None:
         return replicas_in(source.access, in_cluster, _PORT)
     return [AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")]
-
-
-def _past(replicas: Iterable[RunningReplica], key: str | None, output: Output) -> None:
-    """Prints the decisions of the first replica that remembers any, because only the leader decides."""
-    from extender.runtime.text import aligned
-
-    path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
-    for server in replicas:
-        status, body = server.get(path)
-        if status == _OK and body.strip() != _NO_DECISIONS:
-            break
-    try:
-        document = json.loads(body)
-    except ValueError:
-        document = {}
-    if not isinstance(document, dict):
-        document = {}
-    if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
-        raise UnknownPod(document["error"])
-    if status != _OK:
-        reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
-        raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {reason}")
-    if not isinstance(document.get("decisions" if key else "pods"), list):
-        raise ExtenderError(f"{server}{_DECISIONS} answers without decisions: is it `extender serve` or `schedule`?")
-    if not output.is_text:
-        show(headed(DocumentKind.DECISIONS, document), output)
-        return
-    lines = [("TIME", "POD", "DECISION", "OUTCOME")]
-    for decision in document["decisions"] if key else document["pods"]:
-        reasons = ", ".join(f"{nodes} {reason}" for reason, nodes in decision.get("reasons", {}).items())
-        victims = f"; victims: {', '.join(decision['victims'])}" if decision.get("victims") else ""
-        outcome = f"{decision['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
-        time = datetime.fromtimestamp(decision["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-        lines.append((time, key or decision["pod"], decision["what"], outcome))
-    say("\n".join(aligned(lines)))
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:

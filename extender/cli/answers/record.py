@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,11 +16,23 @@ from extender.cli.answers.sources import (
     Progress,
     Source,
     access_options,
+    print_notes,
     source_options,
 )
 from extender.cli.files import os_error_text, write_whole
-from extender.cli.output.formats import Output, answer_stream, answering, output_option, say, say_lines, show, switch
-from extender.config.cluster_access import ClusterAccess
+from extender.cli.output.formats import (
+    Format,
+    Output,
+    answer_stream,
+    answering,
+    output_option,
+    say,
+    say_lines,
+    show,
+    switch,
+)
+from extender.cli.usage import refuse_options
+from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 from extender.offline.documents.kinds import DocumentKind, one_or_list
@@ -35,7 +48,7 @@ _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 
 
 @click.command()
-@source_options
+@partial(source_options, whole=True)
 @click.option(
     "-o",
     "--output",
@@ -60,12 +73,17 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
       extender explain --cluster cluster.json.gz
     With the same hashes each time, so that `extender translate` can put the names into an answer:
       extender snapshot -o cluster.json.gz --redact --redact-key key
+
+    Exit status: 0 if the file is written, also if notes on stderr say what it lacks; 2 for wrong usage or input; 1 for
+    a failure.
     """
     from extender.offline.manifests.redaction import Redaction
     from extender.offline.manifests.snapshot import write_snapshot
 
     if redact_key is not None and not redact:
         raise ConfigurationError(["--redact-key needs --redact"])
+    if str(output) in tuple(Format):
+        raise ConfigurationError([f"-o {output}: expected the file to write, such as cluster.json.gz, or - for stdout"])
     key = None if redact_key is None else _key(redact_key)
     state, unread = source.load()
     redaction = Redaction(key) if redact else None
@@ -80,8 +98,9 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
         output.write_bytes(data)
     else:
         write_whole(output, data)
-    for note in unread:
-        click.echo(f"note: {note}", err=True)
+    if source.namespace and state.pods_unread is None:
+        unread.append("the file has the pods of all namespaces, because all of them count when one is placed")
+    print_notes(unread)
 
 
 def _key(path: Path) -> bytes:
@@ -93,7 +112,7 @@ def _key(path: Path) -> bytes:
 
 
 @click.command()
-@source_options
+@partial(source_options, whole=True)
 @click.argument("answer", type=FILE, metavar="ANSWER")
 @click.option("--redact-key", type=_FILE, required=True, metavar="FILE", help=_KEY_HELP)
 def translate(source: Source, answer: Path, redact_key: Path) -> None:
@@ -105,6 +124,9 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
     \b
     An answer that was found with a redacted snapshot:
       extender translate answer.txt --redact-key key
+      extender explain --cluster cluster.json.gz | extender translate - --redact-key key
+
+    Exit status: 0, 2 for wrong usage or input, 1 for a failure.
     """
     from extender.offline.manifests.files import read
     from extender.offline.manifests.redaction import translated
@@ -114,8 +136,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
     key, text = _key(redact_key), read(answer).decode(errors="replace")
     state, unread = source.load()
     say(translated(text, state.every_object(), key).rstrip("\n"))
-    for note in unread:
-        click.echo(f"note: {note}", err=True)
+    print_notes(unread)
 
 
 @click.command()
@@ -144,7 +165,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
 
     Exit status: 0 if the recording is complete, 2 for wrong usage, 1 for a failure.
     """
-    live = Source(access=access).live_access()
+    live = live_access(access)
     options = {
         "kubeconfig": os.pathsep.join(map(str, live.kubeconfigs)),
         "context": live.context or "",
@@ -160,8 +181,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
     from extender.app.recording.observation import record as run
 
     names, notes = readable(settings) if settings.cluster is None else ([], [])
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    print_notes(notes)
     if notes:
         settings = settings.model_copy(update={"watch_kinds": tuple(names)})
     size = run(settings, seconds, _show_size, redact=redact)
@@ -199,6 +219,8 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
 
     Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
     """
+    if steps:
+        refuse_options(("policy",), "--steps decides nothing, so leave one of the two out")
     _answer(files, output, policy=policy, steps=steps)
 
 

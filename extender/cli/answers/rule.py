@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.answers.sources import Source, source_options
+from extender.cli.answers.sources import Source, print_notes, source_options
 from extender.cli.output.formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
@@ -49,6 +50,8 @@ kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: default-scheduler
   plugins:
+    # With `extender serve`, kube-scheduler runs the in-tree plugins, so disable them here: remove the #.
+    # multiPoint: {{disabled: [{{name: "*"}}]}}
     filter:
       enabled: [{{name: "{name}:{name}"}}]
     score:
@@ -178,9 +181,13 @@ def new(name: str, folder: Path, kind: str) -> None:
     """Write NAME.py with a rule, and policy.yaml that enables it.
 
     \b
+    Write one, try it, see what it changes for a pod, and serve it to kube-scheduler:
       extender rule new team_nodes
       extender rule test team_nodes.py --cluster cluster.yaml
+      extender explain shop/web-0 --cluster cluster.yaml --policy policy.yaml
       extender serve --policy policy.yaml --kubeconfig ~/.kube/config
+
+    Exit status: 0 if both files are written, 2 if one exists already or NAME cannot be used, 1 for a failure.
     """
     if not name.isidentifier() or iskeyword(name):
         raise ConfigurationError([f"{name}: expected a Python identifier, such as team_nodes"])
@@ -218,7 +225,7 @@ def _texts(name: str, kind: str) -> tuple[str, str]:
 @click.argument("file", type=_FILE)
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="an argument of the rules; repeatable")
 @output_option()
-@source_options
+@partial(source_options, whole=True)
 def test(source: Source, file: Path, arguments: tuple[str, ...], output: Output) -> None:
     """Run the rules in FILE on a cluster, and show what they refuse, what they prefer, and how long they take.
 
@@ -237,11 +244,12 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: Output)
     names = {name for each in rules.values() for name in each.arguments.model_fields}
     if unknown := sorted(values.keys() - names):
         raise ConfigurationError([f"--arg {name}: no rule in {file} has this argument" for name in unknown])
-    state, _ = source.load()
+    state, unread = source.load()
     trials = [
         try_rule(name, each, {k: v for k, v in values.items() if k in each.arguments.model_fields}, state)
         for name, each in rules.items()
     ]
+    print_notes(unread)
     if output.is_text:
         say("\n\n".join(map(_text, trials)))
     else:

@@ -15,10 +15,10 @@ import click
 from extender.cli.completion import contexts, namespaces
 from extender.cli.files import os_error_text
 from extender.cli.output.formats import Output, answering, say, say_lines, show
+from extender.cli.usage import refuse_options
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.offline.documents.kinds import DocumentKind, headed
-from extender.runtime.near_names import nearest
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
@@ -36,6 +36,7 @@ _GROUP_PREFIXES = {
     "compositepodgroups": "CompositePodGroup",
 }
 _PROGRESS_SECONDS = 1.0
+_FALLBACK = "namespace whose pods to read if you may not read those of all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Source:
 
     def live_access(self) -> ClusterAccess:
         """Returns how to reach the live cluster. Raises ConfigurationError if there is no kubeconfig."""
-        return live_access(self.access)
+        return live_access(self.access, "--cluster PATH or --kubeconfig FILE")
 
 
 def access_options(command: _Command) -> _Command:
@@ -148,11 +149,17 @@ def access_options(command: _Command) -> _Command:
     return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
 
 
-def source_options(command: _Command, *, compares: bool = False) -> _Command:
+def source_options(
+    command: _Command, *, compares: bool = False, whole: bool = False, namespace_of: str = "objects that name none"
+) -> _Command:
     """Adds the options of a Source to a command, which gets it as `source`. Exits with 2 on faulty input.
 
-    If `compares` is True, --policy may be given twice. The command then gets the files as `policies`, and its source
-    has no policy.
+    Args:
+        compares: True if --policy may be given twice. The command then gets the files as `policies`, and its source has
+            no policy.
+        whole: True if the command is about the whole cluster, so that --namespace matters only to a user who may not
+            read the pods of all namespaces.
+        namespace_of: what --namespace is about, unless `whole` is True.
     """
 
     @functools.wraps(command)
@@ -165,6 +172,8 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
     ) -> Any:
         if isinstance(policy, tuple):
             others["policies"], policy = policy, None
+        if whole and cluster is not None:
+            refuse_options(("namespace",), "all namespaces of --cluster are read, so leave it out")
         try:
             with answering():
                 return command(Source(cluster, access, namespace, policy), **others)
@@ -183,7 +192,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
             "--namespace",
             metavar="NAME",
             shell_complete=namespaces,
-            help="namespace of objects that name none  [default: default]",
+            help=(_FALLBACK if whole else f"namespace of {namespace_of}") + "  [default: the context's, or default]",
         ),
         click.option(
             "--policy",
@@ -240,14 +249,11 @@ def known_key(state: ClusterState, key: str) -> str:
     """
     try:
         state.info(key)
-    except UnknownPod as error:
-        if state.pods_unread is not None:
-            message = f"no pod {key} among the readable ones: {state.pods_unread}; explain its manifest with -f FILE"
-            raise ClusterError(message) from None
-        name = key.partition("/")[2]
-        keys = {info.pod.key.partition("/")[2]: info.pod.key for info in state.pending}
-        similar = next((each for each in keys if each.startswith(f"{name}-")), None) or nearest(name, keys)
-        raise UnknownPod(str(error) if similar is None else f"{error}; did you mean {keys[similar]}?") from None
+    except UnknownPod:
+        if state.pods_unread is None:
+            raise
+        message = f"no pod {key} among the readable ones: {state.pods_unread}; explain its manifest with -f FILE"
+        raise ClusterError(message) from None
     return key
 
 
@@ -263,6 +269,12 @@ class Progress:
         if sys.stderr.isatty() and (now - self._shown_at >= _PROGRESS_SECONDS or (done == total and total > 1)):
             self._shown_at = now
             click.echo(f"\r{self._what}: {done} of {total}" + ("\r\x1b[K" if done == total else ""), err=True, nl=False)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Prints notes to stderr, for commands whose answer has no place for them."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def print_answer(

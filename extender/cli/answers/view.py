@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from extender.cli.answers.sources import Progress, Source, profiles_of, source_options
 from extender.cli.output.formats import say
+from extender.cli.usage import refuse_options
 from extender.errors import ConfigurationError
 
 
 @click.command()
-@source_options
+@partial(source_options, whole=True)
 @click.option(
     "--with",
     "others",
@@ -47,6 +49,8 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
       extender view --recording recording.jsonl.gz
 
     `extender serve` and `extender schedule` have the same pages at /ui.
+
+    Exit status: 0 after Ctrl-C, 2 for wrong usage or input, 1 for a failure, such as a port in use.
     """
     # imported here, because --help must not wait for NumPy
     from extender.app.ui import LiveCluster, look_at_cluster, look_at_recording
@@ -56,6 +60,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     if recording is not None and source.names_cluster:
         raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
+        refuse_options(("namespace",), "all namespaces of the recording are read, so leave it out")
         look = look_at_recording(recording, source.profiles())
     elif source.cluster is None:
         look = LiveCluster(source.load, "live cluster").look

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.output.formats import Output, output_option, say_lines, show, switch
+from extender.cli.output.formats import Format, Output, output_option, say_lines, show, switch
 from extender.errors import ConfigurationError
 from extender.offline.documents.kinds import DocumentKind, headed
 from extender.runtime.text import aligned
@@ -59,11 +59,16 @@ def certs(
     and apply the Secrets again.
 
     \b
+    Create or renew them, and list them with their ends; then as Secrets:
       extender certs pki
       extender certs pki --secrets extender-system | kubectl apply -f -
     To replace the authorities without refusing calls: run with --rotate-ca, apply the Secrets, and wait until all peers
     have the new ca.crt. Then do the same again.
+
+    Exit status: 0 if the certificates are valid, 2 for wrong usage or input, 1 for a failure.
     """
+    if secrets and output.format not in (Format.TABLE, Format.YAML):
+        raise ConfigurationError(["--secrets prints YAML for kubectl apply: leave out -o"])
     if find_spec("cryptography") is None:
         raise ConfigurationError(["certs needs the package cryptography: pip install 'podseat[certs]'"])
     from extender.cli.certs.store import Pair, Store

@@ -29,6 +29,8 @@ def mcp(source: Source, url: str | None) -> None:
       {"mcpServers": {"scheduling": {"command": "extender", "args": ["mcp", "--context", "production"]}}}
 
     It needs the package mcp: pip install 'podseat[mcp]'
+
+    Exit status: 0 when the assistant ends it, 2 for wrong usage or input, 1 for a failure.
     """
     if find_spec("mcp") is None:
         raise ConfigurationError(["extender mcp needs the package mcp: pip install 'podseat[mcp]'"])

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from extender.cli.output.jsonpath import JsonPath, path_of
+from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from extender.model.selectors import Selector
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_Document = TypeVar("_Document")
+_Document = TypeVar("_Document", bound=Mapping[str, Any])
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUAL = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*([^\s=!]*)")
 _COMMA = re.compile(r",(?![^()]*\))")
@@ -62,7 +63,7 @@ def list_options(command: _Function) -> _Function:
         "--sort-by",
         type=_Parsed("JSONPath", path_of),
         metavar="JSONPATH",
-        help="sort the pods by a key of -o json, such as .name or .since",
+        help="sort the pods by a key of -o json, such as .name",
     )
     selector = click.option(
         "-l",
@@ -75,10 +76,17 @@ def list_options(command: _Function) -> _Function:
 
 
 def in_order(items: Iterable[_Document], path: JsonPath | None) -> list[_Document]:
-    """Returns the items sorted by the value at the path, as numbers or as text. Items without a value come last."""
-    if path is None:
-        return list(items)
-    return sorted(items, key=lambda item: _key(path.values(item)))
+    """Returns the items sorted by the value at the path, as numbers or as text. Items without a value come last.
+
+    Raises:
+        ConfigurationError: no item has the path.
+    """
+    every = list(items)
+    if path is None or not every:
+        return every
+    if not any(path.values(item) for item in every):
+        raise ConfigurationError([f"--sort-by: no such key; the keys are {', '.join(f'.{key}' for key in every[0])}"])
+    return sorted(every, key=lambda item: _key(path.values(item)))
 
 
 def _key(values: list[Any]) -> tuple[int, float, str]:

@@ -65,6 +65,15 @@ def _group(document: Mapping[str, Any]) -> Iterable[str]:
     yield f"{namespace}/{document['groupKind'].lower()}/{name}"
 
 
+def _template(name: str) -> str:
+    """Returns the name of a template, such as `Deployment shop/web`, as commands take it: `shop/deployment/web`."""
+    kind, is_of_file, key = name.partition(" ")
+    if not is_of_file:
+        return name
+    namespace, _, workload = key.partition("/")
+    return key if kind == "Pod" else f"{namespace}/{kind.lower()}/{workload}"
+
+
 def _pods(key: str) -> Callable[[Mapping[str, Any]], Iterable[str]]:
     return lambda document: (f"{pod['namespace']}/{pod['name']}" for pod in document[key])
 
@@ -78,9 +87,9 @@ _NAMES: Mapping[DocumentKind, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     DocumentKind.GROUP_EXPLANATION: _group,
     DocumentKind.EXPLANATION_LIST: _of_each_item,
     DocumentKind.PENDING_PODS: _pods("pending"),
-    DocumentKind.DECISIONS: _each("pods", "pod"),
+    DocumentKind.DECISIONS: lambda document: [document["pod"]] if "pod" in document else _each("pods", "pod")(document),
     DocumentKind.SIMULATION: lambda document: [*document["remaining"], *document["lost"]],
-    DocumentKind.CAPACITY: lambda document: document["pods"],
+    DocumentKind.CAPACITY: lambda document: map(_template, document["pods"]),
     DocumentKind.COMPARISON: _each("moved", "pod"),
     DocumentKind.REPLAY: lambda document: [
         *_each("changed", "pod")(document),

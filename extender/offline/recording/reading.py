@@ -230,7 +230,7 @@ def _header(path: Path, text: bytes) -> HeaderLine:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         header = None
     if not isinstance(header, HeaderLine):
-        raise MalformedCluster(f"{path}: this is not a recording: `extender serve --record FILE` makes one")
+        raise MalformedCluster(f"{path}: this is not a recording: `extender record FILE` makes one")
     if header.version > FORMAT_VERSION:
         raise MalformedCluster(f"{path}: it has version {header.version}, and this program reads {FORMAT_VERSION}")
     return header

@@ -331,7 +331,7 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from cut(list(incomplete(result.groups)), most, " groups")
     if result.remaining:
         yield ""
-        yield from cut(_left_over(result.remaining), most, " reasons")
+        yield from cut(_left_over(result.remaining, every=every), most, " reasons")
     if result.evictions:
         nodes = {placement.pod: placement.node for placement in result.placements}
         rows = [(each.pod, each.node, each.cause, _new_node(each, nodes)) for each in result.evictions]
@@ -347,7 +347,10 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from aligned(list(_by_node(result)))
 
 
-def _left_over(remaining: Mapping[str, str]) -> list[Cells]:
+def _left_over(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:
+    """Returns the heading and a row for each reason or, if `every` is True, for each pod."""
+    if every:
+        return [("POD LEFT OVER", "REASON"), *remaining.items()]
     pods: dict[str, list[str]] = {}
     for pod, reason in remaining.items():
         pods.setdefault(reason, []).append(pod)
