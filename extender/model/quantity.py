@@ -26,6 +26,7 @@ _FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMG
 _LONGEST = 256
 # Beyond this exponent, every number becomes the largest quantity, or if it is tiny, the smallest one.
 _EXPONENT_BOUND = 64
+_SMALLEST = -9
 
 
 @lru_cache(maxsize=16384)
@@ -35,17 +36,22 @@ def nano(quantity: Quantity) -> int:
     text = raw.strip()
     # Longer texts are rejected, because all results are cached.
     form = _FORM.fullmatch(text) if len(raw) <= _LONGEST else None
-    if form is None or not (form[2] or form[3]):
+    if form is None or not _has_number(form):
         raise MalformedQuantity(
             f"{text[:40]!r} is not a quantity: expected a number with an optional suffix, like 100m or 2Gi"
         )
     sign, whole, fraction = form[1], form[2], form[3] or ""
-    digits = int(whole + fraction)
+    digits = int(whole + fraction or "0")
     places = len(fraction)
     factor = 1 << _BINARY[form[5]] if form[5] in _BINARY else 1
     exponent = _exponent(form[4], form[5]) - places + 9
     magnitude = _scaled(digits * factor, exponent)
     return -magnitude if sign == "-" else magnitude
+
+
+def _has_number(form: re.Match[str]) -> bool:
+    """Returns True if the text has digits, or is one of the texts without any that the API reads as 0, like "m"."""
+    return bool(form[2] or form[3]) or (form[0] != "" and _exponent(form[4], form[5]) >= _SMALLEST)
 
 
 def _exponent(scientific: str | None, suffix: str | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.model.meta import Int32, LabelSelector, Object, Value
+from extender.model.meta import Int32, Int64, LabelSelector, Object, Value
 from extender.model.pod import Toleration
 from extender.model.quantity import ResourceList
 from extender.model.volumes.storage import PersistentVolumeClaim
@@ -94,9 +94,15 @@ class Overhead(Value, frozen=True):
     pod_fixed: ResourceList | None = None
 
 
+class TimedToleration(Toleration, frozen=True):
+    """A toleration with its time limit, which the API server compares when it merges tolerations."""
+
+    toleration_seconds: Int64 | None = None
+
+
 class RuntimeClassScheduling(Value, frozen=True):
     node_selector: dict[str, str] | None = None
-    tolerations: list[Toleration] | None = None
+    tolerations: list[TimedToleration] | None = None
 
 
 class RuntimeClass(Object, frozen=True):

@@ -18,8 +18,8 @@ from extender.model.pod import Pod
 from extender.model.workloads import PodDisruptionBudget, PriorityClass
 from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
-from extender.offline.manifests.objects import completed, completed_group, to_pod
-from extender.offline.manifests.templates import Workload, workload_of
+from extender.offline.manifests.objects import completed, to_pod
+from extender.offline.manifests.templates import workload_of
 from extender.offline.manifests.validation.pods import is_stored
 from extender.plugins.registry import default_profile
 from extender.runtime.near_names import nearest, with_suggestion
@@ -211,16 +211,6 @@ class ClusterState:
         vector = nodes.vector(info.footprint)
         for name, count in counts.items():
             nodes.request(nodes.row_of[name], vector * count)
-
-    def create_around(self, workload: Workload) -> None:
-        """Adds what is created with the pods of a workload: its controller, and the pod groups in the same file.
-
-        Raises MalformedCluster if a group names a PriorityClass that does not exist.
-        """
-        if workload.owner is not None:
-            self.add(workload.owner)
-        for group in workload.groups:
-            self.add(completed_group(group, self.objects.all(PriorityClass).values()))
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admitted:
         """Returns the pod as the API server would store it.

@@ -44,6 +44,7 @@ SUFFIXES = {
         pytest.param(4, 4000, 4, id="a number, as YAML has it"),
         pytest.param(0.5, 500, 1, id="a float, as YAML has it"),
         pytest.param(None, 0, 0, id="null is nothing"),
+        *(pytest.param(text, 0, 0, id=f"no digits: {text}") for text in (".", "+", "-", "m", ".Ki", "e3", "e-9")),
     ],
 )
 def test_quantity(text: str | float | None, expected_milli: int, expected_units: int) -> None:
@@ -55,7 +56,7 @@ def test_quantity(text: str | float | None, expected_milli: int, expected_units:
     [
         "",
         " ",
-        "m",
+        "e-10",
         "1.2.3",
         "1Kii",
         "1ki",
@@ -67,7 +68,6 @@ def test_quantity(text: str | float | None, expected_milli: int, expected_units:
         "\uff11",
         "--1",
         "1e",
-        "e3",
         "9" * 999,
         "1" + " " * 999,
     ],

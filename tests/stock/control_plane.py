@@ -36,7 +36,10 @@ _START_ATTEMPTS = 3
 class ControlPlane:
     """`with ControlPlane(binaries, directory) as plane:` starts and stops it; `plane.client` is the administrator."""
 
-    apiserver_flags: Sequence[str] = (f"--disable-admission-plugins={','.join(_ADMISSION_OFF)}",)
+    apiserver_flags: Sequence[str] = (
+        f"--disable-admission-plugins={','.join(_ADMISSION_OFF)}",
+        "--allow-privileged=true",  # as kubeadm sets it
+    )
 
     def __init__(self, binaries: Binaries, directory: Path) -> None:
         self.directory = directory

@@ -93,6 +93,11 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
     return verdict
 
 
+def check(expression: str) -> None:
+    """Raises SelectorError if the expression is not a valid selector."""
+    _compiled(expression)
+
+
 class _SelectorCache:
     """Stores the compiled selectors, each with a number. A full cache is replaced by an empty one.
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from extender.devices.pod_claims import generated_name, sharing_group
 from extender.errors import MalformedCluster
 from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
-from extender.model.meta import NodeSelector, ObjectMeta, OwnerReference
+from extender.model.meta import NodeSelector, Object, ObjectMeta, OwnerReference
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
 from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
 from extender.model.volumes.storage import (
     BETA_STORAGE_CLASS_ANNOTATION,
@@ -31,7 +31,9 @@ from extender.model.volumes.storage import (
 )
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
+from extender.offline.manifests.companions import admitted
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
+from extender.offline.manifests.wording import plain
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.volume_reservations import bound
 from extender.table.objects import Objects
@@ -68,6 +70,30 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
+def create_around(state: ClusterState, workload: Workload) -> None:
+    """Adds what is created with the pods of a workload: its controller, and the groups and claims in the same file.
+
+    A claim that the cluster has already stays as it is.
+
+    Raises MalformedCluster if the API server would refuse one of them.
+    """
+    if workload.owner is not None:
+        state.add(workload.owner)
+    for obj in workload.companions:
+        created = admitted(obj, state.objects)
+        if isinstance(created, SchedulingGroup):
+            state.add(created)
+        elif state.objects.get(type(created), created.key) is None:
+            _create_claim(state, created)
+
+
+def _create_claim(state: ClusterState, claim: Object) -> None:
+    if isinstance(claim, PersistentVolumeClaim):
+        _store_volume_claim(state, claim)
+    else:
+        state.add(claim)
+
+
 def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
     """Returns the cluster with the claims of a workload's first pod, and the pod as the API server would store it.
 
@@ -76,15 +102,14 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
     Raises:
         MalformedCluster: the API server would refuse the pod; the message has the path of every fault.
     """
-    admitted, owner = state.admit(workload.manifest), workload.owner
+    new, owner = state.admit(workload.manifest), workload.owner
     has_claim_templates = isinstance(owner, StatefulSet) and owner.spec.volume_claim_templates
-    if not has_claim_templates and not _needs_claims(admitted.pod, state.objects):
-        return state, admitted
+    if not (has_claim_templates or workload.companions or _needs_claims(new.pod, state.objects)):
+        return state, new
     copied = state.copy()
-    if owner is not None:
-        copied.add(owner)
-    pod = with_claims(copied, admitted.pod)
-    return copied, Admitted(pod, [*admitted.notes, *missing_templates(pod, copied.objects)])
+    create_around(copied, workload)
+    pod = with_claims(copied, new.pod)
+    return copied, Admitted(pod, [*new.notes, *missing_templates(pod, copied.objects)])
 
 
 def replica(pod: Pod, name: str, uid: str) -> Pod:
@@ -220,7 +245,8 @@ def _ephemeral_template(pod: Pod, volume: Volume) -> PersistentVolumeClaim:
     try:
         return msgspec.convert(template, PersistentVolumeClaim)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"pod {pod.key}: volume {volume.name}: ephemeral.volumeClaimTemplate: {error}") from None
+        where = f"pod {pod.key}: volume {volume.name}: ephemeral.volumeClaimTemplate"
+        raise MalformedCluster(f"{where}.{plain(error, template)}") from None
 
 
 def _create_volume_claim(
@@ -230,14 +256,8 @@ def _create_volume_claim(
     name: str,
     owners: list[OwnerReference] | None = None,
 ) -> None:
-    """Adds a claim to `state` as it would first be stored: unbound, with the default class if it names none.
-
-    If the StorageClass binds immediately, the claim gets a new volume at once.
-    """
-    spec = template.spec
+    """Adds a claim of a pod to `state`: unbound, with the labels, the class and the requests of `template`."""
     annotations = {key: text for key, text in template.annotations.items() if key == BETA_STORAGE_CLASS_ANNOTATION}
-    if spec.storage_class_name is None and not annotations:
-        spec = replace(spec, storage_class_name=_default_class(state.objects))
     metadata = ObjectMeta(
         name=name,
         namespace=pod.namespace,
@@ -246,18 +266,34 @@ def _create_volume_claim(
         annotations=annotations or None,
         owner_references=owners,
     )
-    claim = PersistentVolumeClaim(metadata=metadata, spec=replace(spec, volume_name=""))
+    claim = PersistentVolumeClaim(metadata=metadata, spec=replace(template.spec, volume_name=""))
+    _store_volume_claim(state, claim)
+
+
+def _store_volume_claim(state: ClusterState, claim: PersistentVolumeClaim) -> None:
+    """Adds a new claim to `state`, with the default StorageClass if it names none.
+
+    If its volume is free, or its StorageClass binds immediately and provisions volumes, it is bound at once.
+    """
+    if claim.spec.storage_class_name is None and BETA_STORAGE_CLASS_ANNOTATION not in claim.annotations:
+        claim = replace(claim, spec=replace(claim.spec, storage_class_name=_default_class(state.objects)))
+    volume = _volume_of(state, claim)
+    if volume is not None:
+        state.add(volume)
+        metadata = replace(claim.metadata, annotations={**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"})
+        claim = replace(claim, metadata=metadata, spec=replace(claim.spec, volume_name=volume.name))
+    state.add(claim)
+
+
+def _volume_of(state: ClusterState, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    """Returns the volume that a new claim is bound to; None if it stays unbound until a pod uses it."""
+    if claim.spec.volume_name:
+        volume = state.objects.get(PersistentVolume, claim.spec.volume_name)
+        return bound(volume, claim) if volume and volume.spec.claim_ref is None else None
     storage_class = state.objects.get(StorageClass, claim.class_name)
     if storage_class and storage_class.provisions and storage_class.volume_binding_mode == _IMMEDIATE:
-        volume = _provisioned(claim, storage_class)
-        state.add(volume)
-        annotations = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
-        claim = replace(
-            claim,
-            metadata=replace(metadata, annotations=annotations),
-            spec=replace(claim.spec, volume_name=volume.name),
-        )
-    state.add(claim)
+        return _provisioned(claim, storage_class)
+    return None
 
 
 def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:

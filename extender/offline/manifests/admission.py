@@ -9,11 +9,11 @@ limitranger,runtimeclass,defaulttolerationseconds}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from extender.errors import MalformedCluster
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object
@@ -28,15 +28,16 @@ from extender.model.pod import (
     Toleration,
 )
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
-from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass
-from extender.offline.manifests import limit_ranges, pod_level
+from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
+from extender.offline.manifests import limit_ranges, pod_level, tolerations
 from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
-from extender.offline.manifests.validation import resources
+from extender.offline.manifests.validation import placement, resources
 from extender.table.objects import Objects
 
 T = TypeVar("T", bound=Object)
 
 _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_EVICTION_SECONDS = 300
 _PREEMPTS = "PreemptLowerPriority"
 
 
@@ -68,7 +69,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
         admitted.pod = limit_ranges.with_defaults(admitted.pod, limits, admitted.notes)
     _priority(admitted, objects)
     admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
-    _runtime_class(admitted, (manifest.get("spec") or {}).get("runtimeClassName"), objects)
+    _runtime_class(admitted, manifest.get("spec") or {}, objects)
     admitted.pod = pod_level.with_defaults(_with_label_keys(admitted.pod), admitted.notes)
     quotas = sorted(each.name for each in objects.all(ResourceQuota).values() if each.namespace == pod.namespace)
     if quotas:
@@ -123,8 +124,8 @@ def _requests_from_limits(container: Container, notes: list[str]) -> Container:
     return replace(container, resources=replace(requirements, requests={**own, **taken}))
 
 
-def _runtime_class(admitted: Admitted, name: str | None, objects: Objects) -> None:
-    overhead = admitted.pod.spec.overhead
+def _runtime_class(admitted: Admitted, spec: Mapping[str, Any], objects: Objects) -> None:
+    name, overhead = spec.get("runtimeClassName"), admitted.pod.spec.overhead
     if name is None:
         if overhead is not None:
             raise _refused(admitted.pod, "spec.overhead: only a RuntimeClass can set it")
@@ -136,27 +137,56 @@ def _runtime_class(admitted: Admitted, name: str | None, objects: Objects) -> No
     if fixed:
         admitted.notes.append(f"overhead {_listed(fixed)}, from RuntimeClass {name}")
         admitted.pod = admitted.pod.with_spec(overhead=fixed)
-    _runtime_scheduling(admitted, runtime_class)
+    written = spec.get("tolerations") or []
+    kept = _runtime_scheduling(admitted, runtime_class, [(each or {}).get("tolerationSeconds") for each in written])
+    for position, toleration in enumerate(written):
+        faults = placement.toleration(toleration or {}, f"spec.tolerations[{position}]")
+        if position in kept and (fault := next(faults, None)):
+            raise _refused(admitted.pod, fault)
 
 
 def _equal(first: ResourceList, second: ResourceList) -> bool:
     return {name: nano(amount) for name, amount in first.items()} == {n: nano(amount) for n, amount in second.items()}
 
 
-def _runtime_scheduling(admitted: Admitted, runtime_class: RuntimeClass) -> None:
+def _runtime_scheduling(
+    admitted: Admitted, runtime_class: RuntimeClass, seconds: Sequence[int | None]
+) -> Collection[int]:
+    """Adds the node selector and the tolerations of the class. Returns the positions of tolerations that stay.
+
+    Args:
+        seconds: the time limits of the pod's first tolerations; the others are the default ones for a lost node.
+    """
     scheduling, spec = runtime_class.scheduling, admitted.pod.spec
-    if not scheduling or not (scheduling.node_selector or scheduling.tolerations):
-        return
-    own, its = spec.node_selector or {}, scheduling.node_selector or {}
+    own = spec.tolerations or []
+    if not scheduling:
+        return range(len(own))
+    _select_nodes(admitted, runtime_class.name, scheduling.node_selector or {})
+    limits = [*seconds, *(_EVICTION_SECONDS for _ in own[len(seconds) :])]
+    timed = [_timed(each, limit) for each, limit in zip(own, limits, strict=True)]
+    together = [*timed, *(scheduling.tolerations or ())]
+    kept = list(tolerations.merged(together))
+    admitted.pod = admitted.pod.with_spec(tolerations=[_untimed(together[position]) for position in kept])
+    if scheduling.node_selector or scheduling.tolerations:
+        admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {runtime_class.name}")
+    return kept
+
+
+def _select_nodes(admitted: Admitted, class_name: str, its: Mapping[str, str]) -> None:
+    own = admitted.pod.spec.node_selector or {}
     for key in own.keys() & its.keys():
         if own[key] != its[key]:
-            reason = f"spec.nodeSelector.{key}: RuntimeClass {runtime_class.name} needs {its[key]!r}, got {own[key]!r}"
+            reason = f"spec.nodeSelector.{key}: RuntimeClass {class_name} needs {its[key]!r}, got {own[key]!r}"
             raise _refused(admitted.pod, reason)
-    admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {runtime_class.name}")
-    admitted.pod = admitted.pod.with_spec(
-        node_selector={**own, **its} or None,
-        tolerations=[*(spec.tolerations or ()), *(scheduling.tolerations or ())],
-    )
+    admitted.pod = admitted.pod.with_spec(node_selector={**own, **its} or None)
+
+
+def _timed(toleration: Toleration, seconds: int | None) -> TimedToleration:
+    return TimedToleration(**asdict(toleration), toleration_seconds=seconds)
+
+
+def _untimed(toleration: Toleration) -> Toleration:
+    return Toleration(toleration.key, toleration.operator, toleration.value, toleration.effect)
 
 
 def _priority(admitted: Admitted, objects: Objects) -> None:

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import INT64_MAX, NANO, Quantity, ResourceList, milli_from_nano, nano, units_from_nano
 from extender.model.requests import container_totals
+from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import LimitRange, LimitRangeItem
 
 Amounts = Mapping[str, int]
-_CONTAINER, _POD = "Container", "Pod"
+_CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"
 _OVERRIDDEN = ("cpu", "memory")  # pod-level amounts of these resources replace the sum over the containers
 
 
@@ -48,6 +49,18 @@ def violations(pod: Pod, limits: LimitRange) -> Iterator[str]:
             requests = {**container_totals(pod), **_overriding(whole.requests)}
             its_limits = {**container_totals(pod, limits=True), **_overriding(whole.limits)}
             yield from _violations(item, requests, its_limits, "the pod", limits.name)
+
+
+def claim_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterator[str]:
+    """Yields why the LimitRange does not allow the claim."""
+    requests = _nanos(claim.spec.resources.requests if claim.spec.resources else None)
+    for item in limits.spec.limits or ():
+        if item.type == _CLAIM:
+            yield from _violations(LimitRangeItem(min=item.min), requests, {}, "the claim", limits.name)
+            for resource, quantity in (item.max or {}).items():
+                if _is_less(nano(quantity), requests.get(resource, INT64_MAX * NANO)):
+                    limit = f"the maximum of {quantity} in LimitRange {limits.name}"
+                    yield f"the claim: its request of {resource} is more than {limit}, or missing"
 
 
 def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
 # The values that the API server accepts for fields that schedulers read, by "Type.field".
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "V1Toleration.operator": ("Exists", "Equal", "Gt", "Lt", ""),
-    "V1Toleration.effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", ""),
     "V1TopologySpreadConstraint.whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
     "V1TopologySpreadConstraint.nodeAffinityPolicy": _POLICIES,
     "V1TopologySpreadConstraint.nodeTaintsPolicy": _POLICIES,
@@ -47,8 +45,15 @@ _QUANTITIES = (
     "V1PodSpec.overhead",
     "V1EmptyDirVolumeSource.sizeLimit",
     "V1ResourceFieldSelector.divisor",
+    "V1CapacityRequirements.requests",
 )
 _PORTS = ("V1HTTPGetAction.port", "V1TCPSocketAction.port")  # a number, or the name of a port
+# The API types of kinds whose types are not named V1KIND.
+_TYPE_NAMES = {
+    "PodGroup": "V1beta1PodGroup",
+    "CompositePodGroup": "V1alpha3CompositePodGroup",
+    "ResourceClaim": "ResourceV1ResourceClaim",
+}
 _LIST = re.compile(r"List\[(.*)\]")
 _SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
 _ZEROS: Mapping[str, object] = {"str": "", "int": 0, "bool": False}
@@ -57,7 +62,7 @@ _OPAQUE = ("object", "datetime")
 
 @cache
 def _fields() -> dict[str, dict[str, str]]:
-    """Returns API type -> field -> the field's type, for pods and all objects with a pod template.
+    """Returns API type -> field -> the field's type, for pods, objects with a pod template, groups and claims.
 
     tests/offline/manifests/api_fields.py creates fields.json.
     """
@@ -70,8 +75,8 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
 
     For an unknown kind, only the pod template at `path` is checked.
     """
-    is_known = f"V1{kind}" in _fields()
-    return list(_of_type(f"V1{kind}", obj, "") if is_known else _of_type("V1PodTemplateSpec", template, path))
+    name = _type_name(kind)
+    return list(_of_type(name, obj, "") if name in _fields() else _of_type("V1PodTemplateSpec", template, path))
 
 
 def without_nulls(kind: str, obj: Any) -> Any:
@@ -79,7 +84,11 @@ def without_nulls(kind: str, obj: Any) -> Any:
 
     An object of an unknown kind, and a value that is not an object, are returned unchanged.
     """
-    return _decoded_type(f"V1{kind}", obj)
+    return _decoded_type(_type_name(kind), obj)
+
+
+def _type_name(kind: str) -> str:
+    return _TYPE_NAMES.get(kind, f"V1{kind}")
 
 
 def _decoded_type(name: str, value: Any) -> Any:
@@ -185,7 +194,11 @@ def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
     if not isinstance(value, python_type) or (kind == "int" and isinstance(value, bool)):
         yield _mismatch(path, expected, value)
         return
-    choices = _CHOICES.get(field)
+    yield from choice(value, _CHOICES.get(field), path)
+
+
+def choice(value: object, choices: Sequence[str] | None, path: str) -> Iterator[str]:
+    """Yields that the value is none of the choices, if there are any."""
     if choices is not None and value not in choices:
         message = f"{path}: {value!r} is not one of {', '.join(filter(None, choices))}"
         yield with_suggestion(message, str(value), choices)

@@ -12,11 +12,12 @@ import msgspec
 from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
-from extender.offline.manifests.objects import DEFAULT_NAMESPACE, to_object
+from extender.offline.manifests.companions import companion
+from extender.offline.manifests.objects import DEFAULT_NAMESPACE
 from extender.offline.manifests.validation import workloads
+from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
 
 Dict = dict[str, Any]
@@ -38,7 +39,6 @@ _OWNERS = {
 }
 _API_VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1"}
 _JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
-_GROUP_KINDS = (PodGroup.__name__, CompositePodGroup.__name__)
 _JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 # The tolerations that the DaemonSet controller adds to its pods (upstream daemon/util AddOrUpdateDaemonPodTolerations).
 _DAEMON_TOLERATED = (
@@ -56,14 +56,14 @@ class Workload:
         manifest: the manifest of the first pod; the other pods differ only in their names.
         replicas: the object's number of replicas; None means one for each node (DaemonSet).
         owner: the controller, whose selector the default spread constraints use.
-        groups: the PodGroups and CompositePodGroups in the same file, which are created with the pods.
+        companions: the pod groups and the claims in the same file, which are created with the pods.
     """
 
     source: str
     manifest: Mapping[str, Any]
     replicas: int | None = 1
     owner: Object | None = None
-    groups: Sequence[SchedulingGroup] = ()
+    companions: Sequence[Object] = ()
 
     def names(self, count: int) -> list[str]:
         """Returns names for `count` pods of the workload."""
@@ -80,7 +80,9 @@ class Workload:
 
 
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
-    """Returns the workloads in a YAML or JSON text of one or more documents; objects without pods are skipped.
+    """Returns the workloads in a YAML or JSON text of one or more documents.
+
+    Each has the pod groups and the claims of the text; other objects are skipped.
 
     Args:
         namespace: the namespace of objects that name none.
@@ -94,7 +96,7 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
         raise MalformedCluster(f"{source}: {error}") from None
     many = len(documents) > 1
     found: list[Workload] = []
-    groups: list[SchedulingGroup] = []
+    companions: list[Object] = []
     kinds: list[str] = []
     for number, document in enumerate(documents, 1):
         place = f"{source}: document {number}" if many else source
@@ -102,27 +104,13 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
             workload = workload_of(item, where, namespace)
             kinds.append(str(item.get("kind", "Pod")))
             found += [workload] if workload else []
-            groups += group_in(item, where, namespace)
+            obj = companion(item, where, namespace)
+            companions += [obj] if obj else []
     if not found:
         raise MalformedCluster(
             f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
         )
-    return [replace(workload, groups=groups) for workload in found] if groups else found
-
-
-def group_in(item: Mapping[str, Any], place: str, namespace: str = "") -> list[SchedulingGroup]:
-    """Returns the PodGroup or CompositePodGroup that an object is; an empty list if it is neither.
-
-    Raises:
-        MalformedCluster: a field has the wrong type.
-    """
-    if item.get("kind") not in _GROUP_KINDS:
-        return []
-    metadata = item.get("metadata") or {}
-    if isinstance(metadata, Mapping):  # otherwise the conversion names the fault
-        metadata = {"namespace": namespace or DEFAULT_NAMESPACE, **metadata}
-    group = to_object({**item, "metadata": metadata}, place)
-    return [group] if isinstance(group, SchedulingGroup) else []
+    return [replace(workload, companions=companions) for workload in found] if companions else found
 
 
 def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Workload | None:
@@ -236,7 +224,7 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
     try:
         return msgspec.convert(document, KINDS[_OWNERS[kind]].type)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{kind} {namespace}/{name}: {error}") from None
+        raise MalformedCluster(f"{kind} {namespace}/{name}: {plain(error, document)}") from None
 
 
 def _reference(kind: str, name: str, owner: Object | None) -> Dict:

@@ -15,8 +15,9 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
 from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, pinned_to, slice_for
+from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import to_object, with_defaults
-from extender.offline.manifests.templates import Workload, group_in, required_workload
+from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
@@ -79,8 +80,8 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
         raise MalformedRequest(
             f"too large: expected at most {_MOST_NODES} nodes with {_MOST_SLICES} resourceSlices, and {_MOST_PODS} pods"
         )
-    groups = [group for number, item in enumerate(request.pod_groups) for group in _group(item, number)]
-    workloads = [replace(each, groups=groups) for each in workloads]
+    groups = [_group(item, number) for number, item in enumerate(request.pod_groups)]
+    workloads = [replace(each, companions=groups) for each in workloads]
     answer = _simulated(state, request, workloads)
     if request.fewest_nodes:
         templates = range(len(request.node_templates))
@@ -88,10 +89,10 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
     return answer
 
 
-def _group(item: Mapping[str, Any], number: int) -> list[SchedulingGroup]:
+def _group(item: Mapping[str, Any], number: int) -> SchedulingGroup:
     place = f"podGroups[{number}]"
-    group = group_in({"kind": PodGroup.__name__, **item}, place)
-    if not group:
+    group = companion({"kind": PodGroup.__name__, **item}, place)
+    if not isinstance(group, SchedulingGroup):
         raise MalformedCluster(f"{place}: expected a PodGroup or a CompositePodGroup")
     return group
 

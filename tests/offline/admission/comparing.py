@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,9 @@ class Outcome:
     pod: Object | None = None
 
 
+Judge = Callable[[Object, ApiClient], Outcome]
+
+
 def cluster() -> ClusterState:
     return ClusterState(to_objects(world.objects()))
 
@@ -54,23 +57,26 @@ def ours(obj: Object, state: ClusterState) -> Outcome:
 def theirs(obj: Object, client: ApiClient) -> Outcome:
     """Asks the API server for the object, then for its pod."""
     try:
-        created = _created(obj, client)
+        answer = created(obj, client)
         if obj["kind"] == "Pod":
-            return Outcome(None, comparable(to_pod(created)))
-        _created(_pod_of(obj), client)  # whatever ours thinks of it
+            return Outcome(None, comparable(to_pod(answer)))
+        created(_pod_of(obj), client)  # whatever ours thinks of it
         manifest = dict(required_workload(obj).manifest)
         manifest["metadata"] = {**manifest["metadata"], "ownerReferences": []}  # its owner exists nowhere
-        return Outcome(None, comparable(to_pod(_created(manifest, client))))
+        return Outcome(None, comparable(to_pod(created(manifest, client))))
     except ApiError as error:
         return Outcome(str(error.body.get("message", error)))
     except MalformedCluster:  # ours refuses what theirs does not
         return Outcome(None)
 
 
-def _created(obj: Object, client: ApiClient) -> Object:
-    path = RESOURCES[obj["kind"]].path(obj["metadata"]["namespace"])
-    created: Object = client.request("POST", f"{path}?{_DRY_RUN}", obj)
-    return created
+def created(obj: Object, client: ApiClient, version: str = "") -> Object:
+    """Returns the object as the API server would store it. Raises ApiError if it refuses the object."""
+    resource = RESOURCES[obj["kind"]]
+    resource = resource._replace(group_version=version or resource.group_version)
+    path = resource.path(obj["metadata"]["namespace"])
+    answer: Object = client.request("POST", f"{path}?{_DRY_RUN}", obj)
+    return answer
 
 
 def _pod_of(obj: Object) -> Object:
@@ -87,7 +93,7 @@ def _pod_of(obj: Object) -> Object:
 def comparable(pod: Pod) -> Object:
     """Returns what scheduling reads of a pod; equal where the difference means nothing."""
     pod = pod.with_spec(tolerations=list(_essential(pod.spec.tolerations or ())))
-    spec: Object = _plain(msgspec.to_builtins(pod.spec))
+    spec: Object = plain(msgspec.to_builtins(pod.spec))
     for constraint in spec.get("topologySpreadConstraints", ()):
         constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
         if constraint.get("maxSkew") == 1:  # the default, which may be left out
@@ -118,18 +124,18 @@ def _covers(one: Toleration, other: Toleration) -> bool:
     return has_key and has_effect and (one.operator == "Exists" or one.value == other.value)
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def plain(value: Any, key: str = "") -> Any:
     """Returns the value without what is empty, with quantities as numbers."""
     if isinstance(value, dict):
         if key in _QUANTITIES:
             return {name: nano(quantity) for name, quantity in value.items()}
-        inner = {name: _plain(each, name) for name, each in value.items()}
+        inner = {name: plain(each, name) for name, each in value.items()}
         return {
             name: each
             for name, each in inner.items()
             if each not in (None, "", False, [], {}) or (name in _SELECTORS and each is not None)
         }
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 def prepare(client: ApiClient) -> None:
@@ -145,17 +151,17 @@ def prepare(client: ApiClient) -> None:
 
     def is_seen() -> bool:
         try:
-            created = _created(limited, client)
+            answer = created(limited, client)
         except ApiError:
             return False
-        return {"cpu", "ephemeral-storage"} <= created["spec"]["containers"][0]["resources"].get("limits", {}).keys()
+        return {"cpu", "ephemeral-storage"} <= answer["spec"]["containers"][0]["resources"].get("limits", {}).keys()
 
     assert wait_until(is_seen)
 
 
-def all_of_theirs(objects: Sequence[Object], client: ApiClient) -> list[Outcome]:
+def all_of_theirs(objects: Sequence[Object], client: ApiClient, judge: Judge = theirs) -> list[Outcome]:
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        return list(threads.map(lambda obj: theirs(obj, client), objects))
+        return list(threads.map(lambda obj: judge(obj, client), objects))
 
 
 def difference(mine: Outcome, other: Outcome) -> str | None:

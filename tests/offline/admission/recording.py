@@ -1,7 +1,7 @@
 """The recorded answers of a real API server.
 
-`python -m tests.offline.admission.recording` records them again: those to generated objects, and with `handmade` as
-argument those to the objects that were written by hand.
+`python -m tests.offline.admission.recording` records them again: those to generated objects, with `handmade` as
+argument those to the pods and workloads that were written by hand, and with `companions` those to groups and claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.builders import Object
-from tests.offline.admission import handmade, refusing_lines
+from tests.offline.admission import companions, handmade, refusing_lines
 from tests.offline.admission.comparing import Outcome, all_of_theirs, cluster, ours, prepare
 from tests.offline.admission.generator import made
 from tests.stock.build import build
@@ -24,6 +24,7 @@ from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.jsonl.gz"
 HANDMADE = Path(__file__).parent / "handmade.jsonl.gz"
+COMPANIONS = Path(__file__).parent / "companions.jsonl.gz"
 COUNT = 300
 _SEED, _DRAWN = 34, 30_000
 
@@ -63,6 +64,14 @@ def _asked(drawn: Sequence[tuple[Object, list[str]]]) -> list[Case]:
     return [(obj, faults, outcome) for (obj, faults), outcome in zip(drawn, outcomes, strict=True)]
 
 
+def _companions() -> list[Case]:
+    drawn = list(companions.cases())
+    with TemporaryDirectory() as directory, companions.GroupPlane(build(), Path(directory)) as plane:
+        companions.prepare(plane.client)
+        outcomes = all_of_theirs([obj for _, obj in drawn], plane.client, companions.theirs)
+    return [(obj, [title], outcome) for (title, obj), outcome in zip(drawn, outcomes, strict=True)]
+
+
 def _write(cases: list[Case], file: Path) -> None:
     lines = (
         json.dumps({"object": obj, "faults": faults, **asdict(outcome)}, sort_keys=True)
@@ -72,7 +81,9 @@ def _write(cases: list[Case], file: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    if "handmade" in arguments:
+    if "companions" in arguments:
+        _write(_companions(), COMPANIONS)
+    elif "handmade" in arguments:
         _write(_asked([(obj, [title]) for title, obj in handmade.cases()]), HANDMADE)
     else:
         _write(_chosen(_asked([made(_SEED, number) for number in range(_DRAWN)])), FILE)

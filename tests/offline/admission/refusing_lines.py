@@ -9,12 +9,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from extender.offline.manifests import admission, limit_ranges, validation
+from extender.offline.manifests import admission, companions, limit_ranges, validation
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
-_FILES = {admission.__file__, limit_ranges.__file__, *map(str, Path(validation.__path__[0]).glob("*.py"))}
+_MODULES = (admission, companions, limit_ranges)
+_FILES = {
+    *(str(module.__file__) for module in _MODULES),
+    *map(str, Path(validation.__path__[0]).glob("*.py")),
+}
 
 Line = tuple[str, int]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.offline.admission import generator, handmade, placement, refusing_lines, requirements
+from tests.offline.admission import companions, generator, handmade, placement, refusing_lines, requirements
 from tests.offline.admission.comparing import all_of_theirs, cluster, difference, ours, prepare
 from tests.offline.admission.generator import made
-from tests.offline.admission.recording import COUNT, FILE, HANDMADE, recorded
+from tests.offline.admission.recording import COMPANIONS, COUNT, FILE, HANDMADE, recorded
+from tests.stock.build import build
 from tests.stock.control_plane import ControlPlane
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -33,16 +34,29 @@ def test_the_recorded_answers_are_ours(file: Path, count: int) -> None:
     assert len(cases) == count
 
 
+def test_the_recorded_answers_about_groups_and_claims_are_ours() -> None:
+    state = companions.cluster()
+    cases = list(recorded(COMPANIONS))
+    found = [(title, obj, difference(companions.ours(obj, state), theirs)) for obj, title, theirs in cases]
+    assert [each for each in found if each[2]] == []
+    assert len(cases) == len(list(companions.cases()))
+
+
 def test_the_recorded_answers_have_every_kind_of_refusal() -> None:
     refused = Counter(faults[0] for _, faults, theirs in recorded() if theirs.refusal and len(faults) == 1)
     assert _faults() - refused.keys() == set()
 
 
 def test_the_recorded_answers_have_every_refusal_in_the_code() -> None:
-    state = cluster()
-    executed = refusing_lines.run_by(
-        lambda: [ours(obj, state) for file in (FILE, HANDMADE) for obj, _, _ in recorded(file)]
-    )
+    state, with_claims = cluster(), companions.cluster()
+
+    def all_of_ours() -> None:
+        for obj, _, _ in (*recorded(FILE), *recorded(HANDMADE)):
+            ours(obj, state)
+        for obj, _, _ in recorded(COMPANIONS):
+            companions.ours(obj, with_claims)
+
+    executed = refusing_lines.run_by(all_of_ours)
     assert refusing_lines.all_of_them() - executed == set()
 
 
@@ -60,6 +74,20 @@ def test_the_api_server_answers_as_we_do(control_plane: ControlPlane) -> None:
     refused = sum(outcome.refusal is not None for outcome in theirs)
     print(f"SEED={SEED} ADMISSION_CASES={CASES}: {refused} of {len(cases)} refused, with those written by hand")
     assert [each for each in found if each[2]] == []
+
+
+@pytest.mark.stock
+def test_the_api_server_answers_about_groups_and_claims_as_we_do(tmp_path: Path) -> None:
+    cases = list(companions.cases())
+    with companions.GroupPlane(build(), tmp_path) as plane:
+        companions.prepare(plane.client)
+        theirs = all_of_theirs([obj for _, obj in cases], plane.client, companions.theirs)
+    state = companions.cluster()
+    found = [
+        (title, difference(companions.ours(obj, state), outcome))
+        for (title, obj), outcome in zip(cases, theirs, strict=True)
+    ]
+    assert [each for each in found if each[1]] == []
 
 
 def _faults() -> set[str]:

@@ -12,13 +12,14 @@ from typing import Any
 import kubernetes.client
 
 CONTROLLERS = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob")
-ROOTS = ("Pod", "PodTemplate", *CONTROLLERS)
+COMPANIONS = ("V1beta1PodGroup", "V1alpha3CompositePodGroup", "ResourceV1ResourceClaim", "V1ResourceClaimTemplate")
+ROOTS = (*(f"V1{kind}" for kind in ("Pod", "PodTemplate", *CONTROLLERS)), *COMPANIONS)
 
 
 def api_fields() -> dict[str, dict[str, str]]:
     """Every type that the roots are made of: field -> type, as the client writes it ("str", "List[V1Volume]")."""
     types: dict[str, dict[str, str]] = {}
-    waiting = [f"V1{root}" for root in ROOTS]
+    waiting = [*ROOTS]
     while waiting:
         name = waiting.pop()
         model: Any = getattr(kubernetes.client, name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -74,6 +75,22 @@ def test_a_runtime_class_has_overhead_and_a_place() -> None:
     assert pod_requests(pod)["cpu"] == 1250
     assert pod.spec.node_selector == {"kata": "yes"}
     assert "kata" in [toleration.key for toleration in pod.spec.tolerations or ()]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "kept"),
+    [
+        pytest.param({"key": "kata", "operator": "Sometimes"}, False, id="covered by that of the class"),
+        pytest.param({"key": "kata", "value": "a b"}, False, id="covered, whatever its value"),
+        pytest.param({"key": "kata", "effect": "Never"}, False, id="covered, whatever its effect"),
+        pytest.param({"key": "other", "operator": "Sometimes"}, True, id="of another key"),
+    ],
+)
+def test_a_toleration_that_a_runtime_class_replaces_may_be_invalid(toleration: Object, kept: bool) -> None:
+    kata = runtime_class(scheduling={"tolerations": [{"key": "kata", "operator": "Exists"}]})
+    pod = make_pod("p").spec(runtimeClassName="kata", tolerations=[toleration]).obj()
+    with pytest.raises(MalformedCluster, match=r"spec.tolerations\[0\]") if kept else nullcontext():
+        assert [each.key for each in admitted(pod, kata).pod.spec.tolerations or ()][-1] == "kata"
 
 
 def test_a_priority_class_gives_the_number_and_may_forbid_preemption() -> None:

@@ -35,9 +35,9 @@ def pod(**spec: Any) -> dict[str, Any]:
         ),
         pytest.param(pod(affinity=[]), "spec.affinity: expected a mapping, got []", id="no mapping"),
         pytest.param(
-            pod(tolerations=[{"operator": "exists"}]),
-            "spec.tolerations[0].operator: 'exists' is not one of Exists, Equal, Gt, Lt (did you mean Exists?)",
-            id="operator",
+            pod(containers=[{"ports": [{"protocol": "Tcp"}]}]),
+            "spec.containers[0].ports[0].protocol: 'Tcp' is not one of TCP, UDP, SCTP (did you mean TCP?)",
+            id="choice",
         ),
         pytest.param(
             pod(containers=[{"resources": {"requests": {"cpu": "1 core"}}}]),

@@ -6,18 +6,20 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.explain.explanation import explain_workload
 from extender.offline.manifests.objects import to_objects
-from extender.offline.manifests.templates import required_workload
+from extender.offline.manifests.templates import Workload, read_workloads, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import (
     Object,
+    expression,
     make_device_class,
     make_node,
     make_pod,
@@ -27,12 +29,14 @@ from tests.builders import (
     make_resource_slice,
     make_result,
     make_storage_class,
+    node_term,
     with_allocation,
 )
 from tests.builders.pod import PodBuilder
 
 GPUS = [make_device_class("gpu"), *(make_resource_slice(name, "gpu.example.com", "a") for name in ("n0", "n1"))]
 NODES = [make_node(name).obj() for name in ("n0", "n1")]
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def simulated(*objects: Object, **scenario: Any) -> SimulationResult:
@@ -290,3 +294,59 @@ def test_a_volume_of_an_immediate_class_is_provisioned_at_once_if_a_provisioner_
     pods = [STATEFUL_SET, with_scratch("p", storageClassName="local").obj()]
     result = simulated(*cluster, create=[(each, 1) for each in pods])
     assert homes(result) == ({} if "no-" in provisioner else {"default/new-0": "nb", "default/p": "nb"})
+
+
+# ---- claims in the file of a pod
+
+
+def in_one_file(*objects: Object) -> list[Workload]:
+    return read_workloads(yaml.safe_dump_all(objects).encode(), "app.yaml", "default")
+
+
+def written(obj: Object) -> Object:
+    """The object as somebody writes it, without what the API server and controllers add."""
+    metadata = {key: obj["metadata"][key] for key in ("name", "namespace") if key in obj["metadata"]}
+    return {key: each for key, each in {**obj, "metadata": metadata}.items() if key != "status"}
+
+
+DISK = make_storage_class("disk", metadata={"name": "disk", "annotations": {DEFAULT_CLASS: "true"}})
+DATA = written(make_pvc("data"))
+GPU = written(make_resource_claim("wanted", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "pod"),
+    [
+        pytest.param(DATA, make_pod("p").pvc("data"), id="volume claim"),
+        pytest.param(GPU, make_pod("p").resource_claim("wanted"), id="device claim"),
+    ],
+)
+def test_a_claim_of_the_same_file_is_created_with_the_pod(claim: Object, pod: PodBuilder) -> None:
+    objects = [*NODES, *GPUS, DISK]
+    state = ClusterState(to_objects(objects))
+    (alone,), (together,) = in_one_file(written(pod.obj())), in_one_file(claim, written(pod.obj()))
+    assert not explain_workload(state, alone).fits
+    assert explain_workload(state, together).fits
+    assert homes(simulated(*objects, create=[(together, None)])).keys() == {"default/p"}
+
+
+def test_a_claim_that_the_cluster_has_stays_as_it_is() -> None:
+    volume = make_pv(
+        "v", claim="default/data", node_terms=[node_term(expression("kubernetes.io/hostname", "In", "n1"))]
+    )
+    objects = [*NODES, DISK, volume, make_pvc("data", volume="v")]
+    (workload,) = in_one_file(DATA, written(make_pod("p").pvc("data").obj()))
+    assert explain_workload(ClusterState(to_objects(objects)), workload).decision.feasible == ["n1"]
+
+
+def test_a_claim_takes_the_free_volume_that_it_names() -> None:
+    volume = make_pv("v", node_terms=[node_term(expression("kubernetes.io/hostname", "In", "n1"))])
+    claim = {**DATA, "spec": {**DATA["spec"], "volumeName": "v", "storageClassName": ""}}
+    (workload,) = in_one_file(claim, written(make_pod("p").pvc("data").obj()))
+    assert explain_workload(ClusterState(to_objects([*NODES, volume])), workload).decision.feasible == ["n1"]
+
+
+def test_an_invalid_claim_in_the_file_of_a_pod_is_refused() -> None:
+    claim = {**DATA, "spec": {**DATA["spec"], "accessModes": []}}
+    with pytest.raises(MalformedCluster, match=r"app.yaml: document 1: spec.accessModes: is empty"):
+        in_one_file(claim, written(make_pod("p").pvc("data").obj()))

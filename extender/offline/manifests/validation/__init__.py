@@ -3,5 +3,5 @@
 Unknown fields and wrong types are found before, by `schema`; what depends on other objects in the cluster is checked by
 `admission`. Every function yields faults as text for people, "path: what is wrong". Start reading at `workloads`.
 
-Source: upstream pkg/apis/{core,apps,batch}/validation.
+Source: upstream pkg/apis/{core,apps,batch,resource,scheduling}/validation.
 """

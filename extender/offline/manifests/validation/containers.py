@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from extender.offline.manifests.validation import formats, processes, resources
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
 
+_GRACE_PERIOD = 30  # the API server's default
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
 
@@ -21,6 +22,7 @@ def faults(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
     volumes = {volume.get("name") or "": volume for _, volume in items(spec, "volumes", "")}
     claims = {claim.get("name") for _, claim in items(spec, "resourceClaims", "")}
     host_network = bool(spec.get("hostNetwork"))
+    grace_period = _grace_period(spec, is_template=is_template)
     seen: set[str] = set()
     taken: set[tuple[object, ...]] = set()
     for field in ("containers", "initContainers"):
@@ -28,7 +30,12 @@ def faults(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
         for here, container in items(spec, field, path):
             yield from _container(container, here, claims, is_template=is_template)
             may_have_probes = field == "containers" or container.get("restartPolicy") == "Always"
-            yield from processes.faults(container, volumes, here, may_have_probes=may_have_probes)
+            yield from processes.faults(
+                container, volumes, here, may_have_probes=may_have_probes, grace_period=grace_period
+            )
+            yield from _resize_policies(container, spec.get("restartPolicy"), here, is_init=not may_have_probes)
+            if container.get("volumeDevices") and spec.get("hostUsers") is False:
+                yield f"{here}.volumeDevices: cannot be set, because hostUsers is false"
             image = container.get("image") or ""
             if not is_template and image != image.strip():
                 yield f"{here}.image: {image!r} begins or ends with a space"
@@ -53,6 +60,25 @@ def _container(container: Fields, path: str, claims: Collection[object], *, is_t
         yield from resources.disagreements(fields(requirements, "requests"), fields(requirements, "limits"), here)
     yield from _claims(requirements, claims, here)
     yield from _ports(container, path)
+
+
+def _grace_period(spec: Fields, *, is_template: bool) -> int:
+    seconds = spec.get("terminationGracePeriodSeconds")
+    if not isinstance(seconds, int):
+        return _GRACE_PERIOD
+    return seconds if seconds >= 0 or is_template else 1  # as the API server changes a pod, but no template
+
+
+def _resize_policies(container: Fields, pod_restarts: object, path: str, *, is_init: bool) -> Iterator[str]:
+    """Yields the faults of what happens when resources change; `is_init` is True for an init container that ends."""
+    seen: set[object] = set()
+    for here, policy in items(container, "resizePolicy", path):
+        name = policy.get("resourceName")
+        if name in seen:
+            yield f"{here}.resourceName: {name!r} is used twice"
+        seen.add(name)
+        if (pod_restarts == "Never" or is_init) and policy.get("restartPolicy") == "RestartContainer":
+            yield f"{here}.restartPolicy: expected NotRequired, because the container does not restart"
 
 
 def _claims(requirements: Fields, known: Collection[object], path: str) -> Iterator[str]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from extender.offline.manifests import schema
 from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, texts
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HIGHEST_WEIGHT = 100
+_OPERATORS = ("Exists", "Equal", "Gt", "Lt", "")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
 
 
 def faults(spec: Fields, labels: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yields the faults in a pod spec.
+    """Yields the faults in a pod spec, except those of its tolerations.
 
     Args:
         labels: the pod's labels, of which `matchLabelKeys` takes values; empty for a template.
@@ -25,8 +28,11 @@ def faults(spec: Fields, labels: Mapping[str, str], path: str) -> Iterator[str]:
     for key in ("podAffinity", "podAntiAffinity"):
         yield from _pod_affinity(fields(affinity, key), labels, join(here, key))
     yield from _spread_constraints(spec, labels, path)
-    for here, toleration in items(spec, "tolerations", path):
-        yield from _toleration(toleration, here)
+
+
+def tolerations(spec: Fields, path: str) -> Iterator[str]:
+    for here, each in items(spec, "tolerations", path):
+        yield from toleration(each, here)
 
 
 def label_map(labels: Fields, path: str) -> Iterator[str]:
@@ -159,9 +165,11 @@ def _min_domains(constraint: Fields, path: str) -> Iterator[str]:
         yield f"{path}.minDomains: can only be used with whenUnsatisfiable=DoNotSchedule"
 
 
-def _toleration(toleration: Fields, path: str) -> Iterator[str]:
-    key, value = toleration.get("key") or "", toleration.get("value") or ""
-    operator = toleration.get("operator") or "Equal"
+def toleration(written: Fields, path: str) -> Iterator[str]:
+    yield from schema.choice(written.get("operator") or "", _OPERATORS, join(path, "operator"))
+    yield from schema.choice(written.get("effect") or "", _EFFECTS, join(path, "effect"))
+    key, value = written.get("key") or "", written.get("value") or ""
+    operator = written.get("operator") or "Equal"
     if key:
         yield from at(join(path, "key"), formats.qualified_name(key))
     elif operator != "Exists":
@@ -172,5 +180,5 @@ def _toleration(toleration: Fields, path: str) -> Iterator[str]:
         yield f"{path}.value: Exists takes none"
     if operator == "Equal":
         yield from at(join(path, "value"), formats.label_value(value))
-    if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
+    if written.get("tolerationSeconds") is not None and written.get("effect") != "NoExecute":
         yield f"{path}.effect: expected NoExecute, because tolerationSeconds is set"

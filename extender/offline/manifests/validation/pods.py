@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from extender.offline.manifests.validation import containers, formats, placement, resources, types, volumes
+from extender.offline.manifests.validation import containers, formats, placement, resources, security, types, volumes
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
 _DELETION = ("orphan", "foregroundDeletion")
 _FINALIZERS = ("kubernetes", *_DELETION)
 _MOST_SERVERS = 3
-_SYSTEMS = ("linux", "windows")
+_MOST_SEARCHES, _LONGEST_SEARCHES = 32, 2048
+_LONGEST_HOST_NAME = 64
 
 
 def is_stored(pod: Fields) -> bool:
@@ -80,6 +81,8 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
     yield from volumes.faults(spec, pod_name, path)
     yield from containers.faults(spec, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
+    if is_template or not spec.get("runtimeClassName"):  # otherwise `admission` merges those of the class first
+        yield from placement.tolerations(spec, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")
     yield from resources.of_pod_level(whole, here)
@@ -87,34 +90,24 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
         yield from resources.disagreements(fields(whole, "requests"), fields(whole, "limits"), here)
     if whole.get("claims") is not None:
         yield f"{here}.claims: only containers have claims"
-    yield from _system(spec, path)
+    yield from _dns(spec, path)
     yield from resources.overhead(fields(spec, "overhead"), join(path, "overhead"))
-    yield from _security(spec, path)
+    yield from security.faults(spec, path)
     yield from _simple_fields(spec, path)
 
 
-def _security(spec: Fields, path: str) -> Iterator[str]:
-    context, here = fields(spec, "securityContext"), join(path, "securityContext")
-    yield from names(context, "sysctls", here, lambda _: None)
-    for sysctl, each in items(context, "sysctls", here) if spec.get("hostNetwork") else ():
-        if (each.get("name") or "").replace("/", ".").startswith("net."):
-            yield f"{sysctl}.name: {each['name']} cannot be set, because hostNetwork is true"
-    profile = fields(context, "seccompProfile")
-    if profile.get("type") == "Localhost" and not profile.get("localhostProfile"):
-        yield f"{here}.seccompProfile.localhostProfile: is missing; type Localhost needs it"
-
-
-def _system(spec: Fields, path: str) -> Iterator[str]:
-    servers = fields(spec, "dnsConfig").get("nameservers") or ()
+def _dns(spec: Fields, path: str) -> Iterator[str]:
+    config, here = fields(spec, "dnsConfig"), f"{path}.dnsConfig"
+    servers = config.get("nameservers") or ()
     if len(servers) > _MOST_SERVERS:
-        yield f"{path}.dnsConfig.nameservers: expected at most {_MOST_SERVERS}, got {len(servers)}"
+        yield f"{here}.nameservers: expected at most {_MOST_SERVERS}, got {len(servers)}"
     if spec.get("dnsPolicy") == "None" and not servers:
-        yield f"{path}.dnsConfig.nameservers: is missing; dnsPolicy None needs it"
-    name = fields(spec, "os").get("name")
-    if spec.get("os") is not None and name not in _SYSTEMS:
-        yield f"{path}.os.name: {name!r} is not one of {', '.join(_SYSTEMS)}"
-    if name == "windows" and spec.get("resources") is not None:
-        yield f"{path}.resources: a Windows pod has none as a whole"
+        yield f"{here}.nameservers: is missing; dnsPolicy None needs it"
+    searches = texts(config, "searches")
+    if len(searches) > _MOST_SEARCHES or len(" ".join(searches)) > _LONGEST_SEARCHES:
+        yield f"{here}.searches: expected at most {_MOST_SEARCHES}, of {_LONGEST_SEARCHES} characters together"
+    for number, search in enumerate(searches):
+        yield from at(f"{here}.searches[{number}]", formats.search_domain(search))
 
 
 def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
@@ -122,7 +115,19 @@ def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
         yield from at(join(path, "runtimeClassName"), formats.dns_subdomain(spec["runtimeClassName"]))
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         yield f"{path}.shareProcessNamespace: cannot be true together with hostPID"
+    yield from _host_name(spec.get("hostnameOverride"), spec, f"{path}.hostnameOverride")
     if spec.get("hostUsers") is False:
         for field in ("hostPID", "hostIPC", "hostNetwork"):
             if spec.get(field):
                 yield f"{path}.{field}: cannot be true, because hostUsers is false"
+
+
+def _host_name(name: str | None, spec: Fields, path: str) -> Iterator[str]:
+    if name is None:
+        return
+    yield from at(path, formats.dns_subdomain(name))
+    if len(name) > _LONGEST_HOST_NAME:
+        yield f"{path}: is longer than {_LONGEST_HOST_NAME} characters"
+    for field in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(field):
+            yield f"{path}: cannot be set, because {field} is true"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from extender.offline.manifests import schema
-from extender.offline.manifests.validation import formats
+from extender.offline.manifests.validation import formats, security, sources
 from extender.offline.manifests.validation.tree import Fields, at, join, texts
 
 _INT32_MAX = 2**31 - 1
@@ -19,8 +19,10 @@ _MODE = (0, 0o777)
 _ROLLING = ("RollingUpdate", "OnDelete")
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _POLICIES = ("Always", "IfNotPresent", "Never")
+_GROUP_VERSIONS = ("V1beta1", "V1alpha3")
 _RETENTION = ("Retain", "Delete")
 _AMOUNT = re.compile(r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-.*)")
+_HEADER_NAME = re.compile(r"[-A-Za-z0-9]+")
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
 # Type.field -> the values that the API server accepts; a field may be left out or empty.
@@ -52,7 +54,31 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
         *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
     ),
     "V1ImageVolumeSource.pullPolicy": _POLICIES,
+    "V1PodSecurityContext.supplementalGroupsPolicy": ("Merge", "Strict"),
+    "V1PodSecurityContext.seLinuxChangePolicy": ("Recursive", "MountOption"),
+    "V1HTTPGetAction.scheme": ("HTTP", "HTTPS"),
+    "V1ContainerRestartRule.action": ("Restart", "RestartAllContainers"),
+    "V1ContainerRestartRuleOnExitCodes.operator": ("In", "NotIn"),
+    "V1AzureDiskVolumeSource.cachingMode": ("None", "ReadOnly", "ReadWrite"),
+    "V1AzureDiskVolumeSource.kind": ("Dedicated", "Managed", "Shared"),
+    **{
+        f"{kind}.preemptionPolicy": ("Never", "PreemptLowerPriority")
+        for kind in ("V1beta1PodGroupSpec", "V1alpha3CompositePodGroupSpec")
+    },
+    **{f"V1{kind}.allocationMode": ("ExactCount", "All") for kind in ("ExactDeviceRequest", "DeviceSubRequest")},
+    "V1DeviceToleration.operator": ("Exists", "Equal"),
+    "V1DeviceToleration.effect": ("NoSchedule", "NoExecute", "None"),
+    "V1PodCertificateProjection.keyType": (*("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"),),
 }
+# Of those, the fields that may be left out but not be empty.
+_NEVER_EMPTY = frozenset(
+    f"V1{field}"
+    for field in (
+        *("SecurityContext.procMount", "PodSecurityContext.fsGroupChangePolicy", "VolumeMount.mountPropagation"),
+        *("PodSecurityContext.supplementalGroupsPolicy", "PodSecurityContext.seLinuxChangePolicy"),
+        *("AzureDiskVolumeSource.cachingMode", "AzureDiskVolumeSource.kind"),
+    )
+)
 _RANGES: Mapping[str, tuple[int, int]] = {
     **{
         f"V1{kind}Spec.{field}": _COUNT
@@ -86,6 +112,9 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "V1KeyToPath.mode": _MODE,
     "V1DownwardAPIVolumeFile.mode": _MODE,
     "V1ServiceAccountTokenProjection.expirationSeconds": (600, 2**32),
+    "V1beta1GangSchedulingPolicy.minCount": _POSITIVE,
+    "V1alpha3CompositeGangSchedulingPolicy.minGroupCount": _POSITIVE,
+    **{f"{kind}.priority": (-(2**31), 10**9) for kind in ("V1beta1PodGroupSpec", "V1alpha3CompositePodGroupSpec")},
 }
 # Type -> the fields without which the API server refuses it.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -115,6 +144,10 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1StorageOSVolumeSource": ("volumeName",),
     "V1VsphereVirtualDiskVolumeSource": ("volumePath",),
     "V1ServiceAccountTokenProjection": ("path",),
+    "V1ClusterTrustBundleProjection": ("path",),
+    "V1PodCertificateProjection": ("signerName", "keyType"),
+    "V1ConfigMapProjection": ("name",),
+    "V1SecretProjection": ("name",),
     "V1KeyToPath": ("key", "path"),
     "V1DownwardAPIVolumeFile": ("path",),
     "V1EnvVar": ("name",),
@@ -124,6 +157,12 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1SecretKeySelector": ("name", "key"),
     "V1ObjectFieldSelector": ("fieldPath",),
     "V1ResourceFieldSelector": ("resource",),
+    "V1FileKeySelector": ("key", "volumeName", "path"),
+    "V1HTTPHeader": ("name",),
+    "V1ContainerResizePolicy": ("resourceName", "restartPolicy"),
+    "V1ContainerRestartRule": ("action", "exitCodes"),
+    "V1ContainerRestartRuleOnExitCodes": ("operator",),
+    "V1Sysctl": ("name",),
     "V1ExecAction": ("command",),
     "V1SeccompProfile": ("type",),
     "V1AppArmorProfile": ("type",),
@@ -132,6 +171,20 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1HostAlias": ("ip",),
     "V1PodFailurePolicyRule": ("action",),
     "V1VolumeDevice": ("name", "devicePath"),
+    "V1beta1PodGroupSpec": ("schedulingPolicy",),
+    "V1alpha3CompositePodGroupSpec": ("schedulingPolicy",),
+    "V1beta1GangSchedulingPolicy": ("minCount",),
+    "V1alpha3CompositeGangSchedulingPolicy": ("minGroupCount",),
+    "V1beta1PodGroupResourceClaim": ("name",),
+    **{f"{version}TopologyConstraint": ("key",) for version in _GROUP_VERSIONS},
+    **{f"{version}WorkloadReference": ("workloadName", "templateName") for version in _GROUP_VERSIONS},
+    "V1DeviceRequest": ("name",),
+    "V1ExactDeviceRequest": ("deviceClassName",),
+    "V1DeviceSubRequest": ("name", "deviceClassName"),
+    "V1DeviceSelector": ("cel",),
+    "V1CELDeviceSelector": ("expression",),
+    "V1DeviceClaimConfiguration": ("opaque",),
+    "V1OpaqueDeviceConfiguration": ("driver",),
 }
 # Type -> the fields of which it must have exactly one.
 _ONE_OF: Mapping[str, tuple[str, ...]] = {
@@ -143,6 +196,12 @@ _ONE_OF: Mapping[str, tuple[str, ...]] = {
     "V1PodFailurePolicyRule": ("onExitCodes", "onPodConditions"),
     "V1FCVolumeSource": ("targetWWNs", "wwids"),
     "V1FlockerVolumeSource": ("datasetName", "datasetUUID"),
+    "V1beta1PodGroupSchedulingPolicy": ("basic", "gang"),
+    "V1alpha3CompositePodGroupSchedulingPolicy": ("basic", "gang"),
+    "V1beta1DisruptionMode": ("single", "all"),
+    "V1alpha3CompositeDisruptionMode": ("single", "all"),
+    "V1beta1PodGroupResourceClaim": ("resourceClaimName", "resourceClaimTemplateName"),
+    "V1DeviceRequest": ("exactly", "firstAvailable"),
 }
 _ENVIRONMENT_NAME = re.compile(r"[ -<>-~]+")
 
@@ -161,17 +220,15 @@ def sysctl(text: str) -> str | None:
     return None if _SYSCTL.fullmatch(text) else f"{text!r} is not the name of a sysctl"
 
 
+def header_name(text: str) -> str | None:
+    return None if _HEADER_NAME.fullmatch(text) else f"{text!r} is not a header: expected letters, digits and -"
+
+
 def ip_address(text: str) -> str | None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return f"{text!r} is not an IP address"
-    return None
-
-
-def relative_path(text: str) -> str | None:
-    if text.startswith("/") or ".." in text.split("/"):
-        return f"{text!r} is not below the volume: expected a relative path without '..'"
     return None
 
 
@@ -191,13 +248,72 @@ _FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "V1ResourceFieldSelector.resource": amount,
     "V1Sysctl.name": sysctl,
     "V1PersistentVolumeClaimSpec.storageClassName": formats.dns_subdomain,
+    **{
+        f"{kind}.{field}": formats.dns_subdomain
+        for kind in ("V1beta1PodGroupSpec", "V1alpha3CompositePodGroupSpec")
+        for field in ("priorityClassName", "parentCompositePodGroupName")
+    },
+    "V1beta1PodGroupResourceClaim.name": formats.dns_label,
+    "V1beta1PodGroupResourceClaim.resourceClaimName": formats.dns_subdomain,
+    "V1beta1PodGroupResourceClaim.resourceClaimTemplateName": formats.dns_subdomain,
+    **{f"{version}TopologyConstraint.key": formats.qualified_name for version in _GROUP_VERSIONS},
+    **{f"{version}WorkloadReference.workloadName": formats.dns_subdomain for version in _GROUP_VERSIONS},
+    **{f"{version}WorkloadReference.templateName": formats.dns_label for version in _GROUP_VERSIONS},
+    "V1DeviceRequest.name": formats.dns_label,
+    "V1DeviceSubRequest.name": formats.dns_label,
+    "V1ExactDeviceRequest.deviceClassName": formats.dns_subdomain,
+    "V1DeviceSubRequest.deviceClassName": formats.dns_subdomain,
+    "V1OpaqueDeviceConfiguration.driver": formats.driver_name,
+    "V1DeviceToleration.key": formats.qualified_name,
     "V1PersistentVolumeClaimSpec.volumeAttributesClassName": formats.dns_subdomain,
-    "V1CSIVolumeSource.driver": formats.dns_subdomain,
-    "V1KeyToPath.path": relative_path,
-    "V1DownwardAPIVolumeFile.path": relative_path,
-    "V1ServiceAccountTokenProjection.path": relative_path,
-    "V1VolumeMount.subPath": relative_path,
-    "V1VolumeMount.subPathExpr": relative_path,
+    "V1HostPathVolumeSource.path": formats.upward_path,
+    "V1CSIVolumeSource.driver": formats.driver_name,
+    "V1GitRepoVolumeSource.directory": formats.relative_path,
+    "V1StorageOSVolumeSource.volumeName": formats.dns_label,
+    "V1StorageOSVolumeSource.volumeNamespace": formats.dns_label,
+    "V1ConfigMapKeySelector.key": formats.config_key,
+    "V1ConfigMapKeySelector.name": formats.dns_subdomain,
+    "V1SecretKeySelector.key": formats.config_key,
+    "V1SecretKeySelector.name": formats.dns_subdomain,
+    "V1FileKeySelector.key": environment_name,
+    "V1FileKeySelector.volumeName": formats.dns_label,
+    "V1FileKeySelector.path": formats.upward_path,
+    "V1EnvFromSource.prefix": environment_name,
+    "V1HTTPHeader.name": header_name,
+    "V1VolumeDevice.devicePath": formats.upward_path,
+    **{
+        f"V1{kind}.{field}": formats.file_path
+        for kind, fields in (
+            ("KeyToPath", ("path",)),
+            ("DownwardAPIVolumeFile", ("path",)),
+            ("ServiceAccountTokenProjection", ("path",)),
+            ("ClusterTrustBundleProjection", ("path",)),
+            ("PodCertificateProjection", ("credentialBundlePath", "keyPath", "certificateChainPath")),
+        )
+        for field in fields
+    },
+    "V1VolumeMount.subPath": formats.relative_path,
+    "V1VolumeMount.subPathExpr": formats.relative_path,
+}
+
+
+def _resource_field(reference: Fields, path: str) -> Iterator[str]:
+    yield from at(f"{path}.divisor", formats.divisor(reference.get("resource") or "", reference.get("divisor")))
+
+
+def _parameters(configuration: Fields, path: str) -> Iterator[str]:
+    if not isinstance(configuration.get("parameters"), Mapping):
+        yield f"{path}.parameters: expected a mapping"
+
+
+# Type -> what checks the fields of an object of this type together.
+_CHECKS: Mapping[str, Callable[[Fields, str], Iterator[str]]] = {
+    "V1SeccompProfile": security.seccomp_profile,
+    "V1AppArmorProfile": security.app_armor_profile,
+    "V1WindowsSecurityContextOptions": security.windows_options,
+    "V1ResourceFieldSelector": _resource_field,
+    "V1OpaqueDeviceConfiguration": _parameters,
+    **sources.CHECKS,
 }
 
 
@@ -212,15 +328,17 @@ def _of_type(name: str, value: Fields, path: str) -> Iterator[str]:
         if not value.get(field):
             yield f"{path}.{field}: is missing"
     options = _ONE_OF.get(name)
-    if options and sum(value.get(field) is not None for field in options) != 1:
+    if options and sum(value.get(field) not in (None, [], "") for field in options) != 1:
         yield f"{path}: expected exactly one of {', '.join(options)}"
+    if name in _CHECKS:
+        yield from _CHECKS[name](value, path)
     for field in value:
         yield from _of_field(f"{name}.{field}", field, value, join(path, field))
 
 
 def _of_field(key: str, field: str, parent: Fields, path: str) -> Iterator[str]:
     value = parent[field]
-    if value and key in _CHOICES and value not in _CHOICES[key]:
+    if (value or key in _NEVER_EMPTY) and value not in _CHOICES.get(key, (value,)):
         yield f"{path}: {value!r} is not one of {', '.join(_CHOICES[key])}"
     if key in _RANGES:
         lowest, highest = _RANGES[key]

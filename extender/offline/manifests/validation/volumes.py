@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from extender.errors import MalformedQuantity
@@ -13,18 +12,6 @@ from extender.offline.manifests.validation.tree import Fields, at, fields, items
 
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES = ("Block", "Filesystem")
-# The forms of an iSCSI name, by their first three letters.
-_ISCSI_NAMES = {
-    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.[-A-Za-z0-9.]+:[^,;*&$|\s]+\Z"),
-    "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
-    "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
-}
-# The forms of an iSCSI name, by their first three letters.
-_ISCSI_NAMES = {
-    "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.[-A-Za-z0-9.]+:[^,;*&$|\s]+\Z"),
-    "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
-    "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
-}
 
 
 def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
@@ -46,6 +33,13 @@ def labels_and_annotations(metadata: Fields, path: str) -> Iterator[str]:
         yield from at(f"{path}.annotations.{key}", formats.qualified_name(key.lower()))
 
 
+def template_metadata(metadata: Fields, path: str) -> Iterator[str]:
+    """Yields the faults in the metadata of a template of claims."""
+    yield from labels_and_annotations(metadata, path)
+    for field in sorted(metadata.keys() - {"labels", "annotations"}):
+        yield f"{path}.{field}: cannot be set; only labels and annotations can"
+
+
 def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     """Yields the faults in the spec of a PersistentVolumeClaim."""
     modes = texts(spec, "accessModes")
@@ -61,9 +55,31 @@ def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     if not _is_positive(fields(spec, "resources", "requests").get("storage")):
         yield f"{path}.resources.requests.storage: expected more than 0"
     yield from label_selector(fields(spec, "selector"), join(path, "selector"))
-    source = spec.get("dataSource")
-    if source is not None and not source.get("kind"):
-        yield f"{path}.dataSource.kind: is missing"
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    yield from _data_source(source, f"{path}.dataSource")
+    yield from _data_source(reference, f"{path}.dataSourceRef")
+    if source is not None and reference is not None and not _same_source(source, reference):
+        yield f"{path}.dataSource: is not the same as dataSourceRef"
+
+
+def _data_source(source: Fields | None, path: str) -> Iterator[str]:
+    if source is None:
+        return
+    for field in ("name", "kind"):
+        if not source.get(field):
+            yield f"{path}.{field}: is missing"
+    group = source.get("apiGroup") or ""
+    if not group and source.get("kind") != "PersistentVolumeClaim":
+        yield f"{path}.apiGroup: is missing; only a PersistentVolumeClaim needs none"
+    yield from at(f"{path}.apiGroup", formats.dns_subdomain(group) if group else None)
+    namespace = source.get("namespace") or ""
+    yield from at(f"{path}.namespace", formats.dns_label(namespace) if namespace else None)
+
+
+def _same_source(source: Fields, reference: Fields) -> bool:
+    """Returns True if both name the same object; a reference to another namespace is not one."""
+    both = [(each.get("apiGroup") or "", each.get("kind"), each.get("name")) for each in (source, reference)]
+    return both[0] == both[1] and not reference.get("namespace")
 
 
 def _is_positive(quantity: str | int | float | None) -> bool:
@@ -77,29 +93,11 @@ def _source(volume: Fields, path: str) -> Iterator[str]:
     sources = [key for key, value in volume.items() if key != "name" and value is not None]
     if len(sources) > 1:
         yield f"{path}: expected one kind of volume, got {' and '.join(sources)}"
-    if ".." in (fields(volume, "hostPath").get("path") or "").split("/"):
-        yield f"{path}.hostPath.path: must not contain '..'"
-    yield from _iscsi(fields(volume, "iscsi"), f"{path}.iscsi")
-    nfs_path = fields(volume, "nfs").get("path") or "/"
-    if not nfs_path.startswith("/"):
-        yield f"{path}.nfs.path: expected an absolute path, got {nfs_path!r}"
     template = fields(volume, "ephemeral", "volumeClaimTemplate")
     if template:
-        metadata, here = fields(template, "metadata"), f"{path}.ephemeral.volumeClaimTemplate"
-        yield from labels_and_annotations(metadata, f"{here}.metadata")
-        for field in sorted(metadata.keys() - {"labels", "annotations"}):
-            yield f"{here}.metadata.{field}: cannot be set; only labels and annotations can"
+        here = f"{path}.ephemeral.volumeClaimTemplate"
+        yield from template_metadata(fields(template, "metadata"), f"{here}.metadata")
         yield from claim_spec(fields(template, "spec"), f"{here}.spec")
-
-
-def _iscsi(source: Fields, path: str) -> Iterator[str]:
-    for field in ("iqn", "initiatorName"):
-        name = source.get(field)
-        form = _ISCSI_NAMES.get((name or "")[:3])
-        if (name or (name is not None and field == "initiatorName")) and not (form and form.search(name)):
-            yield f"{path}.{field}: {name!r} is not an iSCSI name; expected one like iqn.2024-05.com.example:disk"
-    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
-        yield f"{path}.secretRef: is missing; CHAP needs it"
 
 
 def _device_claims(spec: Fields, path: str) -> Iterator[str]:

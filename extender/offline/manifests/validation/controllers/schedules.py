@@ -1,8 +1,12 @@
-"""Checks the schedule of a CronJob. Source: github.com/robfig/cron/v3 ParseStandard."""
+"""Checks the schedule of a CronJob.
+
+Sources: github.com/robfig/cron/v3 ParseStandard, upstream pkg/apis/batch/validation validateTimeZone.
+"""
 
 from __future__ import annotations
 
 import re
+import zoneinfo
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -16,6 +20,19 @@ _FIELDS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 )
 _NAMES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _EVERY = re.compile(r"@every ([+-]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+|@every [+-]?0")
+_ZONE_PART = re.compile(r"(?!-|\.\.?\Z)[A-Za-z.\-_0-9+]{1,14}")
+
+
+def zone_fault(zone: str) -> str | None:
+    """Returns what is wrong with the name of a time zone, or None if it is valid or this machine knows no zones."""
+    try:
+        if all(map(_ZONE_PART.fullmatch, zone.split("/"))) and zone.lower() != "local":
+            zoneinfo.ZoneInfo(zone)
+            return None
+    except (ValueError, OSError, KeyError):  # OSError is raised for a folder of zones, such as Europe
+        if not zoneinfo.available_timezones():
+            return None
+    return f"{zone!r} is not a time zone: expected one like Europe/Berlin"
 
 
 def fault(schedule: str) -> str | None:

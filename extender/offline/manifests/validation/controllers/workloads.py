@@ -115,6 +115,8 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
     if kind == "CronJob":
         job, here = fields(spec, "jobTemplate", "spec"), "spec.jobTemplate.spec"
         yield from at("spec.schedule", schedules.fault(spec.get("schedule") or ""))
+        if spec.get("timeZone") is not None:
+            yield from at("spec.timeZone", schedules.zone_fault(spec["timeZone"]))
     if fields(template, "spec").get("restartPolicy") not in ("OnFailure", "Never"):
         yield f"{path}.spec.restartPolicy: expected OnFailure or Never, because a Job ends"
     is_defaulted = kind == "Job" and job.get("parallelism") is None

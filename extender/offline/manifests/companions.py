@@ -1,0 +1,98 @@
+"""Reads and admits the objects that are created with pods from the same file: pod groups and claims.
+
+What the API server checks in the object alone is in `validation.companions`; what depends on other objects is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.errors import MalformedCluster
+from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.meta import Object
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
+from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.workloads import LimitRange, Namespace, PriorityClass
+from extender.offline.manifests import limit_ranges, schema
+from extender.offline.manifests.objects import DEFAULT_NAMESPACE, identified, to_object, with_priority
+from extender.offline.manifests.validation import companions
+from extender.table.objects import Objects
+
+_KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
+_NAMES = frozenset(kind.__name__ for kind in _KINDS)
+_PREEMPTS = "PreemptLowerPriority"
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+
+
+def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Object | None:
+    """Returns the pod group or the claim that an object is; None if it is neither.
+
+    Args:
+        namespace: the namespace of an object that names none.
+
+    Raises:
+        MalformedCluster: the API server would refuse the object; the message has the path of every fault.
+    """
+    kind = item.get("kind")
+    if kind not in _NAMES:
+        return None
+    metadata = item.get("metadata") or {}
+    if isinstance(metadata, Mapping):  # otherwise the checks name the fault
+        metadata = {**metadata, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
+    item = {**item, "metadata": metadata}
+    if companions.is_checked(item):
+        item = schema.without_nulls(kind, item)
+        if faults := schema.faults(kind, item) or list(companions.faults(kind, item)):
+            raise MalformedCluster(f"{place}: {'; '.join(faults)}")
+    obj = to_object(item, place)
+    return obj and identified(obj)
+
+
+def admitted(obj: Object, objects: Objects) -> Object:
+    """Returns a pod group or a claim as an API server with these objects would store it.
+
+    Raises:
+        MalformedCluster: the API server would refuse it; the message says why.
+    """
+    if isinstance(obj, SchedulingGroup):
+        return _with_priority(obj, objects)
+    for fault in _faults(obj, objects):
+        raise _refused(obj, fault)
+    return obj
+
+
+def _faults(obj: Object, objects: Objects) -> Iterator[str]:
+    if isinstance(obj, PersistentVolumeClaim):
+        for limits in objects.all(LimitRange).values():
+            if limits.namespace == obj.namespace:
+                yield from limit_ranges.claim_violations(obj, limits)
+    devices = obj.spec.devices if isinstance(obj, ResourceClaim) else None
+    devices = obj.spec.spec.devices if isinstance(obj, ResourceClaimTemplate) else devices
+    is_admin = any(each.exactly and each.exactly.admin_access for each in (devices and devices.requests) or ())
+    namespace = objects.get(Namespace, obj.namespace)
+    if is_admin and (namespace is None or namespace.labels.get(_ADMIN_LABEL) != "true"):
+        yield f"adminAccess: namespace {obj.namespace} has no label {_ADMIN_LABEL}=true"
+
+
+def _with_priority(group: SchedulingGroup, objects: Objects) -> SchedulingGroup:
+    """Returns the group with the priority of its PriorityClass, from which it may not differ."""
+    owner, before = f"{type(group).__name__} {group.key}", group.spec
+    unresolved = replace(before, priority=None, preemption_policy=None)
+    after = with_priority(owner, unresolved, objects.all(PriorityClass).values())
+    policy = after.preemption_policy or _PREEMPTS
+    for field, own, expected in (
+        ("priority", before.priority, after.priority),
+        ("preemptionPolicy", before.preemption_policy, policy),
+    ):
+        if own not in (None, expected):
+            name = after.priority_class_name
+            origin = f"PriorityClass {name}" if name else "a group without PriorityClass"
+            raise _refused(group, f"spec.{field}: {origin} has {expected}; a group cannot set another value, got {own}")
+    return replace(group, spec=replace(after, preemption_policy=policy))
+
+
+def _refused(obj: Object, reason: str) -> MalformedCluster:
+    return MalformedCluster(f"{type(obj).__name__} {obj.key}: the API server would refuse it: {reason}")

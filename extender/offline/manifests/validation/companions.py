@@ -1,0 +1,155 @@
+"""Checks pod groups and claims, as they are written.
+
+Sources: upstream pkg/apis/resource/validation, pkg/apis/scheduling/validation, api/scheduling/v1beta1/types.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from extender.devices.cel.selectors import SelectorError, check
+from extender.offline.manifests.validation import formats, pods, types, volumes
+from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
+
+_COSCHEDULING = "scheduling.x-k8s.io/"
+_SPECS = {
+    "PodGroup": "V1beta1PodGroupSpec",
+    "CompositePodGroup": "V1alpha3CompositePodGroupSpec",
+    "PersistentVolumeClaim": "V1PersistentVolumeClaimSpec",
+    "ResourceClaim": "V1ResourceClaimSpec",
+    "ResourceClaimTemplate": "V1ResourceClaimTemplateSpec",
+}
+_VERSIONS = {
+    "PodGroup": ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"),
+    "CompositePodGroup": ("scheduling.k8s.io/v1alpha3",),
+    "PersistentVolumeClaim": ("v1",),
+    "ResourceClaim": ("resource.k8s.io/v1",),
+    "ResourceClaimTemplate": ("resource.k8s.io/v1",),
+}
+_MOST_GROUP_CLAIMS, _MOST, _MOST_ALTERNATIVES = 4, 32, 8
+_LONGEST_SELECTOR = 10 * 1024
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+
+def is_checked(item: Fields) -> bool:
+    """Returns False for a PodGroup of the coscheduling plugin, which another API defines."""
+    return not str(item.get("apiVersion")).startswith(_COSCHEDULING)
+
+
+def faults(kind: str, item: Fields) -> Iterator[str]:
+    """Yields what the API server would refuse in a pod group or a claim."""
+    version = item.get("apiVersion")
+    if version not in (None, *_VERSIONS[kind]):
+        yield f"apiVersion: expected {' or '.join(_VERSIONS[kind])} for a {kind}, got {version!r}"
+    metadata = fields(item, "metadata")
+    if not (metadata.get("name") or metadata.get("generateName")):
+        yield "metadata.name: is missing"
+    yield from pods.metadata_faults(metadata, formats.dns_subdomain)
+    spec = item.get("spec") or {}
+    yield from types.faults(_SPECS[kind], spec, "spec")
+    if kind == "PersistentVolumeClaim":
+        yield from volumes.claim_spec(spec, "spec")
+    elif kind == "ResourceClaim":
+        yield from _devices(fields(spec, "devices"), "spec.devices")
+    elif kind == "ResourceClaimTemplate":
+        yield from volumes.template_metadata(fields(spec, "metadata"), "spec.metadata")
+        yield from _devices(fields(spec, "spec", "devices"), "spec.spec.devices")
+    else:
+        yield from _group(spec)
+
+
+def _group(spec: Fields) -> Iterator[str]:
+    for parent, field in (("schedulingPolicy", "basic"), ("disruptionMode", "single"), ("disruptionMode", "all")):
+        value = fields(spec, parent).get(field)
+        if value is not None and value != {}:
+            yield f"spec.{parent}.{field}: expected {{}}, because it has no fields, got {value!r}"
+    if len(fields(spec, "schedulingConstraints").get("topology") or ()) > 1:
+        yield "spec.schedulingConstraints.topology: expected at most 1"
+    if len(spec.get("resourceClaims") or ()) > _MOST_GROUP_CLAIMS:
+        yield f"spec.resourceClaims: expected at most {_MOST_GROUP_CLAIMS}"
+    yield from names(spec, "resourceClaims", "spec", lambda _: None)
+    if spec.get("parentCompositePodGroupName") is not None and spec.get("workloadRef") is None:
+        yield "spec.workloadRef: is missing; parentCompositePodGroupName needs it"
+
+
+def _devices(devices: Fields, path: str) -> Iterator[str]:
+    for field in ("requests", "constraints", "config"):
+        yield from _many(devices, field, path, _MOST)
+    yield from names(devices, "requests", path, lambda _: None)
+    known = set(_request_names(devices))
+    for here, request in items(devices, "requests", path):
+        yield from _many(request, "firstAvailable", here, _MOST_ALTERNATIVES)
+        yield from names(request, "firstAvailable", here, lambda _: None)
+        for where, part in (
+            (f"{here}.exactly", fields(request, "exactly")),
+            *items(request, "firstAvailable", here),
+        ):
+            yield from _request(part, where)
+    for field in ("constraints", "config"):
+        for here, each in items(devices, field, path):
+            yield from _references(each, known, here)
+    for here, constraint in items(devices, "constraints", path):
+        yield from _constraint(constraint, here)
+
+
+def _many(parent: Fields, field: str, path: str, most: int) -> Iterator[str]:
+    if len(parent.get(field) or ()) > most:
+        yield f"{join(path, field)}: expected at most {most}, got {len(parent[field])}"
+
+
+def _request_names(devices: Fields) -> Iterator[str]:
+    for _, request in items(devices, "requests", ""):
+        yield request.get("name") or ""
+        for _, alternative in items(request, "firstAvailable", ""):
+            yield f"{request.get('name') or ''}/{alternative.get('name') or ''}"
+
+
+def _request(request: Fields, path: str) -> Iterator[str]:
+    yield from _many(request, "selectors", path, _MOST)
+    mode, count = request.get("allocationMode") or "ExactCount", request.get("count") or 0
+    if mode == "All" and count:
+        yield f"{path}.count: cannot be set together with allocationMode All"
+    if mode == "ExactCount" and count < 0:
+        yield f"{path}.count: expected a number of at least 1, got {count}"
+    for here, selector in items(request, "selectors", path):
+        yield from at(f"{here}.cel.expression", _selector_fault(fields(selector, "cel").get("expression")))
+    for here, toleration in items(request, "tolerations", path):
+        value = toleration.get("value") or ""
+        if toleration.get("operator") == "Exists":
+            yield from at(f"{here}.value", "Exists takes none" if value else None)
+        else:
+            yield from at(f"{here}.value", formats.label_value(value))
+
+
+def _selector_fault(expression: str | None) -> str | None:
+    if not expression:
+        return None  # `types` says that it is missing
+    if len(expression) > _LONGEST_SELECTOR:
+        return f"is longer than {_LONGEST_SELECTOR} characters"
+    try:
+        check(expression)
+    except SelectorError as error:
+        return str(error)
+    return None
+
+
+def _references(parent: Fields, known: set[str], path: str) -> Iterator[str]:
+    """Yields the faults in the names of requests for which a constraint or a configuration is."""
+    seen: set[str] = set()
+    for number, name in enumerate(texts(parent, "requests")):
+        if name not in known:
+            yield f"{path}.requests[{number}]: {name!r} is not the name of a request in the claim"
+        if name in seen:
+            yield f"{path}.requests[{number}]: {name!r} is given twice"
+        seen.add(name)
+
+
+def _constraint(constraint: Fields, path: str) -> Iterator[str]:
+    attributes = [field for field in ("matchAttribute", "distinctAttribute") if constraint.get(field) is not None]
+    if not attributes:
+        yield f"{path}: expected matchAttribute or distinctAttribute"
+    for field in attributes:
+        domain, slash, name = constraint[field].partition("/")
+        if not slash or formats.driver_name(domain) or not _IDENTIFIER.fullmatch(name):
+            yield f"{path}.{field}: {constraint[field]!r} is not an attribute: expected one like example.com/model"
