@@ -16,7 +16,7 @@ from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import DEFAULT_NAMESPACE
-from extender.offline.manifests.validation import workloads
+from extender.offline.manifests.validation.controllers import workloads
 from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
 

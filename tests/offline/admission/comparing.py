@@ -102,6 +102,8 @@ def comparable(pod: Pod) -> Object:
         volume.get("ephemeral", {}).get("volumeClaimTemplate", {}).get("spec", {}).setdefault(
             "volumeMode", "Filesystem"
         )
+        for field in ("cachingMode", "fsType", "kind", "readOnly"):  # no rule reads them
+            volume.get("azureDisk", {}).pop(field, None)
     spec.pop("terminationGracePeriodSeconds", None)  # no rule reads it
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         for port in container.get("ports", ()):

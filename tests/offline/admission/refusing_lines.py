@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MODULES = (admission, companions, limit_ranges)
 _FILES = {
     *(str(module.__file__) for module in _MODULES),
-    *map(str, Path(validation.__path__[0]).glob("*.py")),
+    *map(str, Path(validation.__path__[0]).rglob("*.py")),
 }
 
 Line = tuple[str, int]

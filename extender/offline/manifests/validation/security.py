@@ -12,7 +12,7 @@ _SYSTEMS = ("linux", "windows")
 _LOCALHOST = "Localhost"
 _LONGEST_PROFILE = 4095
 _PROFILES = ("appArmorProfile", "seLinuxOptions", "seccompProfile")
-# What the security context of a Windows pod, of its containers, and the pod itself may not have.
+# Fields that the security contexts of a Windows pod and of its containers may not have.
 _NOT_OF_WINDOWS_POD = (
     *(*_PROFILES, "fsGroup", "fsGroupChangePolicy", "runAsUser", "runAsGroup", "supplementalGroups"),
     *("supplementalGroupsPolicy", "seLinuxChangePolicy"),

@@ -70,7 +70,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1DeviceToleration.effect": ("NoSchedule", "NoExecute", "None"),
     "V1PodCertificateProjection.keyType": (*("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"),),
 }
-# Of those, the fields that may be left out but not be empty.
+# The fields among them that may be left out but not be empty.
 _NEVER_EMPTY = frozenset(
     f"V1{field}"
     for field in (
@@ -172,7 +172,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1PodFailurePolicyRule": ("action",),
     "V1VolumeDevice": ("name", "devicePath"),
     "V1beta1PodGroupSpec": ("schedulingPolicy",),
-    "V1alpha3CompositePodGroupSpec": ("schedulingPolicy",),
+    "V1alpha3CompositePodGroupSpec": ("schedulingPolicy", "workloadRef"),
     "V1beta1GangSchedulingPolicy": ("minCount",),
     "V1alpha3CompositeGangSchedulingPolicy": ("minGroupCount",),
     "V1beta1PodGroupResourceClaim": ("name",),

@@ -9,7 +9,8 @@ import msgspec
 
 from extender.model.meta import LabelSelector
 from extender.model.selectors import compile_selector
-from extender.offline.manifests.validation import formats, pods, rollouts, schedules, types, volumes
+from extender.offline.manifests.validation import formats, pods, types, volumes
+from extender.offline.manifests.validation.controllers import rollouts, schedules
 from extender.offline.manifests.validation.placement import label_selector
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
 

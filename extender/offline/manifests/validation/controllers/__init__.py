@@ -1,0 +1,1 @@
+"""Checks objects whose controllers create pods: start reading at `workloads`."""
