@@ -24,6 +24,7 @@ from extender.table.objects import Objects
 _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
 _NAMES = frozenset(kind.__name__ for kind in _KINDS)
 _PREEMPTS = "PreemptLowerPriority"
+_HIGHEST_PRIORITY = 10**9
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
@@ -91,6 +92,8 @@ def _with_priority(group: SchedulingGroup, objects: Objects) -> SchedulingGroup:
             name = after.priority_class_name
             origin = f"PriorityClass {name}" if name else "a group without PriorityClass"
             raise _refused(group, f"spec.{field}: {origin} has {expected}; a group cannot set another value, got {own}")
+    if (after.priority or 0) > _HIGHEST_PRIORITY:
+        raise _refused(group, f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {after.priority}")
     return replace(group, spec=replace(after, preemption_policy=policy))
 
 

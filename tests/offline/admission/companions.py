@@ -134,7 +134,7 @@ def prepare(client: ApiClient) -> None:
     client.create(*objects())
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     small = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "x", "namespace": SMALL}}
-    policy = {"schedulingPolicy": {"basic": {}}, "priorityClassName": world.PRIORITY_CLASSES[-1]}
+    policy = {"schedulingPolicy": {"basic": {}}, "priorityClassName": "high"}
     place = {"name": "x", "namespace": world.PLAIN}
     group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": place, "spec": policy}
     large = {**small, "metadata": place, "spec": spec}

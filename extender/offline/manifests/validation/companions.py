@@ -27,6 +27,7 @@ _VERSIONS = {
     "ResourceClaim": ("resource.k8s.io/v1",),
     "ResourceClaimTemplate": ("resource.k8s.io/v1",),
 }
+_SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
 _MOST_GROUP_CLAIMS, _MOST, _MOST_ALTERNATIVES = 4, 32, 8
 _LONGEST_SELECTOR = 10 * 1024
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -49,7 +50,7 @@ def faults(kind: str, item: Fields) -> Iterator[str]:
     spec = item.get("spec") or {}
     yield from types.faults(_SPECS[kind], spec, "spec")
     if kind == "PersistentVolumeClaim":
-        yield from volumes.claim_spec(spec, "spec")
+        yield from volumes.claim_spec(_without_ignored_source(spec), "spec")
     elif kind == "ResourceClaim":
         yield from _devices(fields(spec, "devices"), "spec.devices")
     elif kind == "ResourceClaimTemplate":
@@ -57,6 +58,14 @@ def faults(kind: str, item: Fields) -> Iterator[str]:
         yield from _devices(fields(spec, "spec", "devices"), "spec.spec.devices")
     else:
         yield from _group(spec)
+
+
+def _without_ignored_source(spec: Fields) -> Fields:
+    """Returns the spec of a claim without a dataSource of a kind that the API server drops."""
+    source = fields(spec, "dataSource")
+    if spec.get("dataSourceRef") is not None or (source.get("kind"), source.get("apiGroup") or "") in _SOURCES:
+        return spec
+    return {key: value for key, value in spec.items() if key != "dataSource"}
 
 
 def _group(spec: Fields) -> Iterator[str]:
