@@ -170,9 +170,8 @@ class LiveCluster:
         read: reads the cluster; returns it, and notes on what could not be read.
     """
 
-    def __init__(self, read: Reader, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, read: Reader, clock: Callable[[], float] = time.monotonic) -> None:
         self._read = read
-        self._source = source
         self._clock = clock
         self._revision = 0
         self._good_until = 0.0
@@ -190,10 +189,10 @@ class LiveCluster:
         ended = self._clock()
         self._good_until = ended + max(_READ_EVERY_SECONDS, _REST_PER_READING * (ended - began))
         self._revision += 1
-        return Look(state, self._revision, self._source, _time(datetime.now(UTC).timestamp()), unread)
+        return Look(state, self._revision, "live cluster", _time(datetime.now(UTC).timestamp()), unread)
 
 
-def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
+def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str] = ()) -> LookOf:
     """Returns a function that returns this cluster for every page. `unread` lists what could not be read."""
     look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look

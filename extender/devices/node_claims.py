@@ -14,6 +14,7 @@ from extender.devices.pod_claims import NAME, PodDeviceClaims
 from extender.framework.rules import Verdict
 from extender.framework.status import Code, Refusal, failed, unresolvable
 from extender.model.devices.claims import ResourceClaim
+from extender.model.devices.slices import DeviceClass
 from extender.model.node import Node
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
@@ -75,9 +76,9 @@ class NodeClaims:
         elif claims.to_allocate:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
-    def is_delegated(self, resource: str, position: int) -> bool:
-        """Returns True if, on the node at this position in the rows, a device class provides the resource."""
-        return resource in self._claims.backed and not self._allocatable(resource)[position]
+    def delegated(self) -> dict[str, DeviceClass]:
+        """Returns the extended resources that device classes provide on the first node, each with its class."""
+        return {name: cls for name, cls in self._claims.backed.items() if not self._allocatable(name)[0]}
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:
         if mask.any():

@@ -239,8 +239,7 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
         node_name = table.nodes.names[row]
         for claim, results in zip(group.claims, group.allocations.results(row), strict=True):
             allocate.append((claim, allocation_of(claim, results, node_name, new_share_id)))
-    backed = {name: device_class for name, device_class in claims.backed.items() if node_claims.is_delegated(name, 0)}
-    mappings = requests_and_mappings(pod.pod, backed)[1] if node_claims.groups else []
+    mappings = requests_and_mappings(pod.pod, node_claims.delegated())[1] if node_claims.groups else []
     consumer = ConsumerReference.of_group(claims.group) if claims.group is not None and claims.shared else None
     return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings), claims.shared, consumer)
 

@@ -69,7 +69,7 @@ def cache() -> Cache:
     ],
 )
 def test_a_page_is_as_described(address: str) -> None:
-    site = Site(look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", []), Choices(others=providers()))
+    site = Site(look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml"), Choices(others=providers()))
     parts = urlsplit(address)
     answer = site.pages()[f"{UI}/{parts.path}.json"](parse_qs(parts.query), "")
     assert answer.status == 200
@@ -77,7 +77,7 @@ def test_a_page_is_as_described(address: str) -> None:
 
 
 def test_the_page_of_a_group_is_as_described() -> None:
-    site = Site(look_at_cluster(ClusterState.load(GROUPS), "groups", []), Choices())
+    site = Site(look_at_cluster(ClusterState.load(GROUPS), "groups"), Choices())
     answer = site.pages()[f"{UI}/group.json"]({"group": ["ml/train"]}, "")
     check(f"{UI}/group.json", json.loads(answer.body))
 

@@ -85,7 +85,7 @@ def test_a_live_cluster_is_read_again_when_the_last_reading_is_old() -> None:
             raise state
         return state, ["a note"]
 
-    live = LiveCluster(read, "live cluster", clock.monotonic)
+    live = LiveCluster(read, clock.monotonic)
     first = live.look({})
     assert (first.revision, first.source, first.notes) == (1, "live cluster", ["a note"])
     clock.advance(19)
@@ -102,7 +102,7 @@ def test_pages_of_a_live_cluster_show_what_is_new(tmp_path: Path) -> None:
     clock = ManualClock()
     with fake_api(make_node("n").obj()) as api:
         access = ClusterAccess((api.kubeconfig(tmp_path),))
-        live = LiveCluster(lambda: read_state(access), "live cluster", clock.monotonic)
+        live = LiveCluster(lambda: read_state(access), clock.monotonic)
         pages = Site(live.look, Choices()).pages()
         api.put(PODS, make_pod("late").obj())
         assert b"late" not in pages["/ui/pending"]({}, "").body

@@ -132,10 +132,6 @@ class Injector:
         """No faults from now on."""
         self._calm = True
 
-    @property
-    def is_calm(self) -> bool:
-        return self._calm
-
     def draw(self, call: Call) -> Injection | None:
         """The fault that the next call of this kind meets, if any."""
         random, severity = self._randoms[call], self._severity

@@ -75,7 +75,6 @@ class Modelled:
     pending: frozenset[str] = frozenset()
     unresolvable: frozenset[str] = frozenset()
     flushed_at: float = 0.0
-    gated_by: str = ""
     heard: list[Change] = field(default_factory=list)
     activated: bool = False
     gone: bool = False
@@ -104,10 +103,9 @@ class Modelled:
         """Moves the pod to the tier where it belongs after an event that may help with the rules `helped`."""
         immediately = bool(helped & self.pending)
         if self.gated:
-            self.tier, self.gated_by, self.rules = "gated", GATE, self.rules | {GATE}
+            self.tier, self.rules = "gated", self.rules | {GATE}
             return
         self.tier = "active" if immediately or not self.backs_off(now) else "backoff"
-        self.gated_by = ""
 
 
 def built(name: str, priority: int, colour: str, gated: bool) -> PodBuilder:
@@ -156,7 +154,7 @@ class QueueMachine(RuleBasedStateMachine):
     def enter(self, name: str, priority: int, colour: str, gated: bool) -> None:
         pod = self.pods[name] = Modelled(name, priority, colour, gated, self.now)
         if gated:
-            pod.tier, pod.gated_by, pod.rules = "gated", GATE, frozenset((GATE,))
+            pod.tier, pod.rules = "gated", frozenset((GATE,))
 
     @rule()
     def pop(self) -> None:

@@ -39,7 +39,7 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def groups() -> Mapping[str, Page]:
-    return pages(look_at_cluster(ClusterState.load(GROUPS), "pod-groups.yaml", []))
+    return pages(look_at_cluster(ClusterState.load(GROUPS), "pod-groups.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_a_missing_object_is_an_error_page_that_names_it(
 
 def test_all_nodes_are_listed_some_at_a_time() -> None:
     nodes = [make_node(f"n{number:03}").obj() for number in range(120)]
-    site = pages(look_at_cluster(ClusterState(to_objects(nodes)), "a cluster", ()))
+    site = pages(look_at_cluster(ClusterState(to_objects(nodes)), "a cluster"))
     listed, address = list[str](), "nodes?find=n"
     while address:
         links = Links(get(site, address)).found
@@ -184,14 +184,14 @@ def test_the_first_page_is_that_of_pending_pods(example: Mapping[str, Page]) -> 
 @pytest.mark.parametrize("judged_by", providers())
 def test_a_comparison_begins_with_a_configuration_that_differs(judged_by: str) -> None:
     state = ClusterState.load(EXAMPLE, providers()[judged_by])
-    document = json.loads(get(pages(look_at_cluster(state, "example.yaml", ())), "compare.json").body)
+    document = json.loads(get(pages(look_at_cluster(state, "example.yaml")), "compare.json").body)
     (other,) = providers().keys() - {judged_by}
     assert document["names"] == ["defaults", other]
     assert len(document["moved"]) == 3
 
 
 def test_a_comparison_with_nothing_different_has_the_first_configuration() -> None:
-    look, same = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ()), providers()["DefaultProvider"]
+    look, same = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml"), providers()["DefaultProvider"]
     site = Site(look, Choices(others={"now.yaml": same, "next.yaml": same})).pages()
     assert json.loads(get(site, "compare.json").body)["names"] == ["defaults", "now.yaml"]
 
@@ -235,14 +235,14 @@ def test_the_foot_of_a_page_has_version_and_documentation(
 
 def test_a_page_of_an_unchanged_cluster_is_not_computed_again() -> None:
     done: list[int] = []
-    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ())
+    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml")
     site = Site(look, Choices(progress=lambda at, _: done.append(at))).pages()
     assert get(site, "pending").body == get(site, "pending").body
     assert done == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_long_list_is_cut_where_calls_must_not_wait() -> None:
-    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ())
+    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml")
     site = Site(look, Choices(most_judged=2)).pages()
     document = json.loads(get(site, "pending.json").body)
     assert (len(document["pending"]), document["unjudged"]) == (2, 4)
@@ -262,7 +262,7 @@ def test_pages_change_nothing() -> None:
     state = ClusterState.load(EXAMPLE)
     before = write_snapshot(state.every_object())
     pending = [info.pod for info in state.pending]
-    site = pages(look_at_cluster(state, "example.yaml", ()))
+    site = pages(look_at_cluster(state, "example.yaml"))
     for page in PAGES:
         get(site, page)
     assert write_snapshot(state.every_object()) == before

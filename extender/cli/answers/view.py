@@ -63,9 +63,9 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         refuse_options(("namespace",), "all namespaces of the recording are read, so leave it out")
         look = look_at_recording(recording, source.profiles())
     elif source.cluster is None:
-        look = LiveCluster(source.load, "live cluster").look
+        look = LiveCluster(source.load).look
     else:
-        look = look_at_cluster(source.load()[0], str(source.cluster), ())
+        look = look_at_cluster(source.load()[0], str(source.cluster))
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
     run(

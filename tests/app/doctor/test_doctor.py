@@ -33,7 +33,6 @@ from tests.stock.process import free_port
 
 DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/extender-system/leases/extender"
-NO_CLUSTER = {"KUBECONFIG": "/nonexistent"}
 ACCOUNT = ("--account", "extender-system/extender")
 
 
