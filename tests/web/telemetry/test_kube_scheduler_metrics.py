@@ -18,6 +18,7 @@ from tests.builders import make_node, make_pod, make_priority_class
 from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import Family, families, scrape
 from tests.stock.waiting import wait_until
+from tests.web.telemetry import upstream_names
 
 RECORDING = Path(__file__).with_name("kube-scheduler-metrics.json")
 DIFFERENCES = Path(__file__).parents[3] / "docs/differences.md"
@@ -37,15 +38,31 @@ def test_a_series_with_kube_schedulers_name_has_its_type_labels_and_buckets(name
     assert of(ALL_SERIES[name]) == FAMILIES[name]
 
 
-def test_every_metric_of_kube_scheduler_is_in_the_table_of_differences() -> None:
-    text = DIFFERENCES.read_text().partition("## Metrics, events and conditions")[2]
-    named = [re.escape(name).replace(r"\*", ".*") for name in re.findall(r"`([a-z_*]+)`", text)]
-    missing = [
-        name
-        for name in FAMILIES
-        if not any(re.fullmatch(pattern, part) for pattern in named for part in (name, name.removeprefix("scheduler_")))
-    ]
-    assert missing == []
+SECTION = DIFFERENCES.read_text().partition("## Metrics, events and conditions")[2]
+TABLE, _, MISSING = SECTION.partition("These are missing:")
+TABLE = TABLE[TABLE.index("|---|") :]
+NAMES: Mapping[str, list[str]] = json.loads(upstream_names.RECORDING.read_text())
+
+
+def named_in(text: str) -> list[re.Pattern[str]]:
+    names = re.findall(r"`([a-z_*]+)`", text)
+    return [re.compile(rf"(scheduler_)?{re.escape(name)}".replace(r"\*", ".*")) for name in names]
+
+
+@pytest.mark.parametrize("name", sorted({*FAMILIES, *NAMES["metrics"]}))
+def test_a_metric_of_kube_scheduler_is_in_the_table_or_in_the_list_of_missing_ones(name: str) -> None:
+    part = TABLE if name in ALL_SERIES else MISSING.partition("The events")[0]
+    assert any(pattern.fullmatch(name) for pattern in named_in(part))
+
+
+@pytest.mark.parametrize("kind", ["events", "conditions", "reasons"])
+def test_every_event_and_condition_of_kube_scheduler_is_described(kind: str) -> None:
+    assert set(NAMES[kind]) <= set(re.findall(r"`(\w+)`", MISSING))
+
+
+@pytest.mark.stock
+def test_the_recorded_names_are_those_in_kube_schedulers_source() -> None:
+    assert upstream_names.read() == NAMES
 
 
 @pytest.mark.stock
