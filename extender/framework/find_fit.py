@@ -1,4 +1,4 @@
-"""Filtering: runs a profile's predicates over rows of the table, and says which rows can take the pod.
+"""Runs a profile's predicates over rows of the table, and finds the rows that can take the pod.
 
 Start with `find_fit`, which calls `prepare` (upstream PreFilter) and `run` (upstream Filter) and returns a `Fit`.
 
@@ -62,7 +62,7 @@ class Fit:
 
     @property
     def error(self) -> Refusal | None:
-        """The first error of a check on any row, or None. An error fails the whole attempt: no row can take the pod."""
+        """The first error of a check on any row, or None. If there is an error, the whole attempt fails."""
         return next((refusal for refusal in self.refusals if refusal.code is Code.ERROR), None)
 
     def with_code(self, code: Code) -> Rows:
@@ -79,7 +79,7 @@ class Fit:
         return counts
 
     def accept(self, rows: Rows) -> None:
-        """Makes these rows feasible, whatever refused them."""
+        """Makes these rows feasible, and drops their refusals."""
         self.cause[np.isin(self.rows, rows)] = FITS
 
     def refuse(self, positions: Rows, refusal: Refusal) -> None:
@@ -87,7 +87,7 @@ class Fit:
         self.refusals.append(refusal)
 
     def refuse_too(self, positions: Rows, refusal: Refusal) -> None:
-        """Adds a refusal to rows that another check may have refused before; their reasons are merged."""
+        """Refuses rows. If another check has already refused a row, the reasons are merged."""
         for cause in np.unique(self.cause[positions]):
             same_cause = positions[self.cause[positions] == cause]
             self.refuse(same_cause, refusal if cause == FITS else merged(self.refusals[cause], refusal))
@@ -96,7 +96,7 @@ class Fit:
         """Refuses the rows that a verdict refuses; returns the positions that are still feasible.
 
         `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to. None means all positions,
-        as an argument and as a result.
+        both as an argument and as a result.
         """
         feasible: BoolColumn | None = None
         for mask, refusal in verdict:
@@ -126,7 +126,7 @@ class Prepared:
     check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
-        """Restricts the possible nodes further, to those in `only`; returns False if none is left."""
+        """Restricts the possible nodes to those that are also in `only`; returns False if none is left."""
         self.only = only if self.only is None else self.only & only
         self.only_by = sorted({*self.only_by, plugin})
         if not self.only:
@@ -137,8 +137,8 @@ class Prepared:
 def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
-    A refusal that no eviction can change ends the loop. After one that eviction may change, the other predicates are
-    still prepared, because one of them may refuse the pod regardless of evictions. Raises DeadlineExceeded.
+    If a predicate refuses the pod and no eviction can change that, the other predicates are not prepared. If evictions
+    may change it, they are, because one of them may refuse the pod regardless of evictions. Raises DeadlineExceeded.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
@@ -199,9 +199,10 @@ def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> Non
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     """Returns which of `rows` can take the pod (upstream RunFilterPluginsWithNominatedPods).
 
-    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So such a node must fit
-    both with and without these pods; if it fails both times, the refusal with the pods is reported. Predicates that did
-    not apply without the nominated pods are not prepared again (upstream Skip). Raises DeadlineExceeded.
+    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
+    such a node both with and without them. If it fits in neither case, the refusal in the case with these pods is
+    reported. Predicates that did not apply without the nominated pods are not prepared again (upstream Skip). Raises
+    DeadlineExceeded.
     """
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
@@ -236,7 +237,7 @@ def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> 
 
 
 def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
-    """Returns the nominated pods for which `pod` must leave room, on nodes of the table."""
+    """Returns the nominated pods whose resources `pod` must leave free, on nodes of the table."""
     return table.nominated.awaited_by(pod, lambda scheduler_name: profile.awaits_those_of(pod, scheduler_name))
 
 

@@ -1,4 +1,4 @@
-"""Evaluates node selectors, for many nodes at once or for a single node. Shared by all rules that use them.
+"""Evaluates node selectors for many nodes at once or for a single node.
 
 Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 """

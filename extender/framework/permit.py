@@ -5,10 +5,10 @@
            |                                     |
            '-- rejected --> unreserve <----------'  rejected, timed out, or not bound
 
-`Permits` runs the rules and keeps the pods that wait. A rule reaches it through its `handle.Handle`.
+`Permits` runs the rules and stores the pods that wait. A rule uses it through its `handle.Handle`.
 
-If a rule misses its deadline, the pod is rejected, although the rule still runs in another thread. When the rule
-returns, its `unreserve` is called. Until then no rule runs for that pod.
+If a rule misses its deadline, the pod is rejected, although the rule still runs in another thread. Once the rule
+returns, its `unreserve` is called. Until then, no rule runs for that pod.
 
 Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go, fwk.Handle.
 """
@@ -62,7 +62,7 @@ class PendingPermit(Protocol):
 
 
 class PendingPermits(Protocol):
-    """The part of `Permits` that rules reach through their handle."""
+    """The part of `Permits` that rules use through their handle."""
 
     def pending(self, rule: str, /) -> list[PendingPermit]:
         """Returns the pods that wait for the rule."""
@@ -91,16 +91,16 @@ class WaitingPod:
         return self._pending.node_name
 
     def allow(self) -> None:
-        """Allows the pod on behalf of this rule; it is bound once every rule that made it wait has allowed it."""
+        """Allows the pod for this rule. The pod is bound once every rule that made it wait has allowed it."""
         self._pending.allow(self._rule)
 
     def reject(self, reason: str) -> None:
-        """Rejects the pod: it gives up its node and is tried again later, as after any refusal by this rule."""
+        """Rejects the pod. It loses its node and is tried again later, as after any refusal by this rule."""
         self._pending.reject(self._rule, reason)
 
 
 class OfflinePermits:
-    """The PendingPermits of offline commands: no pod waits, and `table` shows the cluster."""
+    """The PendingPermits of offline commands. No pod waits, and `table` contains the cluster."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -153,7 +153,7 @@ class ReserveRule(Protocol):
         """
 
     def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
-        """Undoes what `run` did for the pod, if anything. Raises RuleUnanswered and nothing else."""
+        """Undoes what `run` did for the pod, if it did anything. Raises RuleUnanswered only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -252,10 +252,10 @@ class _UnfinishedCall(NamedTuple):
 
 
 class Permits:
-    """Runs the rules, for one pod at a time, and keeps each pod's permit until `finish` or `unreserve`.
+    """Runs the rules for one pod at a time, and stores each pod's permit until `finish` or `unreserve`.
 
     Args:
-        snapshot: given the name of a reader, lends it a current table.
+        snapshot: takes the name of a reader; returns a context manager for a current table.
         activate: moves the pods with these labels in a namespace to the active queue; by default it does nothing.
         limit: the time for all rules of one pod together, and for each `unreserve`.
     """
@@ -269,7 +269,7 @@ class Permits:
         self._snapshot = snapshot
         self._activate = activate
         self._limit = limit
-        # One pod at a time: if the last two members of a gang were decided at once, each could wait for the other.
+        # The rules run for one pod at a time. Otherwise, each of a gang's last two members could wait for the other.
         self._one_at_a_time = threading.RLock()
         self._lock = threading.Lock()  # guards the permits, because handles change them in other threads
         self._permits: dict[str, Permit] = {}
@@ -289,17 +289,17 @@ class Permits:
 
         Args:
             timed: returns the context in which a rule runs, given its extension point and name.
-            deadline: for all rules together; None: the limit begins now.
+            deadline: the deadline of all rules together; by default, `limit` from now.
 
         Raises:
-            BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. Everything is
-                unreserved, except the late rule's part, which `settle` unreserves once its call has ended.
+            BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. All rules are
+                unreserved; a late rule only later, by `settle`, once its call has ended.
         """
         if not rules:
             return None
         deadline = deadline or self._limit.begin()
         with self._exclusively(deadline):
-            # undoes the pod's earlier permit, which exists if the outcome of an earlier bind was unknown
+            # If the outcome of an earlier Binding is unknown, the pod still has an earlier permit, which this undoes.
             self._unreserve(pod.uid)
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
@@ -321,7 +321,7 @@ class Permits:
             except BaseException:
                 self._unreserve(pod.uid)
                 raise
-            with self._lock:  # once the permit is published here, handles may allow or reject the pod
+            with self._lock:  # from here on, handles may allow or reject the pod
                 permit.pending = pending
                 if not pending:
                     permit.decided.set()

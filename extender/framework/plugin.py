@@ -1,4 +1,4 @@
-"""Describes plugins for the registry: the name, the arguments, and what a plugin does at each extension point."""
+"""Describes plugins for the registry: their names, their arguments, and what they do at each extension point."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Plugin(Generic[A]):
 
     Attributes:
         arguments: the model of its arguments (pluginConfig).
-        predicate, priority: build its rules from the arguments. A configuration may also name plugins with neither;
-            they have no effect here.
+        predicate, priority: build its rules from the arguments. A plugin with neither has no effect here, but a
+        configuration may name it.
         others: builds its rule at each other extension point, such as preEnqueue or reserve.
         weight: the weight of its scores in the default profile.
         points: further extension points that a configuration may name, although nothing runs there.
-        needs: pairs (point, earlier point): at `point`, the plugin reads what it computed at `earlier point`.
+        needs: pairs (point, earlier point). At `point`, the plugin reads what it computed at `earlier point`.
         scores_filtered: its score reads what its filter computed, so all its scores are 0 if filter is disabled.
         interests: the cluster events that may help pods that the plugin refused.
         default: True if it is enabled by default.

@@ -1,4 +1,4 @@
-"""A profile: the rules that decide on a pod, and the limits of its preemption."""
+"""Defines a profile: the rules that decide about a pod, and the limits of its preemption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 class CandidateLimits:
     """The number of candidate nodes at which preemption stops searching (DefaultPreemptionArgs).
 
-    The search ends at the larger of the two numbers, but not before one candidate violates no PodDisruptionBudget.
+    The search ends at the larger of the two numbers, but not before it finds a candidate without budget violations.
     """
 
     min_nodes_percentage: int = 10
@@ -47,8 +47,9 @@ class Profile:
     Attributes:
         filter_order: the names of the predicates in the order in which filter runs them, if that is not the order of
             preFilter (`predicates`); upstream orders the two extension points separately.
-        percentage_of_nodes_to_score: how many feasible nodes kube-scheduler's own search looks for; 0: its default.
-        preemption: the limits of preemption; None: preemption is off.
+        percentage_of_nodes_to_score: kube-scheduler's own search ends once it has found this percentage of nodes
+        feasible; 0 means its default.
+        preemption: the limits of preemption; None if preemption is off.
         check_all_predicates: every predicate sees every node, so that all reasons are reported
             (alwaysCheckAllPredicates of a Policy).
         reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
@@ -57,9 +58,9 @@ class Profile:
         post_filter: users' rules of PostFilter that run before preemption, for pods that fit nowhere.
         permit: users' rules of Reserve, then those of Permit, in their order.
         pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
-        enforces_gangs: the profile has GangScheduling; without it, groups need no minimum of members.
+        enforces_gangs: the profile has GangScheduling. Without it, groups have no minimum number of members.
         disabled_filters: the filters that run by default, or only as preFilter, and that the configuration disables.
-        unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
+        unsupported: one text for each thing that the configuration disables, but that the scheduler loop still does.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """
 
@@ -93,11 +94,11 @@ class Profile:
         )  # fmt: skip
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
-        """Returns True if `pod` must leave room for the nominated pod, apart from their priorities."""
+        """Returns True if `pod` must leave room for the nominated pod; ignores their priorities."""
         return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
 
     def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
-        """Returns True if the pod belongs to the scheduler of `scheduler_name`.
+        """Returns True if the scheduler of the pod also has the profile `scheduler_name`.
 
         A scheduler reserves room only for its own nominated pods. One scheduler may have several profiles.
         """
@@ -106,9 +107,9 @@ class Profile:
 
 
 class Profiles:
-    """Profiles by schedulerName; a pod with any other schedulerName gets the first profile.
+    """The profiles by schedulerName. A pod whose schedulerName has no profile gets the first one.
 
-    An extender receives the pods of all of a scheduler's profiles, also of profiles that it does not know.
+    An extender receives the pods of all profiles of a scheduler, even of profiles that are not in its policy.
 
     Attributes:
         features: the feature gates, which all profiles share.
@@ -129,7 +130,7 @@ class Profiles:
         self._current = _ByName(profiles)
 
     def replace(self, profiles: Sequence[Profile]) -> None:
-        """Replaces all profiles at once; a decision that has begun keeps its profile."""
+        """Replaces all profiles at once. A decision that has begun continues with its old profile."""
         self._current = _ByName(profiles)
 
     @property

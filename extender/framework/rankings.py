@@ -1,9 +1,9 @@
 """Keeps a ranking of the nodes for each pod template, so that its next replica is placed faster.
 
-A bind changes one row and the topology domains of its node. So the rules that judge each node alone (`rules.PerNode`)
-run again only for rows that changed since the last replica. The other rules (topology domains, volumes, devices, those
-of users) run again for each pod. The best nodes are the same as those of `find_fit` and `score`. If a ranking cannot
-guarantee that, it returns None and the caller falls back to these two.
+A bind changes one row and the topology domains of its node. So the rules that look at one node at a time
+(`rules.PerNode`) run again only for rows that changed since the last replica. The other rules (for topology domains,
+volumes and devices, and users' rules) run again for each pod. The best nodes are the same as those of `find_fit` and
+`score`. If a ranking cannot guarantee that, it returns None and the caller falls back to these two.
 
 With ten templates, rankings save 6 to 21 % of the scheduling loop's CPU time per pod on 1,000 nodes (0.24 -> 0.19 ms
 for plain pods), and 18 to 42 % on 5,000 nodes (0.45 -> 0.26 ms). If no two pods are alike, rankings make no difference
@@ -29,8 +29,8 @@ from extender.table.podinfo import Group
 from extender.table.pods.templates import of_one_template
 
 _DOES_NOT_FIT = np.iinfo(np.int64).min
-# The changes that a ranking can follow. A change of anything else may change what a PerNode rule says about any node,
-# so the ranking must be rebuilt.
+# A ranking can apply these changes. Any other change may affect PerNode rules on all nodes, so the ranking must be
+# rebuilt.
 _FOLLOWED = frozenset(
     (
         RESOURCES,
@@ -48,12 +48,12 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
-_MAX_TEMPLATE_BYTES = 32 * 1024  # the size as JSON of a template that is ranked; its first pod stays in memory
-_MAX_REMEMBERED = 2048  # few are enough, because nodes that fill up at the same time often have equal resources
+_MAX_TEMPLATE_BYTES = 32 * 1024  # a larger template gets no ranking, because its first pod stays in memory
+_MAX_REMEMBERED = 2048  # this is enough, because nodes that fill up at the same time often have equal resources
 
 
 class Best(NamedTuple):
-    """The rows with the highest score, ascending. `only` is True if no other row can take the pod."""
+    """The rows with the highest score, in ascending order. `only` is True if no other row can take the pod."""
 
     rows: Rows
     only: bool
@@ -70,7 +70,7 @@ class Ranking:
         _raw: for each score that is normalised and not equal on all rows, the raw scores, int64[row].
         _normalised_sum: int64[row]: the weighted sum of the scores in `_raw`, normalised over the feasible rows.
         _total: int64[row]: the sum of `_own` and `_normalised_sum`; _DOES_NOT_FIT if the node does not fit.
-        _open, _fixed: like `_fits` and `_own`, but of the fixed checks and scores alone.
+        _open, _fixed: like `_fits` and `_own`, but only of the fixed checks and scores.
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class Ranking:
     def _judge_remembered(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
         """Returns (fits, score) of each row by the moving rules.
 
-        Nodes of one kind fill up in the same steps, so most results are remembered by the node's resources. The rules
-        run once for all others.
+        Nodes of one kind fill up in the same steps. So results are stored by the node's resources, and the rules run
+        only for resources without a stored result.
         """
         if not self._by_resources:
             return self._judge(rows)
@@ -190,7 +190,7 @@ class Ranking:
         return list(zip(fits.tolist(), scores.tolist(), strict=True))
 
     def best(self, pod: PodInfo) -> Best | None:
-        """Returns the best rows that the other rules accept too; None if there is none or if a rule failed."""
+        """Returns the best rows that the other rules accept too; None if there are no such rows or a rule failed."""
         everywhere = self._feasible
         rows = self._accepted(pod, everywhere)
         if rows is None:
@@ -280,7 +280,7 @@ def _sum(scorers: Sequence[tuple[Scorer, int]], rows: Rows) -> Scores:
 
 
 class Rankings:
-    """The rankings for one profile, by pod template. All are of the same table; another table clears them."""
+    """The rankings for one profile, by pod template. They all belong to one table; another table clears them."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -290,7 +290,7 @@ class Rankings:
     def best(self, pod: PodInfo, table: Table) -> Best | None:
         """Returns the best nodes for the pod; None if it must be decided without a ranking.
 
-        There is no ranking for the first pod of a template, for pods with volumes or claims, and while any pod is
+        A pod has no ranking if it is the first of its template, if it has volumes or claims, or while any pod is
         nominated.
 
         Raises:
@@ -309,8 +309,8 @@ class Rankings:
         if first is None or not of_one_template(first.pod, pod.pod):
             if len(msgspec.json.encode(pod.pod)) <= _MAX_TEMPLATE_BYTES:
                 if len(self._by_group) >= _MAX_TEMPLATES:
-                    del self._by_group[next(iter(self._by_group))]  # removes the entry that was not used for longest
-                # only notes the pod; the ranking is built when a second replica comes
+                    del self._by_group[next(iter(self._by_group))]  # removes the least recently used entry
+                # stores only the pod; the ranking is built for the second replica
                 self._by_group[pod.group] = pod, None
             return None
         if ranking is None or not ranking.follow():

@@ -1,8 +1,8 @@
-"""The interfaces of a rule: `Predicate` and `Priority`.
+"""Defines the interfaces of rules, mainly `Predicate` and `Priority`.
 
 A predicate (upstream Filter plugin) looks at a pod once in `prepare` (upstream PreFilter) and returns a `Check`, which
 refuses rows of the table. A priority (upstream Score plugin) returns a `Scorer`: `map` gives each row a raw score, and
-`reduce` normalises them. Everything about one pod is in its Check or Scorer. The rule holds only its arguments, so any
+`reduce` normalises them. All data about one pod is in its Check or Scorer. The rule has only its arguments, so any
 number of threads may share it.
 """
 
@@ -28,20 +28,20 @@ NO_REFUSAL: Verdict = ()
 
 
 class PerNode:
-    """Marks a rule that judges each node only by the pod's template, the node, and the pods on that node.
+    """Marks a rule whose result for a node depends only on the pod's template, the node, and the pods on that node.
 
-    Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. This only
-    has to hold for pods without volumes and claims. Scores that depend on pods must not be normalised.
+    Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. Pods with
+    volumes or claims are exempt from this. Scores that depend on pods must not be normalised.
     """
 
     __slots__ = ()
 
 
 class PerTemplate:
-    """Marks a rule that looks at several nodes, and applies either to all pods of a template or to none of them.
+    """Marks a rule that looks at several nodes, and that applies to all pods of a template or to no pod of it.
 
-    It may depend only on the controller of the pods, on objects other than pods and nodes, and on the (anti-)affinity
-    terms of placed pods. While it does not apply, `framework.rankings` does not call `prepare`.
+    Only the controller of the pods, objects other than pods and nodes, and the (anti-)affinity terms of placed pods may
+    decide if it applies. While it does not apply, `framework.rankings` does not call `prepare`.
     """
 
     __slots__ = ()
@@ -52,8 +52,8 @@ class Check:
 
     Attributes:
         only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
-        sees_pods: True if the verdict depends on placed pods, so preemption must check again without its victims.
-        sees_own_pods_only: True if only pods on the node itself count, and removing some never makes the verdict worse.
+        sees_pods: True if the verdict depends on placed pods, so preemption must check again with the victims removed.
+        sees_own_pods_only: True if only pods on the node itself count, and removing pods never makes the verdict worse.
         sees_resources_only: True if the verdict is equal for all nodes with equal resources (`DistinctResources`).
     """
 
@@ -69,12 +69,12 @@ class Check:
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
         """Returns the verdict if `requested`, int64[resource, row], were the requests on all nodes.
 
-        Only called if `sees_resources_only`.
+        This is called only if `sees_resources_only` is True.
         """
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """Returns the verdict on each row as if its node's pods in `gone` had left, but no pods of other nodes.
+        """Returns the verdict on each row, as if only this node's pods in `gone` had left.
 
         Only the masks matter, not the refusals. The verdict counts the pods of `gone.nominated` only if
         `sees_own_pods_only` is True. None means that the check cannot do this for many nodes at once; the caller then
@@ -115,7 +115,7 @@ class PreEnqueue(Protocol):
     """
 
     def refuse(self, pod: PodInfo, /) -> Refusal | None:
-        """Returns the rule that does not let the pod be tried yet, with its reason; None if the pod may be tried."""
+        """Returns a refusal if the pod must not be tried yet; None if it may be tried."""
         ...
 
 
@@ -123,7 +123,7 @@ class PreEnqueueRule(PreEnqueue, Protocol):
     """A PreEnqueue rule of a profile."""
 
     def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
-        """Returns what PreEnqueue.refuse does. `table`: the cluster, for offline commands; None: the rule's process."""
+        """Does the same as PreEnqueue.refuse. `table`: the cluster, given only by offline commands."""
         ...
 
 
@@ -144,7 +144,7 @@ class Proposal:
 
     Attributes:
         node_name: the node to nominate the pod to; "" if the rule has no such node.
-        reason: why the rule nominates the pod to no node; "" if it says nothing.
+        reason: the reason for not nominating the pod; "" if the rule gives none.
     """
 
     node_name: str = ""

@@ -1,4 +1,4 @@
-"""Provides base classes and types for the models of policy files, which reject unknown fields."""
+"""Provides base classes and types for the models of policy files. The models reject unknown fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ShapePoint(NamedTuple):
 def score_by_utilization(shape: Sequence[ShapePoint]) -> Scores:
     """Returns the score for each whole percent, int64[101] of 0..100 (upstream BuildBrokenLinearFunction).
 
-    Scores between two points are interpolated; before the first and after the last point the score is constant.
+    Scores between two points are interpolated. Before the first and after the last point, the score is constant.
     """
     points = [ShapePoint(point.utilization, point.score * MAX_SCORE // MAX_POINT_SCORE) for point in shape]
     table = np.full(MAX_UTILIZATION + 1, points[-1].score, np.int64)
@@ -46,7 +46,7 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
     width = right.utilization - left.utilization
     for step in range(1, width + 1):
         rise = (right.score - left.score) * step
-        # Rounds towards zero, as Go's division does, also if the line falls.
+        # Rounds towards zero, like Go's division, even where the line falls.
         yield left.score + (rise // width if rise >= 0 else -(-rise // width))
 
 
@@ -59,7 +59,7 @@ class Strict(BaseModel):
 
 
 class Ignored(BaseModel):
-    """A part that only kube-scheduler uses: it is neither read nor checked here."""
+    """A part of a policy file that only kube-scheduler uses. This program neither reads nor checks it."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -97,7 +97,7 @@ def _ascending(shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationSha
     return shape
 
 
-# If a shape has no points, the plugin's default shape applies, if it has one.
+# A shape without points means the plugin's default shape.
 OptionalShape = Annotated[tuple[UtilizationShapePoint, ...], AfterValidator(_ascending)]
 Shape = Annotated[OptionalShape, Field(min_length=1)]
 

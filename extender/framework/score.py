@@ -1,4 +1,4 @@
-"""Scoring: runs the priorities of a profile over the feasible rows. Source: upstream prioritizeNodes."""
+"""Runs the priorities of a profile over the feasible rows. Source: upstream prioritizeNodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines refusals: the plugin that refuses a node, the reasons, and how final the refusal is.
+"""Defines refusals: the plugin that refuses a node, the reasons, and whether evictions may help.
 
 Source: upstream framework.Code and framework.Status.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Code(IntEnum):
-    """The outcome for one node. A higher value is a more final refusal."""
+    """The outcome for one node. The higher the value, the less can change it."""
 
     SUCCESS = 0
     UNSCHEDULABLE = 1
@@ -32,7 +32,7 @@ _TITLES = {
 
 
 class Refusal(NamedTuple):
-    """A refusal of a node: the plugin, how final it is, and the reasons in kube-scheduler's words."""
+    """A refusal of a node: the plugin, the code, and the reasons in kube-scheduler's words."""
 
     plugin: str
     code: Code
@@ -59,5 +59,5 @@ def failed(plugin: str, *reasons: str) -> Refusal:
 
 
 def merged(first: Refusal, second: Refusal) -> Refusal:
-    """Returns one refusal for two: with the reasons of both, the first plugin, and the stricter code."""
+    """Merges two refusals into one with both reasons, the first plugin and the higher code."""
     return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)

@@ -20,8 +20,8 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
     Nodes without the label belong to no domain, so the sum for ABSENT, the id of a missing label, is 0.
 
     Args:
-        domain: intp[row]: the domain of each node, if some nodes must not count: these have ABSENT. By default, the
-            ids of the column.
+        domain: intp[row]: the domain of each node, with ABSENT for nodes that must not count. By default, the ids of
+            the column.
     """
     ids = column.ids if domain is None else domain
     counted = np.flatnonzero(by_node != 0)  # usually few
@@ -32,7 +32,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
-    """Returns bool[len(column)]: True for each id, ABSENT included, that occurs in `domain`."""
+    """Returns bool[len(column)]: True for each id, including ABSENT, that occurs in `domain`."""
     occurring = np.zeros(len(column), np.bool_)
     occurring[domain] = True
     return occurring
@@ -45,7 +45,7 @@ class DomainCounts:
     Attributes:
         domain: intp[row]: the domain of each node.
         pods: int64[domain]: the number of matching pods.
-        leaving: given removed pods, returns how many matching pods are removed from each node: int64[row].
+        leaving: takes removed pods; returns the number of matching pods removed from each node: int64[row].
     """
 
     domain: Rows

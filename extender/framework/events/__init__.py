@@ -1,1 +1,4 @@
-"""Cluster events, and queueing hints: which waiting pods a change may help. Start with `queueing_hints`."""
+"""Defines cluster events and queueing hints, which find the waiting pods that a change may help.
+
+Start with `queueing_hints`.
+"""

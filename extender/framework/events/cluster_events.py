@@ -1,4 +1,4 @@
-"""Cluster events: changes of objects that may help an unschedulable pod.
+"""Defines cluster events: changes of objects that may help an unschedulable pod.
 
 Source: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents,
 PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
@@ -15,14 +15,14 @@ from extender.table import PodInfo
 
 
 class Action(Flag):
-    """The kind of change of an object. A rule may register for several at once, so this is a flag."""
+    """The kind of a change. It is a flag, because a rule may register for several kinds at once."""
 
     ADD = auto()
     DELETE = auto()
     UPDATE_NODE_ALLOCATABLE = auto()
     UPDATE_NODE_LABEL = auto()
     UPDATE_NODE_TAINT = auto()
-    """The taints or spec.unschedulable."""
+    """The node's taints or its spec.unschedulable changed."""
     UPDATE_NODE_CONDITION = auto()
     UPDATE_NODE_ANNOTATION = auto()
     UPDATE_NODE_DECLARED_FEATURE = auto()
@@ -33,7 +33,7 @@ class Action(Flag):
     UPDATE_POD_TOLERATION = auto()
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
-    """The names of generated claims in the pod's status."""
+    """The names of generated claims in the pod's status changed."""
     UPDATE = (
         UPDATE_NODE_ALLOCATABLE
         | UPDATE_NODE_LABEL
@@ -48,19 +48,19 @@ class Action(Flag):
         | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
         | UPDATE_POD_GENERATED_RESOURCE_CLAIM
     )
-    """Any update. As the action of an event: an update that no other member describes."""
+    """Any update. If an event has this action, no other member describes its update."""
     ALL = ADD | DELETE | UPDATE
 
 
 class Resource(Enum):
-    """The kind of the changed object. Users' rules may read even the kinds that no plugin registers for."""
+    """The kind of the changed object. Some kinds are only for users' rules; no plugin registers for them."""
 
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULED_POD = "UnscheduledPod"
     TARGET_POD = "TargetPod"
     """The waiting pod itself."""
     POD = "Pod"
-    """Only in registrations: any of the three above."""
+    """Any of the three kinds above. Rules register for it; events never have it."""
     NODE = "Node"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
@@ -73,7 +73,7 @@ class Resource(Enum):
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
     DEVICE_TAINT_RULE = "resource.k8s.io/DeviceTaintRule"
-    """Upstream reports such a change as one of the ResourceSlices that the rule selects."""
+    """Upstream reports a change of a taint rule as changes of the ResourceSlices that the rule selects."""
     RESOURCE_CLAIM_TEMPLATE = "resource.k8s.io/ResourceClaimTemplate"
     NAMESPACE = "Namespace"
     SERVICE = "Service"
@@ -107,11 +107,11 @@ class ClusterEvent(NamedTuple):
 
     @property
     def frees_room(self) -> bool:
-        """True if the event does nothing but free resources of a node, as preemption does."""
+        """True if the only effect of the event is to free resources of a node, as preemption does."""
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Returns True if `event` is this event or a special case of it; rules registered for this then receive it."""
+        """Returns True if `event` is this event or a special case of it; rules that registered for this then get it."""
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:
@@ -134,18 +134,18 @@ POLICY_RELOAD = "PolicyReload"
 EVENTS_MISSED = "EventsMissed"
 
 Room = Callable[[int], Mapping[str, int] | None]
-"""A function of a priority: the amounts that a node has free if all pods of lower priority leave (cpu in milli).
+"""A function that takes a priority and returns what a node has free if all pods of lower priority leave (cpu in milli).
 
-A resource that devices may provide is absent if the node does not have it. Returns None while pods are nominated to the
-node: they reserve the room, and the queue must then try the waiting pods instead of comparing amounts.
+A resource that devices may provide is absent if the node does not have it. It returns None while pods are nominated to
+the node, because these reserve resources. The queue then tries the waiting pods without comparing amounts.
 """
 
 
 class Change(NamedTuple):
-    """An event with the object before and after: `old` is None if it was added, `new` if it was deleted.
+    """The object of an event before and after it: `old` is None if it was added, `new` is None if it was deleted.
 
-    Pods are PodInfo, other objects are structs of the model. `room` belongs to the node on which a pod was deleted or
-    scaled down; if it is given, only pods that fit into it are woken.
+    Pods are PodInfo, other objects are structs of the model. If a pod was deleted or scaled down, `room` may say what
+    its node has free; then only pods that fit are woken.
     """
 
     event: ClusterEvent
@@ -155,10 +155,10 @@ class Change(NamedTuple):
 
 
 def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent]:
-    """Returns an event for each changed property of a pod that has its own event, or else one general Update.
+    """Returns an event for each changed property that has its own event, or else one general Update.
 
     Args:
-        target: True if the events are for the updated pod itself, which waits; False if they are for other pods.
+        target: True if the updated pod waits and the events are for itself; False if they are for other pods.
     """
     resource = Resource.TARGET_POD if target else Resource.UNSCHEDULED_POD
     if new.pod.node_name:
@@ -169,7 +169,7 @@ def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent
 
 
 def node_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """Returns the events of a node's update; none if nothing changed that scheduling depends on."""
+    """Returns the events of a node's update; no events if nothing changed that scheduling depends on."""
     return [ClusterEvent(Resource.NODE, action) for action in dict.fromkeys(_node_actions(old, new))]
 
 
@@ -180,7 +180,7 @@ def _pod_actions(old: PodInfo, new: PodInfo) -> Iterator[Action]:
     before, after = old.pod.spec, new.pod.spec
     if before.scheduling_gates and not after.scheduling_gates:
         yield Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    # the API allows tolerations to be added only, so a change shows in their number
+    # The API only allows adding tolerations, so their number changes.
     if len(before.tolerations or ()) != len(after.tolerations or ()):
         yield Action.UPDATE_POD_TOLERATION
     if _generated_claims(old) != _generated_claims(new):

@@ -1,4 +1,4 @@
-"""Queueing hints: the events that may help the pods that a rule refused (upstream EventsToRegister).
+"""Defines queueing hints: the events that may help the pods that a rule refused (upstream EventsToRegister).
 
 A rule registers interests. Each names an event and a hint: a function that looks at one pod and one change and returns
 True if the rule may accept the pod now. Calling every hint for every waiting pod would be slow, so an interest also
@@ -24,17 +24,17 @@ Hint = Callable[[PodInfo, Change], bool]
 
 
 def always(_pod: PodInfo, _change: Change) -> bool:
-    """Returns True; the hint of an event that may help any pod."""
+    """Returns True. This is the hint of an event that may help any pod."""
     return True
 
 
 def never(_pod: PodInfo, _change: Change) -> bool:
-    """Returns False; the hint of an event that never helps. Another rule's hint may still wake the pod."""
+    """Returns False. This is the hint of an event that never helps; another rule's hint may still wake the pod."""
     return False
 
 
 def about_any_object(_change: Change) -> None:
-    """Returns None: the change may help any pod."""
+    """Returns None, because the change may help any pod."""
     return
 
 
@@ -77,7 +77,7 @@ def reads_names(names: Callable[[PodInfo], Iterable[str]]) -> Reads:
 
 
 class AmountLimits(NamedTuple):
-    """The limits within which a pod's requests must be so that a change may help the pod.
+    """The limits on the requests of the pods that a change may help.
 
     Attributes:
         at_most: resource -> the largest request that the change may help; infinity means no limit.
@@ -89,7 +89,7 @@ class AmountLimits(NamedTuple):
     any_of: Callable[[str], bool] | None = None
 
     def admit(self, requests: Mapping[str, int]) -> bool:
-        """Returns True if a pod with these requests, none of them 0, may be helped."""
+        """Returns True if the change may help a pod with these requests, none of which may be 0."""
         within = all(amount <= self.at_most(resource) for resource, amount in requests.items())
         return within and (self.any_of is None or any(map(self.any_of, requests)))
 
@@ -98,11 +98,11 @@ class Interest(NamedTuple):
     """An event that a rule registers for.
 
     Attributes:
-        reads: the part of the pod that the hint reads. If the hint reads more, pods may miss their wake-up.
+        reads: the part of the pod that the hint reads. If the hint reads more, the queue may fail to wake a pod.
         about: returns the names that the change is about. The change may help only pods indexed under one of these
             names (`Reads.names`); None means any pod (upstream PreQueueingHintFn).
-        limits: (change, priority) -> the limits of the requests (`Reads.amounts`) of the pods of this priority that the
-            change may help; None if it helps no such pod. It replaces the hint, which is not called.
+        limits: (change, priority) -> the limits on the requests (`Reads.amounts`) of pods with this priority that the
+            change may help; None if it helps no such pod. It is called instead of the hint.
     """
 
     resource: Resource
@@ -118,7 +118,7 @@ class Interest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Interests:
-    """All interests that a rule registers."""
+    """The interests that a rule registers."""
 
     of: tuple[Interest, ...] = ()
 
@@ -126,18 +126,18 @@ class Interests:
     def reads(self) -> Iterable[Reads]:
         """All `Reads` by which the queue must index the pods that the rule refused.
 
-        Events of the waiting pod itself need no index, because they name the pod.
+        Events about the waiting pod itself need no index, because they name the pod.
         """
         by_objects = (interest.reads for interest in self.of if interest.resource is not Resource.TARGET_POD)
         return dict.fromkeys((NOTHING_OF_THE_POD, *by_objects))
 
 
 EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
-"""The interests of a rule that has registered none: any event may help."""
+"""The interests of a rule that has registered no interests: any event may help."""
 
 
 class FiledAs(NamedTuple):
-    """The keys under which the queue indexes one pod: the results of a `Reads` for it."""
+    """The keys under which the queue indexes one pod: what the functions of a `Reads` returned for it."""
 
     value: Hashable
     names: Sequence[str]
@@ -145,7 +145,7 @@ class FiledAs(NamedTuple):
 
 
 class QueueingHints:
-    """The interests that each rule registered: the events that may help a pod it refused.
+    """Stores the interests of each rule: the events that may help a pod that the rule refused.
 
     A hint that raises counts as True, so that no pod is stuck.
 
@@ -193,7 +193,7 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about; None if it may help any pod, or if `about` raises."""
+        """Returns the names that the change is about; None if it may help any pod or `about` raises."""
         try:
             return interest.about(change)
         except Exception:
@@ -201,7 +201,8 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the limits of the requests that the change may help; None if it helps no pod of this priority.
+        """Returns the limits on the requests of pods that the change may help; None if it helps no pod of this
+        priority.
 
         If the interest's function raises, there are no limits.
         """
@@ -235,14 +236,14 @@ def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of_requirement(requirement: Requirement) -> list[str]:
-    """Returns the names of a requirement: if changed labels start to satisfy it, one of these names has changed."""
+    """Returns the index names of a requirement. Labels start to satisfy it only if one of these names changes."""
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
     return [requirement.key]
 
 
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns names of which every set of labels that satisfies the requirements has at least one; else [ANY].
+    """Returns index names. Labels can satisfy the requirements only if they have one of these; [ANY]: all labels can.
 
     The names of any single requirement are enough, so those of the requirement that seems the rarest are returned.
     """
