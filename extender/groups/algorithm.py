@@ -22,6 +22,7 @@ from extender.groups.placements import (
     total_scores,
 )
 from extender.groups.tree import Composite, Leaf, Tree, waiting_members
+from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.table import PodInfo
 from extender.table.labels import Rows
@@ -195,7 +196,11 @@ class _Attempt:
         return GroupDecision(composite, *feasibility.verdict(), children=children)
 
     def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
-        """Tries the group on each placement, and returns the decision for the best placement that can take it."""
+        """Tries the group on the placements, and returns the decision for the best one that can take it.
+
+        Those that would have the highest total with all members come first. Upstream tries every placement. Here the
+        first one that takes all members is the last one tried, because no other can have a higher total.
+        """
         placements = domains(tree, self.trial.table, rows)
         if isinstance(placements, str):
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
@@ -204,11 +209,13 @@ class _Attempt:
         observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED  # upstream counts for PodGroups only
         observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
-        for placement in placements:
+        for placement in self._most_promising_first(tree, placements):
             decision = observer.evaluate(partial(self._on_trial, tree, placement))
             if decision.status is GroupStatus.ERROR:
                 return decision
             tried.append((placement, decision))
+            if self._is_unsurpassed(decision):
+                break
         feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
         if not feasible:
             return self._no_placement([decision for _, decision in tried])
@@ -221,6 +228,27 @@ class _Attempt:
         decision = self._on(tree, placement.rows)
         self.trial.revert(mark)
         return replace(decision, placement=placement.name)
+
+    def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> list[TopologyPlacement]:
+        """Sorts the placements by their total with all members; `choose` says which of the best comes first."""
+        if len(placements) == 1:
+            return list(placements)
+        waiting = waiting_members(tree)
+        proposed = [(placement, waiting) for placement in placements]
+        totals = total_scores(tree, proposed, self.trial.table, self.rules.scoring)
+        by_total = sorted(zip(totals, placements, strict=True), key=lambda pair: -pair[0])
+        ties = {placement.name: placement for total, placement in by_total if total == by_total[0][0]}
+        if_chosen = [GroupDecision(tree, GroupStatus.SCHEDULED, placement=name) for name in ties]
+        first = ties[self.choose(if_chosen).placement]
+        return [first, *(placement for _, placement in by_total if placement is not first)]
+
+    def _is_unsurpassed(self, decision: GroupDecision) -> bool:
+        """Returns True if no placement with a lower total for all members can have a higher total for some of them.
+
+        It could if the scores count a resource of which only some members ask for any.
+        """
+        takes_all = decision.is_success and len(decision.placed) == len(waiting_members(decision.tree))
+        return takes_all and not any(is_scalar(resource) for resource, _ in self.rules.scoring.resources)
 
     def _best(self, tree: Tree, feasible: Sequence[tuple[TopologyPlacement, GroupDecision]]) -> GroupDecision:
         if len(feasible) == 1:

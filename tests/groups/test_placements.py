@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from extender.groups import GroupStatus
+from extender.groups import DecideOne, GroupStatus, MemberDecision, decide_group
+from extender.groups.placements import DEFAULT_SCORING, TopologyPlacement, total_scores
+from extender.groups.tree import waiting_members
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from extender.table.trial import Trial
 from tests.builders import Object, make_pod, make_pod_group
-from tests.groups.deciding import BY_PLACEMENTS, decided, members, node, nodes_of
+from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, members, node, nodes_of, table_of, tree
 
 RACK = "rack"
 
@@ -16,7 +23,7 @@ def racks(**cpus: int) -> list[Object]:
     return [node(f"n-{rack}", cpu, rack=rack) for rack, cpu in cpus.items()]
 
 
-def gang(count: int, **spec: object) -> Object:
+def gang(count: int | None, **spec: object) -> Object:
     return make_pod_group("g", count, schedulingConstraints={"topology": [{"key": RACK}]}, **spec)
 
 
@@ -34,6 +41,53 @@ def test_the_rack_that_takes_more_members_wins() -> None:
 def test_of_racks_that_take_as_many_the_fuller_one_wins() -> None:
     decision = decided(*racks(r1=8, r2=3), gang(2), *members("g", 2), rules=BY_PLACEMENTS)
     assert decision.placement == "r2"
+
+
+def test_no_rack_is_tried_after_the_fullest_that_takes_all_members() -> None:
+    objects = [*racks(r1=8, r2=2, r3=3, r4=4), gang(3), *members("g", 3)]
+    table = table_of(*objects)
+    decide_one, tried = deciding(table), []
+
+    def noting(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        tried.append(table.nodes.names_of(rows))
+        return decide_one(info, rows)
+
+    decision = decide_group(tree(*objects), Trial(table), noting, BY_PLACEMENTS)
+    assert decision.placement == "r3"
+    assert tried == [["n-r2"]] * 3 + [["n-r3"]] * 3  # r2 would be fuller, but takes two
+
+
+@given(
+    cpus=st.lists(st.integers(1, 9), min_size=2, max_size=5),
+    used=st.lists(st.integers(0, 4), min_size=5, max_size=5),
+    size=st.integers(1, 6),
+    minimum=st.none() | st.integers(1, 6),
+)
+def test_no_rack_has_a_higher_total_than_the_chosen_one(
+    cpus: list[int], used: list[int], size: int, minimum: int | None
+) -> None:
+    names = [f"r{number}" for number in range(len(cpus))]
+    standing = [
+        make_pod(f"s-{name}").req(cpu=str(cpu)).node(f"n-{name}").obj() for name, cpu in zip(names, used, strict=False)
+    ]
+    objects = [*racks(**dict(zip(names, cpus, strict=True))), *standing, *members("g", size)]
+    table, group, free = table_of(*objects), tree(gang(minimum), *objects), tree(make_pod_group("g", minimum), *objects)
+    decision = decide_group(group, Trial(table), deciding(table), BY_PLACEMENTS)
+    proposed = []
+    for name in names:
+        alone = decide_group(free, Trial(table), within(table, f"n-{name}"))
+        if alone.is_success:
+            infos = [info for info in waiting_members(free) if info.uid in alone.placed]
+            proposed.append((TopologyPlacement(name, table.nodes.rows_of([f"n-{name}"])), infos))
+    totals = total_scores(free, proposed, table, DEFAULT_SCORING) if proposed else []
+    best = {placement.name for (placement, _), total in zip(proposed, totals, strict=True) if total == max(totals)}
+    assert decision.placement in best if best else not decision.is_success
+
+
+def within(table: Table, node_name: str) -> DecideOne:
+    """Decides about members on this node alone."""
+    decide_one, rows = deciding(table), table.nodes.rows_of([node_name])
+    return lambda info, _: decide_one(info, rows)
 
 
 def test_no_rack_takes_the_gang() -> None:
