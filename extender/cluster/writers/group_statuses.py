@@ -13,7 +13,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
-from extender.cluster.writers.statuses import STRATEGIC_MERGE
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, observed
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition
 from extender.model.scheduling.pod_groups import INITIALLY_SCHEDULED, PodGroup
@@ -82,6 +82,7 @@ class ApiGroupStatuses:
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,
+            **observed(group),
         }
         if present is None or present.status != condition.status:
             now = datetime.fromtimestamp(self._clock.now(), UTC)

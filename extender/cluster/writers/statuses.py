@@ -21,6 +21,7 @@ from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 
@@ -99,7 +100,7 @@ class ApiStatuses:
                 "message": status.message,
             }
             patch["conditions"] = [
-                condition | _observed(status.pod) | transition(status.pod, _CONDITION, "False", self._clock.now())
+                condition | observed(status.pod) | transition(status.pod, _CONDITION, "False", self._clock.now())
             ]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
@@ -115,9 +116,9 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _observed(pod: Pod) -> dict[str, int]:
-    """Returns the field `observedGeneration` of a condition; {} if the API server gives pods no generation."""
-    return {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
+def observed(owner: Pod | PodGroup) -> dict[str, int]:
+    """Returns the field `observedGeneration` of a condition; {} if the API server gives the object no generation."""
+    return {"observedGeneration": owner.metadata.generation} if owner.metadata.generation else {}
 
 
 def pod_path(pod: Pod) -> str:
@@ -197,7 +198,7 @@ class ApiEvictor:
     def _mark(self, victim: Pod, message: str) -> None:
         kind = PREEMPTED_CONDITION
         condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
-        condition |= _observed(victim) | transition(victim, kind, "True", self._clock.now())
+        condition |= observed(victim) | transition(victim, kind, "True", self._clock.now())
         patch_status(self._client, victim, {"conditions": [condition]})
 
 

@@ -27,9 +27,11 @@ class Calls:
         self.written.append((path, condition))
 
 
-def group(condition: dict[str, str] | None = None) -> PodGroup:
+def group(condition: dict[str, str] | None = None, generation: int = 0) -> PodGroup:
     conditions = [{"type": "PodGroupInitiallyScheduled", **condition}] if condition else []
-    return msgspec.convert({**make_pod_group("g"), "status": {"conditions": conditions}}, PodGroup)
+    made = make_pod_group("g")
+    made["metadata"]["generation"] = generation
+    return msgspec.convert({**made, "status": {"conditions": conditions}}, PodGroup)
 
 
 def written(*steps: tuple[PodGroup, str, str]) -> list[dict[str, Any]]:
@@ -57,6 +59,11 @@ def test_a_condition_is_written_with_the_time_of_its_change() -> None:
     (condition,) = written((group(), "Unschedulable", "no room"))
     assert condition.pop("lastTransitionTime")
     assert condition == {"type": "PodGroupInitiallyScheduled", **FAILED}
+
+
+def test_a_condition_says_which_generation_of_the_group_was_tried() -> None:
+    (condition,) = written((group(generation=3), "Unschedulable", "no room"))
+    assert condition["observedGeneration"] == 3
 
 
 def test_an_equal_condition_is_not_written_again() -> None:
