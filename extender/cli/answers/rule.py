@@ -45,13 +45,14 @@ def prefer_{name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> i
     """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
     return 100 if pod.labels.get(label) == node.labels.get(label) else 0
 '''
+_IN_TREE = """
+    # With `extender serve`, kube-scheduler runs the in-tree plugins, so disable them here: remove the #.
+    # multiPoint: {disabled: [{name: "*"}]}"""
 _POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: default-scheduler
-  plugins:
-    # With `extender serve`, kube-scheduler runs the in-tree plugins, so disable them here: remove the #.
-    # multiPoint: {{disabled: [{{name: "*"}}]}}
+  plugins:{in_tree}
     filter:
       enabled: [{{name: "{name}:{name}"}}]
     score:
@@ -62,6 +63,15 @@ profiles:
 """
 _PER_NODE = ("predicate", "priority")
 _OTHERS: Mapping[str, tuple[str, str, str]] = {
+    "priority": (
+        "Node, Pod, priority",
+        "score",
+        '''@priority
+def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> int:
+    """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
+    return 100 if pod.labels.get(label) == node.labels.get(label) else 0
+''',
+    ),
     "pre_enqueue": (
         "Pod, pre_enqueue",
         "preEnqueue",
@@ -142,18 +152,18 @@ _OTHER_POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: {scheduler}
-  plugins:
+  plugins:{in_tree}
     {point}:
       enabled: [{{name: "{name}:{name}"}}]{disabled}
   pluginConfig:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-_IN_SERVE = ("reserve", "permit", "pre_bind", "post_bind")
+_IN_SERVE = ("priority", "reserve", "permit", "pre_bind", "post_bind")
 # the new file uses these names itself, so a rule must not have them
 _TAKEN = {
     *dir(builtins),
-    *", ".join(("Mapping, predicate, priority", *(each[0] for each in _OTHERS.values()))).split(", "),
+    *", ".join(("Mapping, predicate", *(each[0] for each in _OTHERS.values()))).split(", "),
 }
 
 
@@ -208,16 +218,17 @@ def new(name: str, folder: Path, kind: str) -> None:
 def _texts(name: str, kind: str) -> tuple[str, str]:
     """Returns the text of the new Python file, and the text of its policy."""
     if kind not in _OTHERS:
-        return _SKELETON.format(name=name), _POLICY.format(name=name)
+        return _SKELETON.format(name=name), _POLICY.format(name=name, in_tree=_IN_TREE)
     imports, point, rule_text = _OTHERS[kind]
     command, scheduler = ("serve", "default-scheduler") if kind in _IN_SERVE else ("schedule", "extender")
     mapping = "from collections.abc import Mapping\n\n" if kind == "post_filter" else ""
     disabled = "\n      disabled: [{name: PrioritySort}]" if kind == "queue_sort" else ""
+    in_tree = _IN_TREE if kind == "priority" else ""
     return (
         _OTHER_FILE.format(
             command=command, name=name, mapping=mapping, imports=imports, rule=rule_text.format(name=name)
         ),
-        _OTHER_POLICY.format(name=name, point=point, scheduler=scheduler, disabled=disabled),
+        _OTHER_POLICY.format(name=name, point=point, scheduler=scheduler, disabled=disabled, in_tree=in_tree),
     )
 
 
