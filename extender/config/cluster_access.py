@@ -30,7 +30,7 @@ IN_CLUSTER = ClusterAccess()
 
 
 def listed(paths: Path | str) -> tuple[Path, ...]:
-    """Returns the paths of a list like that of $KUBECONFIG, without repetitions."""
+    """Splits a list of paths, in the form of $KUBECONFIG, and drops duplicates."""
     return tuple(dict.fromkeys(Path(path) for path in str(paths).split(os.pathsep) if path))
 
 

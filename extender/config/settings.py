@@ -83,7 +83,7 @@ def setting(
 
     Args:
         only: the command that has this setting; None means that both have it.
-        in_schedule: the default in `schedule`, if it is another one there.
+        in_schedule: the default in `schedule`, if it differs from `default`.
     """
     commands = COMMANDS if only is None else (only,)
     scope = {"commands": commands, "in_schedule": default if in_schedule is None else in_schedule}
@@ -100,8 +100,8 @@ class Settings(BaseModel):
 
     bind: Address = setting(
         "127.0.0.1:8888",
-        "HOST:PORT to listen on: serve for all paths, and beyond loopback only with clientCa; schedule for probes,"
-        " metrics and debug pages",
+        "HOST:PORT to listen on; serve answers all paths there, and needs clientCa to listen beyond loopback; schedule"
+        " answers only probes, metrics and debug pages",
         in_schedule="127.0.0.1:8889",
     )
     insecure_bind: bool = setting(
@@ -144,7 +144,7 @@ class Settings(BaseModel):
     )
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = setting(
         "DefaultProvider",
-        "the rules without a policy: kube-scheduler's defaults, or the same with full nodes preferred",
+        "the rules if there is no policy: kube-scheduler's defaults, or the same with full nodes preferred",
     )
     feature_gates: str = setting(
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
@@ -206,7 +206,7 @@ class Settings(BaseModel):
     )
     assumed_ttl_seconds: Seconds = setting(
         30.0,
-        "time until a bound pod loses its place if no watch event confirms the bind; 0: never, as in kube-scheduler,"
+        "how long a bound pod keeps its place if no watch event confirms the bind; 0: forever, as in kube-scheduler,"
         " unless the bind got no answer",
     )
     settle_seconds: Seconds = setting(
@@ -235,7 +235,7 @@ class Settings(BaseModel):
         300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
     )
     max_staleness_seconds: Seconds = setting(
-        110.0, "how long ago each kind may last have been known to be up to date before /readyz fails; 0: no limit"
+        110.0, "/readyz fails if a kind was last known to be up to date longer ago than this; 0: no limit"
     )
     leader_elect: bool = setting(
         False,
@@ -324,7 +324,7 @@ class Settings(BaseModel):
     )
     sample_every: int = setting(
         100,
-        "every how many pods the time of each plugin is measured, which doubles the time of a decision",
+        "the time of each plugin is measured for one pod in this many; measuring doubles the time of a decision",
         only="schedule",
         gt=0,
     )
@@ -341,7 +341,7 @@ class Settings(BaseModel):
     )
     seed: int | None = setting(
         None,
-        "seed of the random choice between nodes of the same score; default: another one each time",
+        "seed of the random choice between nodes with the same score; default: a different seed at each start",
         only="schedule",
     )
     cpus: Literal["one", "any"] = setting(
@@ -370,7 +370,7 @@ class Option:
         defaults: the default of each command that has the setting, of the type given by `annotation`.
     """
 
-    name: str  # of the field of Settings; one that ends in _ would be a keyword of Python without it
+    name: str  # the name of the field in Settings; a trailing _ keeps it from being a Python keyword
     description: str
     defaults: Mapping[Command, Any]
     annotation: Any

@@ -83,7 +83,7 @@ class LabelPreferenceArgument(Strict):
 
 class RequestedToCapacityRatioArgument(Strict):
     shape: Shape
-    """Points of a line that turns utilization into a score."""
+    """The points of the curve that maps utilization to a score."""
     resources: tuple[ResourceSpec, ...] = ()
     """The resources that count; default: cpu and memory."""
 
@@ -139,7 +139,7 @@ class PolicySpec(Strict):
 LABEL_PRESENCE = "CheckNodeLabelPresence"
 SERVICE_AFFINITY = "CheckServiceAffinity"
 
-# SelectorSpreadPriority spreads the pods that have no constraints themselves.
+# There are no default constraints, because SelectorSpreadPriority spreads the pods that have no constraints.
 _NO_DEFAULT_CONSTRAINTS = ()
 
 # The predicates in the order in which they run. The two empty ones are built from the policy's arguments.

@@ -245,7 +245,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
         gauge(
             "scheduler_queued_entities",
-            "What waits as one, a pod without a group (pod) or a root group (podgroup), by queue.",
+            "Waiting entities by queue: pods without a group (pod) and root groups (podgroup).",
             "queue",
             "type",
         ),
