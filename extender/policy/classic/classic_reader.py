@@ -78,7 +78,7 @@ class _PredicateReader:
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
     def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields the rules of one entry of the list, with their position in the order of predicates."""
+        """Yields (rank, rules) for one entry of the list; predicates run in the order of their ranks."""
         if PREDICATES.get(spec.name):
             if spec.argument:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
@@ -155,7 +155,7 @@ def _users_rule(
     library: Library,
     faults: Faults,
 ) -> Iterator[Any]:
-    """Yields the user's rule that `spec` names; adds a fault if there is none. `known`: names to suggest."""
+    """Yields the user's rule that `spec` names; if there is none, adds a fault, which may suggest a `known` name."""
     plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
     if plugin is None:
         return

@@ -103,7 +103,7 @@ def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
         elif not spec.kind.isidentifier():
             faults.add(f"{path}.kind", f"expected a kind such as RackPower, got {spec.kind!r}")
         elif spec.kind in KINDS:
-            faults.add(f"{path}.kind", f"{spec.kind} is read anyway; rules get it by its class")
+            faults.add(f"{path}.kind", f"{spec.kind} is read anyway; remove the entry")
         elif spec.kind in ADMISSION_KINDS:
             faults.add(f"{path}.kind", f"rules cannot read {spec.kind}, because only offline commands do")
         elif spec.kind in kinds:
@@ -200,7 +200,7 @@ class _ProfileReader:
         return True
 
     def _configured(self) -> Iterator[tuple[str, BaseModel]]:
-        """Yields the plugins with arguments in the profile, and their arguments."""
+        """Yields each plugin in the profile's pluginConfig with its arguments."""
         seen: set[str] = set()
         for index, config in enumerate(self._spec.plugin_config):
             path = f"{self._path}.pluginConfig[{index}]"
@@ -219,7 +219,7 @@ class _ProfileReader:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
 
     def _predicates(self) -> tuple[list[Predicate], tuple[str, ...]]:
-        """Returns the predicates in the order of preFilter, and their order at filter, () if it is the same."""
+        """Returns the predicates in preFilter's order, and their names in filter's order; () if it is the same."""
         pre_filters = self._running("preFilter")
         filters = self._running("filter")
         names = pre_filters + [name for name in filters if name not in pre_filters]
@@ -263,7 +263,7 @@ class _ProfileReader:
         return rules[0] if rules else None
 
     def _refuse_unprepared(self) -> None:
-        """Adds a fault for each plugin that upstream would fail on every pod, because an earlier point is disabled."""
+        """Adds a fault for each plugin that needs a disabled point; kube-scheduler would fail every pod there."""
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):
@@ -287,7 +287,7 @@ class _ProfileReader:
                         )
 
     def _enforces_gangs(self) -> bool:
-        """Returns True unless the profile disables GangScheduling, which its feature gate enables."""
+        """Returns True unless the profile disables GangScheduling; the plugin's feature gate enables it by default."""
         by_gate = PluginSet((Enabled(GANG_SCHEDULING),))
         return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].over(by_gate).enabled)
 
