@@ -73,7 +73,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The offers of a site besides the cluster: configurations to compare with, and limits on its work.
+    """The configurations that a site can judge pods by and compare, and the limits on its work.
 
     Attributes:
         name: the name of the configuration that judges the pods.
@@ -153,7 +153,7 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
 
 
 def _first_different(others: Mapping[str, Profiles], profiles: Profiles) -> str:
-    """Returns the name of the first configuration that differs from `profiles`, because equal ones show nothing."""
+    """Returns the name of a configuration that differs from `profiles`; comparing equal ones shows nothing."""
     different = (name for name, other in others.items() if other.all != profiles.all)
     return next(different, next(iter(others), ""))
 

@@ -61,7 +61,7 @@ class Site:
 
     Args:
         look: called with the arguments of each page to get the cluster; never by two threads at once.
-        choices: what the pages offer besides the cluster.
+        choices: the configurations that pages can compare, and the limits on their work.
     """
 
     def __init__(self, look: Callable[[Arguments], Look], choices: Choices) -> None:
@@ -177,7 +177,7 @@ class Site:
 
 
 def _carried(arguments: Arguments) -> Arguments:
-    """Returns the arguments that links to other pages keep: `step`, the moment of a recording, if it is given."""
+    """Returns the arguments that links to other pages repeat: `step`, which selects a moment of a recording."""
     return {"step": arguments["step"]} if "step" in arguments else {}
 
 

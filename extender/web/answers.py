@@ -43,7 +43,7 @@ def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool
     """Answers as Kubernetes' health endpoints do (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
 
     Args:
-        checks: by the check's name, None if it passed, otherwise what is missing.
+        checks: check -> None if it passed, otherwise what is missing.
         verbose: True to list the checks even if all passed.
     """
     failed = any(missing is not None for missing in checks.values())

@@ -45,8 +45,8 @@ class Backend:
     """The verbs that the web application serves, and the functions of the process behind them.
 
     Attributes:
-        waiting_for: called for every call of a verb; returns what keeps the process from deciding, by check:
-            {"cache": None} if nothing does, else for example {"cache": "waiting for pods, nodes"}.
+        waiting_for: called for every call of a verb; returns check -> the reason why the process cannot decide yet, for
+            example {"cache": "waiting for pods, nodes"}; {"cache": None} if it can decide.
         start: starts the process's threads; runs in the worker process, as does `stop`.
         private: pages that only this machine and clients with a certificate may use.
         compare: called on SIGUSR2.
@@ -105,7 +105,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns the verbs by URL path: the prefix of the settings, then the name that they give the verb."""
+    """Returns URL path -> verb. The settings define the prefix, and the path of each verb below it."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
@@ -216,7 +216,7 @@ def _view(page: Page) -> Response:
 
 
 def _act(action: Page) -> Response:
-    if request.content_type:  # an action has no body, unlike a form that another site made the browser send
+    if request.content_type:  # refuses an HTML form that another site makes the browser send
         check_media_type(request.content_type, "")
     return _view(action)
 

@@ -190,7 +190,7 @@ class Calls:
     """Answers calls of verbs, and reports each answered call.
 
     Attributes:
-        waiting_for: returns what keeps the process from deciding, by check; None if the check passes.
+        waiting_for: returns check -> the reason why the process cannot decide yet, or None if it can.
         note: called with each answered call.
         observers: receive each request and its result before the answer is encoded.
     """
@@ -252,7 +252,7 @@ class Calls:
         return Answer(200, verb.encode(request, result)), verb.summary(request, result)
 
     def _encode_error(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
-        """Returns the answer with the error: in a field of the verb's answer if there is one, else as HTTP error."""
+        """Returns an answer with the error: in a field of the verb's answer if it has one, else as an HTTP error."""
         if decision.request is None:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:

@@ -182,7 +182,7 @@ def probe_pages(
 
     Args:
         revive: restarts threads that have ended; returns their names.
-        unready: returns what keeps the process from being ready, by check: None if the check passes.
+        unready: returns check -> the reason why the process is not ready, or None if the check passes.
         before_scrape: called before metrics are rendered.
     """
 

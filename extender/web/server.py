@@ -38,11 +38,11 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
     def handle_usr2(self) -> None:
-        """Makes the worker compare its cache on SIGUSR2, as kube-scheduler does. gunicorn would start a server."""
+        """Makes the worker compare its cache on SIGUSR2, as kube-scheduler does; gunicorn would start a new server."""
         self.kill_workers(signal.SIGUSR2)
 
     def handle_hup(self) -> None:
-        """Makes the worker read the policy again. gunicorn would start another worker, with an empty cache."""
+        """Makes the worker read the policy again; gunicorn would replace it by a worker with an empty cache."""
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:

@@ -1,7 +1,7 @@
 """Collects items from many threads and passes them on a moment later, many at once.
 
-A log line that is written alone costs several times as much as one of many, because other processes have used the
-processor's caches in between. Besides, a scheduler that waits for its answer need not wait for the log line.
+Writing log lines together takes a fraction of the time per line, because the processor's caches are still warm. Also, a
+scheduler that waits for its answer need not wait for the log line.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ Event = tuple[float, Mapping[str, object]]
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:
     """Logs each event as a line with this message and the event's fields, at level info.
 
-    If only `configure` has set up logging, this does a third of the work of `logger.info`, and one write for all lines.
+    If only `configure` has set up logging, this takes a third of the time of `logger.info`, and writes all lines at
+    once.
     """
     if not logger.isEnabledFor(logging.INFO):
         return

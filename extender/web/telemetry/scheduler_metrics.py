@@ -91,7 +91,7 @@ class SchedulerMetrics(Metrics):
         self._counter("scheduler_queue_incoming_entities_total", queue, event, entity).inc()
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Logs the move at level debug, so that a pod's way can be read afterwards."""
+        """Logs the move at level debug, so that the log shows the pod's way through the queues."""
         _log.debug("pod moved pod=%s from=%s to=%s event=%s", pod_key, origin or "none", tier, event)
 
     def attempted(self, attempt: Attempt) -> None:

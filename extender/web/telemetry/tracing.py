@@ -109,9 +109,9 @@ def spans_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def traces_of(environ: Mapping[str, str]) -> Traces:
-    """Returns what the process records calls with: spans if the environment configures OpenTelemetry, else nothing.
+    """Returns `Spans` if the environment configures OpenTelemetry, else `Traces`, which sends nothing.
 
-    If the packages of OpenTelemetry are missing, it logs an error, and records nothing.
+    If the packages of OpenTelemetry are missing, it logs an error and returns `Traces`.
     """
     if not spans_wanted(environ):
         return Traces()

@@ -4,8 +4,8 @@ llhttp, through httptools, parses the grammar. This module adds limits, and refu
 parsers could read in two ways. llhttp accepts some of these: a repeated Host, transfer codings before `chunked`,
 `chunked` in HTTP/1.0 and spaces within the request line.
 
-A scheduler sends the same head again and again, so parsed heads are cached. That takes 0.2 us in place of 12 us, of the
-21 us that a small call takes in all.
+A scheduler sends the same head again and again, so parsed heads are cached. A look-up takes 0.2 us and parsing 12 us; a
+small call takes 21 us in all.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Body(Protocol):
         """Returns the whole body, None until all of it has been fed."""
 
     def missing(self) -> int:
-        """Returns how many bytes to receive next: those that are missing if that is known, else one piece."""
+        """Returns how many bytes to receive next: those that the body still lacks, or one piece if that is unknown."""
 
 
 class RequestParser:
@@ -110,7 +110,7 @@ class RequestParser:
 
     @property
     def wanted(self) -> int:
-        """Returns the number of bytes to receive next: those that the body still lacks, else one piece."""
+        """Returns how many bytes to receive next: those that the body still lacks, or one piece if that is unknown."""
         return self._body.missing() if self._body is not None else _PIECE_BYTES
 
     def feed(self, data: bytes) -> None:
