@@ -38,7 +38,7 @@ _NO_SCORES = Scoring(np.zeros(0, np.intp), np.zeros(0, np.int64), ())
 
 
 class RefusedNodes(NamedTuple):
-    """A refusal, and all the nodes that refused the pod with it."""
+    """One refusal, and all the nodes that refused the pod for its reasons."""
 
     refusal: Refusal
     nodes: list[str]
@@ -73,7 +73,7 @@ class Decision:
     would be slow for thousands of nodes.
 
     Attributes:
-        pod: the pod as it was judged: as if it were on no node.
+        pod: the pod that was judged; a pod that is on a node is judged as if it were waiting.
         preemption: if no node is feasible, what preemption would do: `candidates` (node -> victims, the most important
             first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason`. None
             if a node is feasible.
@@ -220,7 +220,7 @@ class Engine:
     def decide(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Decision:
         """Filters and scores the nodes for the pod, tries preemption if none can take it, and returns the decision.
 
-        None means all nodes.
+        If `nodes` is None, it considers all nodes.
         """
         info, rows = self._waiting(pod), self._rows(nodes)
         profile = self.profiles.of(info.pod)
@@ -242,7 +242,7 @@ class Engine:
     def feasible(
         self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None, *, despite_errors: bool = False
     ) -> list[str]:
-        """Returns those of the nodes that can take the pod, without scoring them. None means all nodes.
+        """Returns those of the nodes that can take the pod, without scoring them; `nodes=None` means all nodes.
 
         If a filter ends in an error on any of the nodes, none of them is returned, unless `despite_errors` is True.
         """
@@ -313,7 +313,7 @@ class Engine:
             return free[rows]
 
     def depends_on_resources_only(self, pod: Pod | PodInfo) -> bool:
-        """Returns True if pods on nodes can affect this pod only by the resources that they take from their node."""
+        """Returns True if other pods can keep this pod from a node only by using up the node's resources."""
         info = self._waiting(pod)
         with self._deciding(info):
             checks = prepare(self.profiles.of(info.pod), info, self.table).checks
@@ -329,8 +329,8 @@ class Engine:
     ) -> Iterator[None]:
         """Changes the table for the length of a `with` block, then undoes the changes in reverse order.
 
-        The changes are made in this order: objects, removals, placements. They are undone however the block ends, and
-        also if one of them cannot be made. Blocks may be nested. A supposed pod counts exactly as a real one does.
+        The changes are made in this order: objects, removals, placements. They are undone even if the block raises, or
+        if one of them cannot be made. Blocks may be nested. A supposed pod counts exactly as a real one does.
 
         Args:
             place: pairs of a pod and the name of the node to place it on; the pod may be on another node before.
@@ -351,7 +351,7 @@ class Engine:
 
     @contextmanager
     def _deciding(self, info: PodInfo) -> Iterator[None]:
-        """Runs the block within the limit, with clear errors for failing rules, and as if the pod were on no node."""
+        """Runs the block with the pod off its node, within the limit; an error names the pod or rule at fault."""
         with (
             quantities_of(info.pod),
             rule_errors(),
@@ -361,7 +361,7 @@ class Engine:
             yield
 
     def _waiting(self, pod: Pod | PodInfo) -> PodInfo:
-        """Returns the pod as one that is waiting; if it is on a node, without its node name."""
+        """Returns the pod without its node name, so that it is judged like a waiting pod."""
         info = PodInfo(pod) if isinstance(pod, Pod) else pod
         placed = info.uid in self.table.pods.slot_of
         return PodInfo(info.pod.placed_on("")) if placed and info.pod.node_name else info

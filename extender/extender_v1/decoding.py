@@ -66,7 +66,7 @@ class _VictimsFields(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     num_pdb_violations: int | None = msgspec.field(default=None, name="NumPDBViolations")
 
     def __post_init__(self) -> None:
-        """Does nothing; running Python code for each node lets other threads run while msgspec reads a map."""
+        """Does nothing, but calling it for each node lets other threads run while msgspec decodes a long map."""
 
 
 class _VictimsByNode(Mapping[str, NodeVictims]):
