@@ -58,7 +58,7 @@ class Devices:
         self._totals: dict[Expressions, ClassTotals] = {}
 
     def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
-        """Returns the cached allocations for these claims, which one pod needs together."""
+        """Returns the cached allocations for these claims, which all belong to one pod."""
         self.refresh()
         if self._class_changes.advance():
             self._allocations.clear()
@@ -75,7 +75,7 @@ class Devices:
         return allocations
 
     def totals(self, device_class: DeviceClass) -> ClassTotals:
-        """Returns the number of devices of the class on each node, and how many of them are allocated."""
+        """Returns the numbers of devices of the class, and of allocated ones among them, on each node."""
         self.refresh()
         expressions = expressions_of(device_class)
         if expressions not in self._totals:
@@ -137,7 +137,7 @@ class Allocations:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
     def outcomes(self, rows: Rows, limit: NodeTimeLimit) -> Rows:
-        """Returns, for each row, FITS or the index of its failure: intp[len(rows)].
+        """Returns intp[len(rows)]: FITS if the row can provide the devices, or else the index of its failure.
 
         `limit`: the time limit for the search in each inventory.
         """
@@ -155,7 +155,7 @@ class Allocations:
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """Returns a score for each row: int64[len(rows)], higher if requests got their first alternatives.
+        """Returns a score for each row: int64[len(rows)]. It is higher if requests got their first alternatives.
 
         All rows must have the outcome FITS.
         """

@@ -10,7 +10,7 @@ from extender.model.quantity import nano
 PREVENTING_EFFECTS = ("NoSchedule", "NoExecute")
 
 CounterKey = tuple[str, str]  # the names of a counter set and of a counter in it
-Amounts = dict[str, int]  # amounts in billionths, by the qualified name of a capacity
+Amounts = dict[str, int]  # the qualified name of a capacity -> an amount in billionths
 
 
 class PoolID(NamedTuple):
@@ -34,8 +34,8 @@ class PoolDevice:
     """A device of a ResourceSlice.
 
     Attributes:
-        taints: the taints that keep pods away: its own, and those of DeviceTaintRules.
-        counters: how much it consumes of each shared counter of its pool, in billionths.
+        taints: the taints that keep pods away, from the ResourceSlice and from DeviceTaintRules.
+        counters: the amount that it consumes of each shared counter of its pool, in billionths.
         shareable: True if it may be allocated to several claims at once (KEP-5075).
         fault: an error in its attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.

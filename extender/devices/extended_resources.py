@@ -1,4 +1,4 @@
-"""Handles extended resources that device classes provide: a container requests them, devices are allocated (KEP-5004).
+"""Handles extended resources that device classes provide: containers request them by name (KEP-5004).
 
 Source: upstream extendeddynamicresources.go, extendedresourcecache.
 """
@@ -78,7 +78,7 @@ def _created(device_class: DeviceClass) -> float:
 
 
 def claim_for(pod: Pod) -> ResourceClaim:
-    """Returns a claim for the pod's extended resources, without requests: these depend on the node."""
+    """Returns a claim for the pod's extended resources. It has no requests yet, because these depend on the node."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
     metadata = ObjectMeta(
         name=CLAIM_NAME,
@@ -153,7 +153,7 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """Returns (request name, count) for the devices that a container needs besides those it can reuse.
+        """Returns (request name, count) for the devices that a container needs in addition to reusable ones.
 
         Returns None if it needs no more devices. `reusable`: (request name, count) of the devices that it can reuse.
         """

@@ -28,7 +28,7 @@ class NodeGroup:
     """A group of nodes on which the same claims must be allocated for a pod.
 
     Attributes:
-        mask: bool[n]: which of the n rows are in the group.
+        mask: bool[n]: True for the rows in the group.
         claims: the claims to allocate.
         allocations: the devices for these claims on each node.
         limit: the time limit for the search on each node.
@@ -42,7 +42,8 @@ class NodeGroup:
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
         """Yields a refusal for each reason, with the rows that it applies to: bool[n].
 
-        A node of this group is refused if it cannot provide the devices. `rows`: all n rows, in the group or not.
+        A node of this group is refused if it cannot provide the devices. `rows`: all n rows, including rows outside the
+        group.
         """
         outcomes = np.full(len(rows), FITS, np.intp)
         outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
@@ -92,7 +93,7 @@ class NodeClaims:
         for name in self._claims.unbacked:
             unfit |= ~self._offered(name)
         self.refused = [(unfit, UNFIT)]
-        # Each node needs devices for those resources that no device plugin offers there.
+        # Each node needs devices for the resources that no device plugin offers there.
         combination = np.zeros(len(self._rows), np.int64)
         for bit, name in enumerate(self._claims.backed):
             combination |= (self._allocatable(name) == 0).astype(np.int64) << bit
@@ -109,7 +110,7 @@ class NodeClaims:
         return nothing if index is None else self._table.nodes.allocatable[index][self._rows]
 
     def _offered(self, resource: str) -> BoolColumn:
-        """Returns which rows have a node that lists the resource, even with an amount of 0: bool[n]."""
+        """Returns bool[n]: True if the node lists the resource, even with an amount of 0."""
         offered = self._table.nodes.facts(_offered_names)
         having = np.array([resource in names for names in offered.values], np.bool_)
         mask: BoolColumn = having[offered.ids[self._rows]]

@@ -38,7 +38,7 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
-    """Returns which rows cannot use one of the claims that are already allocated: bool[len(rows)].
+    """Returns bool[len(rows)]: True if the row cannot use one of the claims that are already allocated.
 
     A claim that has waited longer than `timeout` for its binding conditions cannot be used on any node. `now` and
     `timeout` are in seconds.
@@ -128,7 +128,7 @@ def _result(device_result: DeviceResult, new_share_id: NewShareID) -> DeviceRequ
 
 
 def _configuration(claim: ResourceClaim, results: Sequence[DeviceResult]) -> Iterator[DeviceAllocationConfiguration]:
-    """Yields the configurations of the device classes, each class once, then those of the claim.
+    """Yields the configurations of the device classes (each class once), then those of the claim.
 
     A configuration without requests applies to all requests.
     """
@@ -261,7 +261,7 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
 
 
 def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[ResourceClaim]:
-    """Returns the pod's allocated claims that cannot be used on one of the nodes that were refused for its claims."""
+    """Returns the pod's allocated claims that at least one node cannot use, among nodes refused because of claims."""
     claims, rows = _refused_by_claims(pod, table, fit)
     return [] if claims is None else list(_unavailable(claims, table, rows))
 

@@ -26,7 +26,7 @@ class PodDeviceClaims:
     """The ResourceClaims of a pod.
 
     Attributes:
-        user: the claims that the pod's spec names, in this order.
+        user: the claims that the pod's spec names, in the order of the spec.
         special: a claim for the pod's extended resources that device classes provide; None if it requests none.
         backed: these extended resources, with their device classes.
         unbacked: the pod's other extended resources.
@@ -48,7 +48,7 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The claims that are allocated already; the special claim is included only if there are user claims."""
+        """The claims that are already allocated. `special` is included only if the pod has other claims too."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property

@@ -3,8 +3,8 @@
 The input is a pod and a table (the cluster as NumPy columns, with one row for each node). The output is refusals and
 scores. This package does not change the cluster.
 
-Start with `rules`, the interfaces of a predicate and a priority, then read `find_fit`, which runs the predicates of a
-`profile`. `score` runs the priorities over the rows that fit. `plugin` describes a plugin for the registry. `events`
-has cluster events, and queueing hints, which find the waiting pods that a change may help. The other modules are shared
-by plugins.
+Start with `rules`, which has the interfaces of predicates and priorities. Then read `find_fit`, which runs the
+predicates of a `profile`. `score` runs the priorities over the rows that fit. `plugin` describes a plugin for the
+registry. `events` has cluster events, and queueing hints, which find the waiting pods that a change may help. The other
+modules are shared by plugins.
 """

@@ -32,7 +32,7 @@ class Fit:
         cause: intp[n]: for each checked row, the index of its refusal in `refusals`; FITS if it has none.
         refusals: one refusal for each group of rows that a check refused, in the order of the checks.
         narrowed_by: the plugins that restricted the pod to nodes with certain names (upstream PreFilterResult).
-        refused_at_once: True if the pod was refused on every node before any node was checked (upstream PreFilter).
+        refused_at_once: True if a predicate refused all nodes before any node was checked (upstream PreFilter).
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -71,7 +71,7 @@ class Fit:
         return self.rows[np.isin(self.cause, chosen)]
 
     def by_plugin(self) -> dict[str, int]:
-        """Returns how many rows each plugin refused."""
+        """Returns the number of rows that each plugin refused."""
         counts: dict[str, int] = {}
         for cause, rows in enumerate(np.bincount(self.cause[self.cause != FITS], minlength=len(self.refusals))):
             plugin = self.refusals[cause].plugin
@@ -116,7 +116,7 @@ class Prepared:
         refusal: a refusal that applies to the pod on every node, or None.
         only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
         only_by: the plugins that named the nodes in `only`, sorted.
-        check_all: True if each check sees every row, also those that another check has refused.
+        check_all: True if each check sees every row, even rows that another check has refused.
     """
 
     checks: list[tuple[str, Check]] = field(default_factory=list)
@@ -197,7 +197,7 @@ def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> Non
 
 
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-    """Returns which of `rows` can take the pod (upstream RunFilterPluginsWithNominatedPods).
+    """Runs the predicates over `rows` for one pod (upstream RunFilterPluginsWithNominatedPods).
 
     Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
     such a node both with and without them. If it fits in neither case, the refusal in the case with these pods is
@@ -253,7 +253,7 @@ def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> P
 
 @dataclass(slots=True, eq=False)
 class _RequestedCheck(Check):
-    """Wraps a check so that it uses the given requests, int64[resource, row], instead of the table's."""
+    """Wraps a check so that it uses the given requests, int64[resource, row], instead of those in the table."""
 
     _check: Check
     _requested: IntColumn

@@ -71,7 +71,7 @@ class PendingPermits(Protocol):
         """Moves waiting pods with these labels to the active queue now."""
 
     def tables(self) -> AbstractContextManager[Table]:
-        """Lends a current table."""
+        """Returns a context manager for a current table."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +145,7 @@ class ReserveRule(Protocol):
         """True for a Permit rule, False for a Reserve rule."""
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
-        """Returns how many seconds the pod may wait until this rule allows it; 0 if it need not wait.
+        """Returns the number of seconds that the pod may wait until this rule allows it; 0 if it need not wait.
 
         Raises:
             BindingFailed: the rule rejected the pod or raised an exception.
@@ -164,7 +164,7 @@ class Permit:
         pending: the rules that have not allowed the pod yet, each with the number of seconds after which it times out.
         rejection: the first rejection by a rule, or None.
         is_uncertain: True if the outcome of the Binding is unknown.
-        decided: set once the pod is allowed or rejected.
+        decided: an event that is set once the pod is allowed or rejected.
     """
 
     pod: Pod
@@ -237,7 +237,7 @@ class Permit:
 
 
 class _UnfinishedCall(NamedTuple):
-    """A call to a rule that missed its deadline, so that its pod was rejected.
+    """A call to a rule that missed its deadline; its pod was therefore rejected.
 
     Attributes:
         call: a future that is done when the rule returns; None if the call could not start.
@@ -288,7 +288,7 @@ class Permits:
         The caller must wait until the permit is ready.
 
         Args:
-            timed: returns the context in which a rule runs, given its extension point and name.
+            timed: takes the extension point and name of a rule; returns the context manager in which it runs.
             deadline: the deadline of all rules together; by default, `limit` from now.
 
         Raises:
@@ -369,7 +369,7 @@ class Permits:
                 self._permits[uid].is_uncertain = True
 
     def settle(self, is_bound: Callable[[str, str], bool | None]) -> None:
-        """Drops or unreserves the permits whose Binding had an unknown outcome.
+        """Checks the permits whose Binding had an unknown outcome, and drops or unreserves them.
 
         Args:
             is_bound: (uid, node name) -> True if the pod is bound, False if it is not, None if that is still unknown.
@@ -403,7 +403,7 @@ class Permits:
             return [permit for permit in waiting if permit.rejection is None]
 
     def tables(self) -> AbstractContextManager[Table]:
-        """Lends a current table."""
+        """Returns a context manager for a current table."""
         return self._snapshot(_READER)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:

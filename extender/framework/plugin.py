@@ -32,9 +32,9 @@ class Plugin(Generic[A]):
 
     Attributes:
         arguments: the model of its arguments (pluginConfig).
-        predicate, priority: build its rules from the arguments. A plugin with neither has no effect here, but a
-        configuration may name it.
-        others: builds its rule at each other extension point, such as preEnqueue or reserve.
+        predicate, priority: build the plugin's rules from its arguments. A plugin with neither has no effect here, but
+            a configuration may name it.
+        others: builds the plugin's rule for each other extension point, such as preEnqueue or reserve.
         weight: the weight of its scores in the default profile.
         points: further extension points that a configuration may name, although nothing runs there.
         needs: pairs (point, earlier point). At `point`, the plugin reads what it computed at `earlier point`.

@@ -48,11 +48,11 @@ class Profile:
         filter_order: the names of the predicates in the order in which filter runs them, if that is not the order of
             preFilter (`predicates`); upstream orders the two extension points separately.
         percentage_of_nodes_to_score: kube-scheduler's own search ends once it has found this percentage of nodes
-        feasible; 0 means its default.
+            feasible; 0 means its default.
         preemption: the limits of preemption; None if preemption is off.
-        check_all_predicates: every predicate sees every node, so that all reasons are reported
+        check_all_predicates: True if every predicate checks every node, so that all reasons are reported
             (alwaysCheckAllPredicates of a Policy).
-        reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
+        reserving: the plugins that reserve and bind volumes and devices for a pod (reserve and preBind).
         pre_enqueue: the rules that must admit a pod before it is tried.
         queue_sort: the user's rule that sorts ready pods; None for PrioritySort.
         post_filter: users' rules of PostFilter that run before preemption, for pods that fit nowhere.
@@ -98,7 +98,7 @@ class Profile:
         return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
 
     def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
-        """Returns True if the scheduler of the pod also has the profile `scheduler_name`.
+        """Returns True if the pod's scheduler also has a profile with the name `scheduler_name`.
 
         A scheduler reserves room only for its own nominated pods. One scheduler may have several profiles.
         """

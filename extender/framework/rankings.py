@@ -115,7 +115,7 @@ class Ranking:
         self._sum_up()
 
     def _use_all_other_rules(self) -> None:
-        """Resets the list of PerTemplate rules to call, because rules that did not apply may apply now."""
+        """Adds all PerTemplate rules to the rules to call, because rules that did not apply may apply now."""
         self._term_changes = self._table.terms.changes
         self._predicates = [rule for rule in self._profile.predicates if not isinstance(rule, PerNode)]
         self._priorities = [rule for rule in self._profile.priorities if not isinstance(rule.priority, PerNode)]
@@ -288,7 +288,7 @@ class Rankings:
         self._by_group: dict[Group, tuple[PodInfo, Ranking | None]] = {}
 
     def best(self, pod: PodInfo, table: Table) -> Best | None:
-        """Returns the best nodes for the pod; None if it must be decided without a ranking.
+        """Returns the best nodes for the pod; None if the pod must be scheduled without a ranking.
 
         A pod has no ranking if it is the first of its template, if it has volumes or claims, or while any pod is
         nominated.

@@ -1,4 +1,4 @@
-"""Keeps the JSON of pods and nodes, because other extenders receive whole objects.
+"""Stores the JSON of pods and nodes, because other extenders receive whole objects.
 
 The structs of the model have only the fields that this package uses; another extender may need more.
 """
@@ -18,13 +18,13 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class WholePod(Pod, frozen=True):
-    """A pod that also keeps its whole JSON, as returned by `document`."""
+    """A pod with its whole JSON, as `document` returns it."""
 
     document: bytes = b""
 
 
 class WholeNode(Node, frozen=True):
-    """A node that also keeps its whole JSON, as returned by `document`."""
+    """A node with its whole JSON, as `document` returns it."""
 
     document: bytes = b""
 

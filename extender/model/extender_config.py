@@ -37,7 +37,8 @@ class ExtenderConfig:
     Attributes:
         timeout_seconds: the time limit for one call, from the first byte sent to the last byte received.
         node_cache_capable: True if the extender receives only the names of nodes instead of whole nodes.
-        managed_resources: the extender is called only for pods that request one of these; if empty, for all pods.
+        managed_resources: the extender is called only for pods that request one of these resources; empty: for all
+            pods.
         ignored_resources: the managed resources that the scheduler ignores, because only the extender considers them.
         ignorable: True if pods are scheduled without the extender when a call to it fails.
     """

@@ -44,7 +44,7 @@ class Kind:
     """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
     `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE. `optional` is True if API
-    servers serve the kind only if configured to, so that its absence needs no warning.
+    servers serve the kind only if they are configured to, so its absence needs no warning.
     """
 
     type: type[Object]
@@ -112,7 +112,7 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
 def custom_kind(api_version: str, name: str, plural: str) -> Kind:
     """Returns a kind that only users' rules read; its objects are CustomObjects."""
     kind = Kind(custom_type(name), api_version, plural)
-    msgspec.json.Decoder(kind.type)  # prepares the type here, because msgspec crashes if two threads use a new one
+    msgspec.json.Decoder(kind.type)  # prepares the type here, because msgspec crashes if two threads use a new type
     return kind
 
 
@@ -123,7 +123,7 @@ def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:
     return obj
 
 
-# Built at import, because msgspec crashes if two threads use a type that has no decoder yet.
+# These decoders are built at import, because msgspec crashes if two threads use a type without a decoder.
 DECODERS: Mapping[str, msgspec.json.Decoder[Object]] = {
     name: msgspec.json.Decoder(kind.type) for name, kind in (*KINDS.items(), *ADMISSION_KINDS.items())
 }

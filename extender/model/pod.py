@@ -212,7 +212,7 @@ class Pod(Object, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """True if the pod has succeeded or failed and so uses nothing on its node."""
+        """True if the pod has succeeded or failed, so it uses no resources of its node."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property

@@ -2,7 +2,9 @@
 
 A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). This
 module stores it as a number of billionths, the smallest unit of the API. So sums are exact. A sum is rounded up once at
-the end, as Value and MilliValue of resource.Quantity do. Source: k8s.io/apimachinery/pkg/api/resource.
+the end, as Value and MilliValue of resource.Quantity do.
+
+Source: k8s.io/apimachinery/pkg/api/resource.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _LONGEST = 256
-# Beyond this exponent, every number becomes the largest quantity, or if it is tiny, the smallest one.
+# A number with a larger exponent becomes the largest quantity; with a smaller negative one, the smallest.
 _EXPONENT_BOUND = 64
 _SMALLEST = -9
 

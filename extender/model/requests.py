@@ -27,7 +27,7 @@ def pod_requests(
     """Returns the pod's requests by resource: cpu in milli, all others in units.
 
     Args:
-        defaults: by resource, the request to assume for a container that does not request it, in billionths.
+        defaults: resource -> the request to assume, in billionths, for a container that does not request it.
         placed: True for a placed pod. During a resize, its request is the largest of what the spec requests, the
             kubelet has allocated, and the containers use (KEP-1287).
         pod_level: True if the requests in spec.resources replace the sum over the containers (KEP-2837).
@@ -138,7 +138,7 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # Only this container's resources need a look: for all others, `running` already includes the sidecars.
+        # Resources that this container does not request need no check, because `running` includes all sidecars.
         for name, nanos in own.items():
             needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
             starting[name] = max(starting.get(name, needed), needed)

@@ -84,8 +84,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all match; without requirements, everything matches. If `nothing` is True, nothing
-    does."""
+    """Requirements that must all match. An empty list matches everything, unless `nothing` is True."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False

@@ -32,7 +32,7 @@ class PortworxVolume(Value, frozen=True):
 
 
 class MigratableSources(Value, frozen=True):
-    """The in-tree sources that CSI drivers have replaced; they have the same keys in pods and persistent volumes."""
+    """The in-tree sources that CSI drivers have replaced. Pods and persistent volumes use the same keys for them."""
 
     gce_persistent_disk: GCEPersistentDisk | None = None
     aws_elastic_block_store: AWSElasticBlockStore | None = None

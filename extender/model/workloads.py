@@ -1,4 +1,4 @@
-"""Defines the other kinds of objects that rules read: namespaces, services, controllers, budgets and so on."""
+"""Defines the other kinds of objects that rules read, such as namespaces, services, controllers and budgets."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Overhead(Value, frozen=True):
 
 
 class TimedToleration(Toleration, frozen=True):
-    """A toleration with its time limit, which the API server compares when it merges tolerations."""
+    """A toleration with its time limit. The API server compares this limit when it merges tolerations."""
 
     toleration_seconds: Int64 | None = None
 

@@ -1,4 +1,4 @@
-"""Describes the numbers behind a refusal: the request, what the nodes have, and which pods are in the way.
+"""Explains a refusal with numbers: the request, the resources of the nodes, and the pods that conflict.
 
 The scheduler's own messages give only the reason. `detail` calls the function of the plugin that refused the nodes.
 """
@@ -37,7 +37,7 @@ _MOST_LISTED = 4
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows, awaited: AwaitedPods) -> str:
-    """Returns one line with the numbers behind a plugin's `reason` on these rows; empty if there are none.
+    """Returns one line of numbers that explain a plugin's `reason` on these rows; empty if there are no numbers.
 
     `awaited`: the nominated pods for which `pod` must leave resources free.
     """
@@ -155,7 +155,7 @@ def _too_few(domains: int, min_domains: int) -> str:
 
 
 def _domains(pods: Mapping[str, int]) -> str:
-    """Returns the number of pods in each domain as text; if there are many, of the two fullest and the emptiest."""
+    """Returns the number of pods in each domain as text. If there are many domains, it names only three of them."""
     if not pods:
         return "no domain"
     fullest_first = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
@@ -184,7 +184,7 @@ def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
 
 
 def _existing_anti_affinity(pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Returns a text that names placed pods whose anti-affinity keeps this pod off the rows."""
+    """Returns a text with the placed pods whose anti-affinity makes the rows refuse this pod."""
     chosen = frozenset(rows.tolist())
     texts = [
         f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to it "

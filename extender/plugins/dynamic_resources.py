@@ -28,7 +28,7 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the names under which to look up the pods that the change of a claim may help; None means all pods.
+    """Returns the index names of the pods that the change of a claim may help; None means all pods.
 
     Freed devices may help all pods. If a claim for extended resources was deleted, the name is the UID of its pod.
     Otherwise it is the key of the claim.
@@ -56,7 +56,7 @@ def claim_helps(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_of(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod uses, without claims that are yet to be generated for it."""
+    """Yields the keys of the claims that the pod uses, except claims that are not generated yet."""
     generated = {status.name: status.resource_claim_name for status in pod.pod.status.resource_claim_statuses or ()}
     for claim in pod.pod.spec.resource_claims or ():
         name = claim.resource_claim_name or generated.get(claim.name)
@@ -76,8 +76,8 @@ def _can_be_recreated(change: Change) -> bool:
 def _devices_become_free(change: Change) -> bool:
     """Returns True if the claim no longer has one of its devices.
 
-    If watch events were missed and the objects were listed again, a claim may have changed from some devices to others.
-    Upstream ignores that.
+    A claim may even have other devices than before, if watch events were missed and the objects were listed again.
+    Upstream ignores that case.
     """
     old: ResourceClaim | None = change.old
     new: ResourceClaim | None = change.new
@@ -215,7 +215,7 @@ class DynamicResourcesScore(PerTemplate):
 
 
 def _score(claim: ResourceClaim) -> int:
-    """Returns the score of a claim that is already allocated: higher if it got earlier alternatives of its requests."""
+    """Returns the score of an allocated claim. It is higher if the claim got earlier alternatives of its requests."""
     allocated = {result.request for result in (claim.allocation.results if claim.allocation else ())}
     return sum(
         BEST_ALTERNATIVE - position
@@ -228,7 +228,7 @@ def _score(claim: ResourceClaim) -> int:
 class DynamicResourcesArgs(Arguments):
     kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
     filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
-    """The time limit of the allocator for one node; 0: no limit."""
+    """The time limit of the allocator for one node; 0 means no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
     """The time that `extender schedule` waits for the binding conditions of devices."""
 

@@ -1,4 +1,4 @@
-"""GangScheduling: members of a pod group wait until their PodGroup is known. Source: upstream gangscheduling."""
+"""GangScheduling: the members of a pod group wait until their PodGroup exists. Source: upstream gangscheduling."""
 
 from __future__ import annotations
 

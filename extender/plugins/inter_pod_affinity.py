@@ -103,7 +103,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityFilter(PerTemplate):
-    """Refuses nodes where the pod's affinity is not met, or where it and a placed pod have anti-affinity."""
+    """Refuses nodes where affinity of the pod is not met, or anti-affinity of it or of a placed pod is violated."""
 
     name: str = NAME
 
@@ -190,7 +190,7 @@ def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRe
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityScore(PerTemplate):
-    """Prefers nodes by the summed weights of the affinity terms that match in their domains.
+    """Scores a node by the sum of the weights of the affinity terms that match in its domains.
 
     Attributes:
         hard_pod_affinity_weight: the weight of a required affinity term of a placed pod, 0 to 100.
@@ -250,8 +250,8 @@ class _InterPodAffinityScorer(Scorer):
 def terms_are_met(pod: PodInfo, change: Change) -> bool:
     """Returns True if a placed pod now matches the pod's affinity, or no longer conflicts with the pod.
 
-    Two pods conflict if either matches the other's anti-affinity. Also returns True if a placed pod that the pod must
-    be near is gone: if no such pod remains, the pod may be the first of its group and go anywhere.
+    Two pods conflict if either matches the other's anti-affinity. Also returns True if a placed pod that matches the
+    pod's affinity is gone: if no such pod remains, the pod may be the first of its group and go anywhere.
     """
     old, new = change.old, change.new
     if not has_place(old) or not has_place(new):
@@ -328,8 +328,8 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 def terms_about(change: Change) -> list[str] | None:
     """Returns the index names of the pods that the change of a placed pod may help; None means all pods.
 
-    They are pods with terms that the placed pod may match now or matched before, and pods that its own anti-affinity
-    may have repelled.
+    These are pods with terms that the placed pod may match now or matched before, and pods that may match anti-affinity
+    terms of the placed pod.
     """
     names: list[str] = []
     if change.new is not None:
@@ -400,7 +400,7 @@ INTERESTS = Interests(
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """The weight of required affinity terms of other pods in the score."""
+    """The weight in the score of the required affinity terms of other pods."""
     ignore_preferred_terms_of_existing_pods: bool = False
     """Ignores preferred terms of placed pods, unless the pod has preferred terms itself."""
 

@@ -153,7 +153,7 @@ def _every_requirement(pod: PodInfo) -> Iterator[str]:
 
 
 def _alternatives(pod: Pod) -> list[list[Requirement]]:
-    """Returns sets of requirements; a node matches if it satisfies all of one set."""
+    """Returns lists of requirements. A node matches if it satisfies all requirements of any list."""
     labels = [Requirement(key, "In", frozenset((value,))) for key, value in (pod.spec.node_selector or {}).items()]
     required = required_node_selector(pod)
     if required is None:
@@ -221,7 +221,7 @@ class NodeAffinityFilter(PerNode):
 
 
 def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
-    """Returns the names of the only nodes that can match, if every term names nodes; otherwise None."""
+    """Returns the names of the nodes that can match, if every term names nodes; otherwise None."""
     names: set[str] = set()
     for term in terms:
         fields = [f for f in term.match_fields or () if f.key == NODE_NAME_FIELD and f.operator == "In"]

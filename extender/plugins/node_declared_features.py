@@ -43,7 +43,7 @@ class NodeDeclaredFeatures(PerNode):
 def required_features(pod: Pod) -> frozenset[str]:
     """Returns the features that a node must declare to run the pod.
 
-    Source: component-helpers/nodedeclaredfeatures/features, of which only some affect scheduling.
+    Source: component-helpers/nodedeclaredfeatures/features. Only some of these features affect scheduling.
     """
     return frozenset(feature for feature, needs in _NEEDS.items() if needs(pod))
 

@@ -52,7 +52,7 @@ class _NodePortsCheck(Check):
         return np.array(conflicts, np.int64)
 
     def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
-        """Returns minus the number of port conflicts on each node, with all pods in place: int64[row].
+        """Returns the negated number of port conflicts on each node before any pod is removed: int64[row].
 
         The caller adds one for each conflict of a removed pod, so 0 means no conflict. Upstream keeps a node's ports as
         a set, so a port becomes free when any of its users is removed, even if another one stays. The kubelet prevents

@@ -37,7 +37,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits(PerNode):
-    """Refuses nodes where the pod's volumes would exceed the limit that the node's CSINode gives for their driver."""
+    """Refuses nodes where the pod's volumes would exceed the limit for their driver in the node's CSINode."""
 
     name: str = NAME
 
@@ -86,7 +86,7 @@ class _NodeVolumeLimitsCheck(Check):
         return applies & ~csi_nodes.has_driver(driver)[rows]
 
     def _exceeding(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        """Returns refusals of nodes whose volumes cannot be counted, and of nodes that would have too many volumes."""
+        """Refuses nodes whose volumes cannot be counted, and nodes that would have too many volumes."""
         if not self._volumes.by_driver:
             return ()
         limited = self._table.storage.csi_nodes.limited()[rows]
@@ -148,12 +148,12 @@ def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
 
 
 def attachment_goes(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a volume was detached whose driver may be one that the pod needs."""
+    """Returns True if a volume was detached and its driver may be one that the pod needs."""
     return not _drivers(pod).isdisjoint((None, change.old.spec.attacher))
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the drivers of the pod's volumes; None is among them if a driver can only be found by a claim."""
+    """Returns the drivers of the pod's volumes; includes None if a driver can be found only by a claim."""
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)
 

@@ -74,11 +74,11 @@ IN_TREE: Registry = {plugin.name: plugin for plugin in _PLUGINS}
 INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }
-"""The events that may help a refused pod, by the plugin that refused it; any event, if the plugin is not listed."""
+"""plugin -> the events that may help a pod that it refused. If a plugin is missing, any event may help."""
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the interests by the name of the rule, including users' rules of the profiles that have `woken_by`."""
+    """Returns the interests of each rule by name, including those of users' rules with `woken_by`."""
     interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in profile.rules):
         if isinstance(rule, CustomRule) and rule.interests is not EVERYTHING:
@@ -95,7 +95,7 @@ def users_rules(profile: Profile) -> list[CustomPredicate | CustomPriority]:
 
 
 def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:
-    """Returns the default profile of kube-scheduler v1.37: its rules in its order, with its weights."""
+    """Returns the default profile of kube-scheduler v1.37, with the same rules, order and weights."""
     enabled = [(plugin, plugin.arguments()) for plugin in _PLUGINS if plugin.default]
     return Profile(
         name,

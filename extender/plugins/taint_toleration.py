@@ -49,7 +49,7 @@ class TaintTolerationScore(PerNode):
         counts = [len(untolerated(taints, tolerations, (PREFER_NO_SCHEDULE,))) for taints in table.nodes.taint_sets]
         by_set = np.array(counts, np.int64)
         reduce = partial(normalised, reverse=True)
-        if len(by_set) == 1:  # a shortcut if all nodes have the same taints, usually none
+        if len(by_set) == 1:  # a shortcut for the usual case: all nodes have the same taints, or no taints
             return RowScorer(lambda rows: np.full(len(rows), by_set[0]), reduce)
         return RowScorer(lambda rows: by_set[table.nodes.taint_set[rows]], reduce)
 
@@ -64,7 +64,7 @@ def _repels(node: Node, pod: PodInfo) -> bool:
 
 
 def first_taint(change: Change) -> tuple[str, ...] | None:
-    """Returns the names of the tolerations that may cover the node's first taint; None if it has no taint."""
+    """Returns the index names of the tolerations that may cover the node's first taint; None if it has no taint."""
     taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
     return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
 

@@ -87,7 +87,7 @@ INTERESTS = Interests(
 class VolumeBindingFilter(PerNode):
     """Refuses nodes where the pod's claims are not bound and cannot be bound (upstream VolumeBinding, Filter).
 
-    `bind_timeout_seconds` is not used here, but by the code that binds the pod.
+    Only the code that binds the pod uses `bind_timeout_seconds`.
     """
 
     bind_timeout_seconds: float = 600
@@ -101,7 +101,7 @@ class VolumeBindingFilter(PerNode):
 
 
 def verdict(volumes: PodVolumes) -> Verdict:
-    """Returns the verdict: one refusal for each combination of conflicts that nodes have; errors come first."""
+    """Returns one refusal for each combination of conflicts that a node has; refusals for errors come first."""
     refused: list[tuple[BoolColumn, Refusal]] = []
     no_error = np.ones(len(volumes.rows), np.bool_)
     for mask, message in volumes.errors:
@@ -191,7 +191,7 @@ def _utilization(usage: ClassUsage) -> Scores:
 
 
 class ClassUsage:
-    """The bytes requested of a storage class and its capacity on n nodes: int64[n].
+    """The bytes that claims request of a storage class, and its capacity, on n nodes: int64[n].
 
     `counts`, bool[n], is True for nodes where the class counts in the score.
     """
@@ -210,7 +210,7 @@ class ClassUsage:
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
         """Adds the size of a claim whose volume must be provisioned, on the nodes where `here` is True.
 
-        All claims of a class share one pool of storage, `bytes_left`, so the capacity is set and not summed.
+        All claims of a class share one pool with the size `bytes_left`, so its size is not added for each claim.
         """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
@@ -218,7 +218,7 @@ class ClassUsage:
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """Returns storage class -> how much of its capacity the pod's claims would use on each node.
+    """Returns, for each storage class, the share of its capacity that the pod's claims would use on each node.
 
     On a node where any claim matches an existing volume, only such claims count. On other nodes, the claims count that
     would get a new volume from a pool of known size.
@@ -252,7 +252,8 @@ class VolumeBindingArgs(Arguments):
     bind_timeout_seconds: NonNegative = 600
     """The time that `extender schedule` waits for volumes to be bound."""
     shape: OptionalShape = ()
-    """A line that turns the requested share of a volume into a score; without points, emptier storage is better."""
+    """The points of a line that maps the requested share of a volume to a score. By default, emptier storage is better.
+    """
 
 
 PLUGIN = Plugin(

@@ -63,7 +63,7 @@ class VolumeRestrictions(PerNode):
 
 class _VolumeRestrictionsCheck(Check):
     sees_pods = True
-    # A claim in use refuses all nodes, so removing pods of one node changes nothing that depends on other nodes.
+    # A dry run removes only the node's own pods: if a pod on another node uses the claim, this node still refuses.
     sees_own_pods_only = True
 
     def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], claims_in_use: int) -> None:
@@ -87,7 +87,7 @@ class _VolumeRestrictionsCheck(Check):
         return [(disk, DISK_CONFLICT), (~disk & (claims_in_use[rows] > 0), CLAIM_CONFLICT)]
 
     def _clashes(self) -> IntColumn:
-        """Returns how many pods on each node use a disk that this pod needs and cannot share: int64[row]."""
+        """Returns the number of pods on each node that use a disk that this pod needs and cannot share: int64[row]."""
         return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
 
     def _clash(self, slots: Rows) -> IntColumn:

@@ -54,7 +54,7 @@ def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
 
 
 class VictimColumns(NamedTuple):
-    """Pods to evict for any number of nodes. Pods for one node are adjacent, the most important first.
+    """The pods to evict for each of several nodes. Pods for one node are adjacent, the most important first.
 
     Pods that are evicted together are adjacent. Some of them may be on other nodes than the one they are evicted for.
 
@@ -154,8 +154,8 @@ def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
 def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` must be sorted by importance for the nodes in `rows`. Each node is judged alone: the evictions that a budget
-    allows are used for the more important pods first. A pod that violates one budget does not use up an eviction that
+    `slots` must be sorted by importance for the nodes in `rows`. Each node is considered alone. The more important pods
+    use the evictions that a budget allows first. A pod that violates one budget does not use up an eviction that
     another allows.
     """
     violating = np.zeros(len(slots), np.bool_)
@@ -171,7 +171,7 @@ def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
 
 
 def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
-    """Returns, by the key of each budget, the positions in `slots` of the pods that it covers."""
+    """Returns budget key -> the positions in `slots` of the pods that the budget covers."""
     covered: dict[str, list[Rows]] = defaultdict(list)
     if len(slots) and table.objects.all(PodDisruptionBudget):
         groups = table.pods.group[slots]
@@ -195,7 +195,7 @@ def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, posit
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that can take the preemptor once its victims, in upstream's order, have left.
+    """A node that can take the preemptor once its victims have left. The victims are in upstream's order.
 
     `num_pdb_violations` is the number of victims that a PodDisruptionBudget protects.
     """
@@ -206,10 +206,10 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """Candidates by node name. This object keeps no reference to the table."""
+    """The candidates by node name. They do not refer to the table."""
 
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
-        """Builds the candidates; if `num_pdb_violations`, int64[nodes], is None, `victims.violating` is counted."""
+        """Builds the candidates. `num_pdb_violations`: int64[nodes]; by default, the number of violating victims."""
         begins = victims.begins()
         names = table.nodes.names_of(victims.rows[begins[:-1]])
         if num_pdb_violations is None:

@@ -66,7 +66,7 @@ class DryRun:
         return fitting
 
     def select_victims(self, potential: VictimColumns) -> VictimColumns:
-        """Returns as few victims as possible on each node where the pod fits without all potential victims.
+        """Returns the victims on each node where evictions make the pod fit, as few victims as possible.
 
         Pods that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
         """
@@ -104,7 +104,7 @@ class DryRun:
         return may_help
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True for each of the `removed` pods that can stay on its node after all."""
+        """Returns bool[n]: True for each of the `removed` pods that can stay although the preemptor comes."""
         begins = removed.unit_begins()
         rows = removed.rows[begins[:-1]]
         unit = np.repeat(np.arange(len(rows)), np.diff(begins))

@@ -34,7 +34,7 @@ class Preemption:
     Attributes:
         candidates: the possible nodes, by name.
         nominated_node: the best of the possible nodes; None if there are no candidates.
-        reason: why there are no candidates, in kube-scheduler's words; None if there are some.
+        reason: the reason why there are no candidates, in kube-scheduler's words; None if there are candidates.
     """
 
     candidates: Candidates
@@ -49,7 +49,7 @@ class ProcessedPreemption(NamedTuple):
 
     Attributes:
         candidates: the nodes with the victims that must leave them.
-        feasible: the names of nodes that can take the pod without any victim, as far as the table knows.
+        feasible: the names of nodes that can take the pod without any victim, according to the table.
     """
 
     candidates: Candidates

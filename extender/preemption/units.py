@@ -1,4 +1,4 @@
-"""Says which pods preemption evicts together: one pod, or all pods below a group with `disruptionMode: all`.
+"""Finds the pods that preemption evicts together: one pod, or all pods of a group with `disruptionMode: all`.
 
 Source: upstream framework/preemption (NewPodVictim, getHighestAllAncestor, MoreImportantVictim).
 """
@@ -17,7 +17,7 @@ from extender.table.labels import Rows
 
 
 class UnitKind(IntEnum):
-    """The kind of object that a unit belongs to; at equal priorities the higher kind is more important."""
+    """The kind of object that a unit belongs to. At equal priorities, the higher kind is more important."""
 
     POD = 1
     POD_GROUP = 2
@@ -26,7 +26,7 @@ class UnitKind(IntEnum):
 
 
 def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePodGroup]:
-    """Returns the groups that the pod is in, from its PodGroup to the root, or up to the first that does not exist."""
+    """Returns the groups of the pod from its PodGroup up to the root, or up to the first group that does not exist."""
     key = info.pod.group_key if table.features.generic_workload else None
     group: PodGroup | CompositePodGroup | None = None if key is None else table.objects.get(PodGroup, key)
     groups: list[PodGroup | CompositePodGroup] = []
@@ -51,7 +51,7 @@ class Disruption(NamedTuple):
 
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
-    """Returns the group that the pod is evicted with, if any, and the priority and kind to compare."""
+    """Returns the priority and kind of the pod's eviction, and the group that is evicted with it, if any."""
     groups = groups_above(info, table)
     if not groups:
         return Disruption(info.priority)

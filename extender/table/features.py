@@ -24,7 +24,7 @@ class FeatureGates:
 
     @property
     def group_claims(self) -> bool:
-        """True if the members of a PodGroup share the claims that it names."""
+        """True if the members of a PodGroup share the claims in its spec."""
         return self.generic_workload and self.dra_workload_resource_claims
 
     @property

@@ -12,7 +12,7 @@ _WORTH_SHRINKING = 1024
 
 
 class ShrinkingDict(dict[K, V]):
-    """A dict that releases memory after most of its keys are deleted, which Python's dict never does."""
+    """A dict that releases memory after most of its keys are deleted. Python's dict never does this."""
 
     def __init__(self) -> None:
         super().__init__()

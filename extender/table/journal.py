@@ -20,13 +20,13 @@ from typing import Any
 BEGINNING = -1
 
 RESOURCES = "resources"
-"""A topic whose keys are rows: the resources that a node offers, or that its pods request, have changed."""
+"""A topic whose keys are rows. It records that the resources of a node, or the requests of its pods, changed."""
 NODES = "nodes"
-"""A topic whose keys are rows: a node was added or modified."""
+"""A topic whose keys are rows. It records that a node was added or modified."""
 TOPOLOGY = "topology"
-"""A topic whose keys are node names: a node was added or removed, or its labels have changed."""
+"""A topic whose keys are node names. It records that a node was added or removed, or that its labels changed."""
 FREE_VOLUMES = "free volumes"
-"""A topic whose keys are storage classes: volumes without a claim were added, removed or changed."""
+"""A topic whose keys are storage classes. It records that volumes without a claim were added, removed or changed."""
 
 MOST_FOLLOWED = 256
 """If more rows than this have changed, reading all rows at once is faster than reading each changed row."""
@@ -72,7 +72,7 @@ class Journal:
         log.position = log.forgotten = self.now
 
     def since(self, cursor: int, *topics: str) -> list[Any] | None:
-        """Returns the keys of these topics that changed after `cursor`; None if `cursor` is too old to know.
+        """Returns the keys of these topics that changed after `cursor`; None if the journal has forgotten some.
 
         Each topic contributes each of its keys once, in the order of their latest changes.
         """
@@ -93,7 +93,8 @@ class Journal:
         return [topic for topic, log in self._logs.items() if log.position > cursor]
 
     def has_changed(self, cursor: int, topic: str, key: Hashable) -> bool:
-        """Returns True if the key has changed after `cursor`, or if `cursor` is too old to know."""
+        """Returns True if the key has changed after `cursor`, or may have changed because the journal forgot some
+        changes."""
         log = self._logs.get(topic)
         return log is not None and (cursor < log.forgotten or log.latest.get(key, BEGINNING) > cursor)
 

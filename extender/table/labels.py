@@ -85,7 +85,7 @@ class LabelColumn:
         return self._id_of.get(value)
 
     def satisfying(self, requirement: Requirement) -> BoolColumn:
-        """Returns which values satisfy the requirement: bool[len(self)], with ABSENT at index 0."""
+        """Returns bool[len(self)]: True for ids whose value satisfies the requirement; index 0 is ABSENT."""
         match requirement.operator:
             case "In":
                 return self._among(requirement.values)
@@ -149,7 +149,7 @@ class LabelColumns:
         return key in self._columns
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """Replaces the labels `old` of the node on this row by `new`."""
+        """Replaces the labels of the node on this row: `old` becomes `new`."""
         for key in old.keys() - new.keys():
             column = self._columns[key]
             column.write(row, None)
@@ -203,8 +203,7 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns 0 if the index is empty. Otherwise the number has no meaning, because an item may count several
-        times."""
+        """Returns 0 if the index is empty. Otherwise, an item may count several times."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
@@ -231,7 +230,7 @@ class SelectorIndex(Generic[T]):
                 self._by_key.remove(key, item)
 
     def candidates(self, labels: frozenset[Pair]) -> Iterator[T]:
-        """Yields every item whose selector matches `labels`, and some whose selector does not; each once."""
+        """Yields all items whose selector matches `labels`, and possibly others, without duplicates."""
         yield from self._unfiled
         for pair in self._by_pair.among(labels):
             yield from self._by_pair.get(pair)
@@ -264,7 +263,7 @@ class LabelIndex(Generic[T]):
             self._by_pair.remove(pair, item)
 
     def candidates(self, selector: Selector) -> Collection[T]:
-        """Returns every item whose labels the selector matches, and some that it does not match; each once."""
+        """Returns all items whose labels match the selector, and possibly others, without duplicates."""
         pairs = filing_pairs(selector)
         if pairs is None:
             return self._all

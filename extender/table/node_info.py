@@ -63,14 +63,14 @@ class NodePods(Collection[Pod]):
         return pod in self._pods
 
     def count(self, labels: Mapping[str, str], namespace: str | None = None) -> int:
-        """Returns how many pods have all these labels, in one namespace or in all (None).
+        """Returns the number of pods with all these labels, in one namespace or in all (None).
 
-        This takes the same time for any number of pods; a loop over the pods takes longer.
+        It is faster than a loop over the pods, because it takes the same time for any number of pods.
         """
         return int(self._counts.by_node(labels, namespace)[self._row])
 
     def count_owned_by(self, uid: str) -> int:
-        """Returns how many pods the owner with this UID controls; see `Pod.controller`."""
+        """Returns the number of pods whose controller has this UID."""
         return self._by_owner[uid]
 
     @lazy_attribute
@@ -110,7 +110,7 @@ class NodeInfo:
 
     @lazy_attribute
     def requested(self) -> Mapping[str, int]:
-        """The sum of the pods' requests, by resource: cpu in milli, everything else in units; `pods` counts them."""
+        """The sum of the pods' requests by resource, cpu in milli, everything else in units; `pods` is their number."""
         return self._amounts(self._nodes.requested)
 
     @lazy_attribute

@@ -1,4 +1,4 @@
-"""Stores and indexes the objects other than nodes and pods that rules read, by kind and key."""
+"""Stores the objects that rules read, except nodes and pods, by kind and key."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Table:
 
     Attributes:
         journal: records every change of the table.
-        nominated: the nominated pods, by the name of the node and their UIDs.
-        hypothetical: the pods that are placed only within `hypothetically`: (pod, row) by UID.
+        nominated: the nominated pods, by node name and UID.
+        hypothetical: UID -> (pod, row) for the pods that are placed only within `hypothetically`.
         deadline: the deadline of the current decision; rules that may take long check it.
     """
 
@@ -167,8 +167,8 @@ class Table:
     def leave_readers(self) -> None:
         """Drops the objects that `reader` has created; called when the table is not needed again.
 
-        Readers refer back to the table; without this the reference cycle would survive until a full GC, which rarely
-        runs.
+        Readers refer back to the table. Without this call, the reference cycle would stay until a full garbage
+        collection, which is rare.
         """
         self._readers.clear()
 

@@ -1,7 +1,7 @@
 """Finds the differences between a table and one that was built from scratch for the same cluster.
 
-A table is changed in place by events for a long time, and an error in its counts would stay. Rows, slots and ids of the
-two tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
+Events change a table in place for a long time, so an error in its counts would stay. Rows, slots and ids of the two
+tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
 stored, the new table computes the counts too, and the two are compared.
 """
 

@@ -1,4 +1,4 @@
-"""Finds which volumes or storage pools each node can access, and picks the best one for each node."""
+"""Finds the volumes or storage pools that each node can access, and picks the best one for each node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Accessibility:
     """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """Stores `group`, intp[item], the group of each item; and `rows`, the nodes that can access each group."""
+        """`group`: intp[item]: the group of each item. `rows`: the rows of the nodes that can access each group."""
         self._group = group
         self._groups = len(rows)
         self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
@@ -81,7 +81,7 @@ def values_picked(values: Scores, picked: Picked) -> Scores:
 def accessibility_by_node_selector(
     selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
 ) -> Accessibility:
-    """Returns which nodes can access each of some persistent volumes.
+    """Returns the nodes that can access each of these persistent volumes.
 
     `selectors`: for each volume, a key that is equal for equal node affinities, and the node affinity.
     """
@@ -91,7 +91,7 @@ def accessibility_by_node_selector(
 
 
 def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
-    """Returns which nodes can access each of some storage pools.
+    """Returns the nodes that can access each of these storage pools.
 
     `selectors`: for each pool, a selector of the labels of nodes.
     """
@@ -100,9 +100,9 @@ def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: T
 
 
 def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
-    """Returns which rows have a node that a volume's node affinity selects: bool[len(rows)].
+    """Returns bool[len(rows)]: True if a volume's node affinity selects the node.
 
-    It considers labels only; a term with only a node's name selects all nodes (upstream CheckNodeAffinity).
+    Only labels count: a term that has only a node's name selects all nodes (upstream CheckNodeAffinity).
     """
     if selector is None:
         return np.ones(len(rows), np.bool_)
@@ -129,7 +129,7 @@ class _SelectedRows:
         self._rows: dict[Hashable, Rows] = {}
 
     def current(self) -> dict[Hashable, Rows]:
-        # Selectors of deleted volumes are never removed one by one, so the cache has a limit.
+        # The cache has a limit, because selectors of deleted volumes are not removed from it.
         if self._changes.advance() or len(self._rows) > _MAX_SELECTORS:
             self._rows.clear()
         return self._rows

@@ -96,7 +96,7 @@ class PodVolumes:
             accessible &= can_access
 
     def _can_access(self, volume: PersistentVolume, to_check: BoolColumn) -> BoolColumn:
-        """Returns which rows have a node that can access the volume: bool[n].
+        """Returns bool[n]: True if the node can access the volume.
 
         If a CSI driver handles an in-tree volume on a node, the node affinity is translated to the driver's labels. A
         failed translation is recorded as an error of the rows in `to_check`, bool[n].

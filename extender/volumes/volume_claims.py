@@ -107,7 +107,8 @@ class AttachableVolumes:
 
     Attributes:
         by_driver: the CSI volumes of each driver.
-        native_drivers: the drivers of those volumes that are not in-tree volumes migrated to CSI.
+        native_drivers: the drivers of volumes that are CSI volumes from the start; migrated in-tree volumes do not
+            count.
         errors: the faults in the order of the volumes; each has True if it also refuses nodes without a CSINode.
     """
 

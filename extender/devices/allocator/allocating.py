@@ -26,7 +26,7 @@ class DeviceResult:
     """A device that is assigned to a request.
 
     Attributes:
-        amounts: if the device can be shared, how much of its capacities the request consumes, in billionths.
+        amounts: the amounts of the device's capacities that the request consumes, in billionths, if it can be shared.
     """
 
     request: RequestData

@@ -27,7 +27,7 @@ MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMax
 FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_CHECKS = 256
-_EASY_STEPS = 64  # up to this many steps, the search is faster without checking which choices to skip
+_EASY_STEPS = 64  # up to this many steps, finding choices to skip takes longer than it saves
 
 DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # for each claim, the devices that it gets
 
@@ -51,13 +51,13 @@ UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
 
 
 class _TooManyDevicesError(Exception):
-    """A claim would get more than MAX_RESULTS devices; another alternative of a request may need fewer."""
+    """Raised if a claim would get more than MAX_RESULTS devices. Another alternative of a request may need fewer."""
 
 
 def allocate(
     claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit
 ) -> DeviceResults | None:
-    """Returns the devices for each claim, None if there are not enough.
+    """Returns the devices for each claim, or None if there are not enough devices.
 
     Raises:
         AllocationError: a claim, a class or a pool is wrong, or the time limit was reached.
@@ -216,7 +216,7 @@ class _Allocator:
         return len(self._all[request])
 
     def _all_of(self, request: RequestData, view: PoolView) -> list[Candidate]:
-        """Returns the devices of one pool that a request for all devices must get."""
+        """Returns the devices of the pool that a request for all devices must get."""
         if view.incomplete or view.invalid:
             state = "being updated" if view.incomplete else "invalid"
             raise request.error(f"asks for all devices, but resource pool {view.id} is currently {state}")
@@ -227,7 +227,7 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Returns, for each candidate, True if the request could get it if no claim had it.
+        """Returns, for each candidate, True if it suits the request, even if another claim has it.
 
         Returns None if a selector fails with an error for any candidate.
         """
@@ -276,7 +276,7 @@ class _Allocator:
         return device.id not in view.unreachable
 
     def _consumed(self, request: RequestData, device: PoolDevice) -> Amounts | None:
-        """Returns how much of the device's capacity the request takes; None if the capacity is too small."""
+        """Returns the amounts of the device's capacity that the request takes; None if the capacity is too small."""
         if device.amounts is not None and not request.capacity:
             return device.amounts[0]
         capacity = device.spec.capacity or {}

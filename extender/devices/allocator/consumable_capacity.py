@@ -22,7 +22,7 @@ class CapacityError(Exception):
 def consumed(
     requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
 ) -> Amounts | None:
-    """Returns how much a request consumes of each capacity of a device; None if it does not fit.
+    """Returns the amount that a request consumes of each capacity of a device; None if it does not fit.
 
     Amounts are in billionths.
 
@@ -74,7 +74,7 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional:
 
 
 def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
-    """Returns the request rounded up to the next of the policy's valid values; unchanged if it lists none."""
+    """Returns the request rounded up to the next valid value of the policy; unchanged if the policy lists no values."""
     return min((value for value in map(nano, policy.valid_values or ()) if value >= requested), default=requested)
 
 

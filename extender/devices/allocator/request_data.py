@@ -25,7 +25,7 @@ AttributeValue = tuple[str, object]  # (kind, value), so that the number 1 and t
 
 @dataclass(frozen=True, slots=True)
 class AttributeConstraint:
-    """Requires that all devices have an attribute with the same value, or with distinct values.
+    """Requires that an attribute has the same value on all devices, or a different value on each device.
 
     `requests`: the requests and subrequests that the constraint applies to; empty means all requests.
     """
@@ -35,7 +35,7 @@ class AttributeConstraint:
     distinct: bool
 
     def applies_to(self, request: str, parent: str) -> bool:
-        """Returns True if the constraint applies to the request; `parent` is the request of a subrequest."""
+        """Returns True if the constraint applies to the request. `parent`: the request without the subrequest."""
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:
@@ -79,7 +79,7 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 
 
 class AllocationError(Exception):
-    """Raised if something is wrong with a claim, a device class or a pool.
+    """Raised if a claim, a device class or a pool is invalid.
 
     `claim` is the index of the claim whose name the caller must put before `text`; None if the text is complete.
     """
@@ -92,7 +92,7 @@ class AllocationError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestData:
-    """A request, or an alternative of a request with a prioritized list (upstream requestData).
+    """A device request, or one of the alternatives in its prioritized list (upstream requestData).
 
     Attributes:
         name: the name of the request; for an alternative, `request/subrequest`.

@@ -46,7 +46,7 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
 def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
     """Returns the scopes (one for each element) that the macro's predicate accepts.
 
-    If there are two functions, the first is the predicate; if there is one, all scopes are accepted.
+    If there are two functions, the first is the predicate. If there is only one, all scopes are accepted.
     """
     return (inner for inner in scopes if len(functions) == 1 or as_bool(functions[0](inner)))
 
@@ -79,7 +79,7 @@ COMPREHENSIONS: dict[str, Callable[[Any, Sequence[Evaluate], Sequence[str]], Any
 
 
 def decided(functions: Any, variables: Variables, decisive: bool) -> bool:
-    """Returns the value of the operands joined by `||` (`decisive` True) or by `&&` (`decisive` False).
+    """Evaluates the operands of `||` (`decisive` is True) or of `&&` (`decisive` is False), and returns the result.
 
     An operand's error is raised only if no operand has the value `decisive`.
     """

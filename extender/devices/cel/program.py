@@ -268,7 +268,7 @@ class Compiler:
 
 
 def evaluated(function: Evaluate, variables: Variables, deadline: Deadline) -> Any:
-    """Returns the value of a compiled expression for these variables.
+    """Evaluates a compiled expression with these variables.
 
     Raises:
         EvaluationError: the evaluation failed, or its cost is too high.

@@ -41,7 +41,7 @@ Verdict = bool | str
 # Anyone who can create a claim can write expressions, so the caches have limits.
 _MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
 _MAX_VERDICTS = 65536
-_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # a device stores its verdict for each selector as one of these bytes
+_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the bytes that a device stores for the verdict of each selector
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
@@ -65,7 +65,7 @@ class SelectorError(Exception):
 
 
 class _ByDomain(dict[str, Mapping[str, Any]]):
-    """The attributes or capacities of a device, by domain and name; a missing domain is an empty mapping."""
+    """The attributes or capacities of a device, by domain and name. A missing domain counts as an empty mapping."""
 
     def __missing__(self, domain: str) -> Mapping[str, Any]:
         return {}
@@ -105,7 +105,7 @@ class _SelectorCache:
         selectors: the compiled selectors, by expression.
         numbers: yields the number of the next selector.
         characters: the total length of all expressions.
-        verdicts: the known results, by the number of the selector and the values that it reads of a device.
+        verdicts: the known verdicts, by the number of the selector and the device's values that it reads.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _Selector:
         self.number = next(cache.numbers)
 
     def verdict(self, device: PoolDevice, deadline: Deadline) -> Verdict:
-        """Returns the verdict for the device, from the cache if a device with the same values was evaluated.
+        """Returns the verdict for the device. It is cached for devices with the same values.
 
         Raises:
             DeadlineExceeded: the decision's deadline has passed.

@@ -38,7 +38,7 @@ class SelectNode:
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A call of a function, of a method of `target`, or of an operator, whose name is its symbol."""
+    """A call of a function, of a method of `target`, or of an operator. The name of an operator is its symbol."""
 
     function: str
     args: tuple[Node, ...]

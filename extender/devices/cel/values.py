@@ -63,7 +63,7 @@ class Quantity:
     """A Kubernetes quantity in billionths.
 
     Attributes:
-        scale: the power of ten of upstream's int64 representation; None if upstream stores a decimal.
+        scale: the power of ten that upstream uses with its int64; None if upstream stores a decimal.
     """
 
     nanos: int

@@ -1,7 +1,7 @@
-"""Counts the devices of a class on each node, and how many of them are allocated.
+"""Counts the devices, and the allocated devices, of a class on each node.
 
-Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator, it counts the devices of slices of all
-generations, and selectors do not see whether a device allows multiple allocations.
+Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator, it counts devices in slices of all
+generations. Its selectors cannot read if a device allows multiple allocations.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields what the devices add to each row. `selecting`: their slice or the device, which selects the rows."""
+        """Yields what the devices add to each row that `selecting` selects: their slice, or the device itself."""
         counted = taken = faults = 0
         for device in devices:
             try:
@@ -126,5 +126,5 @@ class ClassTotals:
             return np.array([] if row is None else [row], np.intp)
         if selecting.node_selector is not None:
             return nodes.rows[nodes_in_selector(selecting.node_selector, self._table, nodes.rows)]
-        # A slice that selects no nodes counts everywhere, although the allocator ignores it.
+        # As in upstream, a slice that selects no nodes counts on all nodes, although the allocator ignores it.
         return nodes.rows if isinstance(selecting, ResourceSliceSpec) else nodes.rows[:0]

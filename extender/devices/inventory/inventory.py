@@ -196,7 +196,7 @@ class Inventories:
                 yield its_rows, view
 
     def _slice_mask(self, pool: Pool, index: int, rows: Rows) -> BoolColumn:
-        """Returns which rows can access any device of the slice with this index: bool[len(rows)]."""
+        """Returns bool[len(rows)]: True if the row can access any device of the slice with this index."""
         spec = pool.slices[index].spec
         if spec.all_nodes or spec.node_selector is not None:
             return self._mask(spec, rows)
@@ -204,7 +204,7 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """Returns which rows can access each device, for slices with perDeviceNodeSelection, by slice index."""
+        """Returns slice index -> the rows that can access each device, for slices with perDeviceNodeSelection."""
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}
@@ -212,7 +212,7 @@ class Inventories:
         }
 
     def _mask(self, selecting: ResourceSliceSpec | Device, rows: Rows) -> BoolColumn:
-        """Returns which rows a slice or a device selects: bool[len(rows)] (structured NodeMatches)."""
+        """Returns bool[len(rows)]: True if the slice or device selects the row (structured NodeMatches)."""
         if selecting.node_name:
             named: BoolColumn = rows == self._table.nodes.row_of.get(selecting.node_name, -1)
             return named

@@ -20,12 +20,12 @@ class PoolView:
 
     Attributes:
         devices: the devices of the accessible slices, in the order in which they are tried.
-        unreachable: those of `devices` that select other nodes.
+        unreachable: the devices among `devices` that select other nodes.
         elsewhere: the devices of the other slices, which may also consume shared counters of the pool.
         counters: the amounts of the shared counters, in billionths.
-        incomplete: slices of the pool are missing, so nothing may be allocated from it.
-        invalid: names in the pool are not unique, or counters do not exist, so nothing may be allocated from it.
-        binds: a device has binding conditions; such pools are tried last.
+        incomplete: True if slices of the pool are missing, so nothing may be allocated from it.
+        invalid: True if names are not unique or counters are missing, so nothing may be allocated from it.
+        binds: True if a device has binding conditions; such pools are tried last.
     """
 
     id: PoolID

@@ -58,7 +58,7 @@ class Resource(Enum):
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULED_POD = "UnscheduledPod"
     TARGET_POD = "TargetPod"
-    """The waiting pod itself."""
+    """The pod that is waiting."""
     POD = "Pod"
     """Any of the three kinds above. Rules register for it; events never have it."""
     NODE = "Node"
@@ -123,7 +123,7 @@ ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 
-# Reasons other than cluster events to move a pod in the queue, by their names in metrics.
+# Other reasons to move a pod in the queue, by their names in metrics.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
@@ -142,7 +142,7 @@ the node, because these reserve resources. The queue then tries the waiting pods
 
 
 class Change(NamedTuple):
-    """The object of an event before and after it: `old` is None if it was added, `new` is None if it was deleted.
+    """The object before and after an event. `old` is None if it was added, `new` is None if it was deleted.
 
     Pods are PodInfo, other objects are structs of the model. If a pod was deleted or scaled down, `room` may say what
     its node has free; then only pods that fit are woken.
@@ -158,7 +158,7 @@ def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent
     """Returns an event for each changed property that has its own event, or else one general Update.
 
     Args:
-        target: True if the updated pod waits and the events are for itself; False if they are for other pods.
+        target: True if the events may help the updated pod itself, which waits; False if they may help other pods.
     """
     resource = Resource.TARGET_POD if target else Resource.UNSCHEDULED_POD
     if new.pod.node_name:

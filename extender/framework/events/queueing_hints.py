@@ -2,8 +2,8 @@
 
 A rule registers interests. Each names an event and a hint: a function that looks at one pod and one change and returns
 True if the rule may accept the pod now. Calling every hint for every waiting pod would be slow, so an interest also
-says what its hint reads of a pod (`Reads`). The queue uses that in three ways: it calls the hint once for all replicas
-of a template, only for pods that name what has changed, and only for pods whose requests fit what has become free.
+says what its hint reads of a pod (`Reads`). So the queue calls the hint only once for all replicas of a template, only
+for pods that name what has changed, and only for pods whose requests fit into what has become free.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ class FiledAs(NamedTuple):
 class QueueingHints:
     """Stores the interests of each rule: the events that may help a pod that the rule refused.
 
-    A hint that raises counts as True, so that no pod is stuck.
+    If a hint raises an exception, it counts as True, so that no pod waits forever.
 
     Args:
-        on_failure: called with the name of a rule whose hint raised.
+        on_failure: a function that is called with the name of a rule whose hint raised an exception.
     """
 
     def __init__(self, interests: Mapping[str, Interests], on_failure: Callable[[str], None]) -> None:
@@ -176,7 +176,7 @@ class QueueingHints:
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns the keys under which `reads` indexes the pod; if `reads` raises, keys that match every change."""
+        """Returns the keys under which `reads` indexes the pod. If `reads` raises, the keys match every change."""
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
@@ -185,7 +185,7 @@ class QueueingHints:
             return FiledAs(pod.uid, (ANY,), {} if reads.amounts else None)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
-        """Returns the hint's answer; True if it raises."""
+        """Returns the answer of the interest's hint; True if the hint raises."""
         try:
             return interest.hint(pod, change)
         except Exception:
@@ -201,8 +201,7 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the limits on the requests of pods that the change may help; None if it helps no pod of this
-        priority.
+        """Returns the limits on requests within which the change may help a pod of this priority; None if it cannot.
 
         If the interest's function raises, there are no limits.
         """
@@ -221,7 +220,7 @@ class QueueingHints:
 
 
 def encoded(*values: object) -> bytes:
-    """Returns the values as one hashable value, because most structs of the model hold lists and have no hash."""
+    """Encodes the values as one hashable value, because most structs of the model contain lists and have no hash."""
     return msgspec.msgpack.encode(values)
 
 
@@ -245,7 +244,7 @@ def names_of_requirement(requirement: Requirement) -> list[str]:
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
     """Returns index names. Labels can satisfy the requirements only if they have one of these; [ANY]: all labels can.
 
-    The names of any single requirement are enough, so those of the requirement that seems the rarest are returned.
+    The names of one requirement are enough. These are the names of the requirement that few objects seem to satisfy.
     """
     positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]

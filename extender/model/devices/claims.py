@@ -145,7 +145,7 @@ class ResourceClaim(Object, frozen=True):
 
     @property
     def is_for_extended_resources(self) -> bool:
-        """True if the scheduler created the claim for the extended resources that a pod requests (KEP-5004)."""
+        """True if the scheduler created the claim for a pod's extended resources (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
     def is_reserved_for(self, consumer_uid: str) -> bool:
@@ -153,7 +153,7 @@ class ResourceClaim(Object, frozen=True):
         return any(consumer.uid == consumer_uid for consumer in self.status.reserved_for or ())
 
     def is_only_for(self, pod_uid: str) -> bool:
-        """Returns True if the claim is reserved for no other pod."""
+        """Returns True if the claim is not reserved for any other pod."""
         return all(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
 
 
@@ -166,7 +166,7 @@ class PendingClaim(ResourceClaim, frozen=True):
 
 
 class RequestMapping(NamedTuple):
-    """The device request that provides an extended resource to a container (extendedResourceClaimStatus of the pod)."""
+    """The device request that provides an extended resource to a container (from extendedResourceClaimStatus)."""
 
     container_name: str
     resource_name: str

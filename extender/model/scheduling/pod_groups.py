@@ -1,10 +1,10 @@
-"""Defines PodGroup and CompositePodGroup, which say that pods are to be scheduled together.
+"""Defines PodGroup and CompositePodGroup, which describe pods that must be scheduled together.
 
 The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. An
 API server serves both kinds only if its `--runtime-config` enables them.
 
-A PodGroup of the coscheduling plugin (scheduling.x-k8s.io, for clusters before Kubernetes 1.37) is read as a PodGroup
-too; pods name it in a label.
+A PodGroup of the coscheduling plugin (scheduling.x-k8s.io, for clusters before Kubernetes 1.37) is also read as a
+PodGroup. Pods name it in a label.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SchedulingGroup(Object, frozen=True):
 
     @property
     def is_disrupted_whole(self) -> bool:
-        """True if preemption evicts all pods of the group or none."""
+        """True if preemption evicts all pods of the group together."""
         return self.spec.disruption_mode is not None and self.spec.disruption_mode.all is not None
 
 
@@ -165,7 +165,7 @@ class CompositePodGroup(SchedulingGroup, frozen=True):
 
 
 class GroupName(NamedTuple):
-    """The kind of a group and its `namespace/name`, because groups of different kinds may have the same name."""
+    """A group's kind and `namespace/name`. The kind is needed because two kinds may have groups of the same name."""
 
     kind: str
     key: str

@@ -63,7 +63,7 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def node_selector(self) -> NodeSelector | None:
-        """The selector of the nodes that can reach the volume; None if all can."""
+        """The selector of the nodes that can reach the volume; None if all nodes can."""
         return self.spec.node_affinity.required if self.spec.node_affinity else None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
@@ -99,7 +99,7 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def requested_storage(self) -> Quantity:
-        """The requested size, or None if the claim requests none."""
+        """The requested size, or None if the claim requests no size."""
         resources = self.spec.resources
         return (resources.requests or {}).get(STORAGE) if resources else None
 

@@ -26,7 +26,7 @@ NITRO, NITRO_LIMIT = re.compile(r"^[cmr]5.*|t3|z1d"), 25
 class MaxVolumeCount:
     """Refuses nodes with too many volumes of a cloud (upstream nodevolumelimits nonCSILimits, until v1.30).
 
-    Volumes of the in-tree plugin's CSI driver count too, because they use the same slots.
+    Volumes of the CSI driver that replaces the in-tree plugin count too, because they use the same slots.
 
     Attributes:
         plugin: the in-tree plugin whose volumes are counted.

@@ -47,9 +47,9 @@ _AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
 
 @dataclass(frozen=True, slots=True)
 class NodePreferAvoidPods:
-    """Avoids nodes whose annotation asks not to get pods of the pod's controller.
+    """Avoids nodes whose annotation says that they should not run pods of the pod's controller.
 
-    Only pods of ReplicationControllers and ReplicaSets can be avoided (upstream nodepreferavoidpods, until v1.22).
+    Such an annotation can name only ReplicationControllers and ReplicaSets (upstream nodepreferavoidpods, until v1.22).
     """
 
     name: str = "NodePreferAvoidPods"

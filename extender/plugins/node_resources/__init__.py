@@ -45,7 +45,7 @@ class ScoringStrategy(Strict):
     resources: tuple[ResourceSpec, ...] = ()
     """The resources that count; by default cpu and memory."""
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
-    """The scoring line, for type RequestedToCapacityRatio."""
+    """The line that gives the score for type RequestedToCapacityRatio."""
 
     @model_validator(mode="after")
     def _ratio_for_its_type_only(self) -> Self:
@@ -74,7 +74,7 @@ class NodeResourcesFitArgs(Arguments):
     ignored_resources: tuple[LabelKey, ...] = ()
     """Extended resources to ignore."""
     ignored_resource_groups: tuple[Annotated[LabelKey, AfterValidator(_group)], ...] = ()
-    """Groups of extended resources to ignore: the part before the slash."""
+    """Groups of extended resources to ignore. A group is the part of a name before the slash."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
     """The way in which the share of resources in use becomes a score."""
 
@@ -95,7 +95,7 @@ class NodeResourcesBalancedAllocationArgs(Arguments):
 
 
 def weights(resources: Sequence[ResourceSpec]) -> ResourceWeights:
-    """Converts configured resources to the weights that the priorities use; if there are none, cpu and memory."""
+    """Converts configured resources to the weights that the priorities use; by default, cpu and memory."""
     return tuple(ResourceWeight(spec.name, spec.weight or 1) for spec in resources) or CPU_AND_MEMORY
 
 

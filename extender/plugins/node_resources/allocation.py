@@ -40,7 +40,7 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The resources that count for a pod, on some nodes: one int64[resource, column] for each attribute.
+    """The amounts of the resources that count for a pod, on some nodes. Each attribute is int64[resource, column].
 
     A column is a node, or a set of nodes with equal resources.
 
@@ -71,7 +71,7 @@ def allocation_of(
     *,
     nonzero: bool,
 ) -> Allocation:
-    """Returns the resources that count for a pod with these requests, in the columns at `index`.
+    """Returns the amounts of the resources that count for a pod with these requests, in the columns at `index`.
 
     Args:
         columns: the nodes of the table; or its distinct resources, but only if no resource can be provided by devices.

@@ -1,7 +1,7 @@
-"""NodeResourcesFit, Filter: the pod's requests must fit into what is free on the node.
+"""Implements the predicate of NodeResourcesFit: the pod's requests must fit into the free resources of a node.
 
 Checks are cached by requests. A cached check remembers which nodes are short of a resource, so for the next replica it
-compares only the nodes that changed. Nodes with equal resources are compared once (`DistinctResources`).
+compares only the nodes that changed. Nodes with equal resources are compared only once (`DistinctResources`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitFilter(PerNode):
-    """Refuses nodes with too few free resources. The attributes name extended resources, or groups, to ignore."""
+    """Refuses nodes with too few free resources. Its attributes name the extended resources and groups to ignore."""
 
     ignored_resources: frozenset[str] = frozenset()
     ignored_resource_groups: frozenset[str] = frozenset()

@@ -60,7 +60,7 @@ def _unique(constraints: Constraints) -> Constraints:
 class PodTopologySpreadArgs(Arguments):
     kind: Literal["PodTopologySpreadArgs"] = "PodTopologySpreadArgs"
     default_constraints: Annotated[Constraints, AfterValidator(_unique)] = ()
-    """The constraints of pods that have none; needs defaultingType List."""
+    """The constraints of pods without constraints of their own; needs defaultingType List."""
     defaulting_type: Literal["System", "List"] = "System"
     """System: spread softly by hostname and zone. List: use defaultConstraints."""
 
@@ -146,7 +146,7 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the index keys of waiting pods whose constraints may count the placed pod, by its old or new labels."""
+    """Yields the index names of waiting pods whose constraints may count the placed pod."""
     for version in (change.old, change.new):
         if version is not None:
             namespace = version.pod.namespace
@@ -155,7 +155,7 @@ def labels_counted(change: Change) -> Iterator[str]:
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields the names under which the pod is indexed: namespace and selector of each of its constraints.
+    """Yields the names under which the pod is indexed: its namespace with the selector of each of its constraints.
 
     For empty selectors and default constraints, the name is the namespace alone.
     """

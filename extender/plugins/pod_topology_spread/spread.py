@@ -55,7 +55,7 @@ class Constraint:
     def leaving(self, namespace: str) -> PodCountQuery:
         """Returns the query for the pods that are subtracted from the count when they are preempted.
 
-        As in upstream's updateWithPod, it matches more pods than `counted`: also terminating ones.
+        Unlike `counted`, it also matches terminating pods, as in upstream's updateWithPod.
         """
         return PodCountQuery(frozenset((namespace,)), self.selector)
 
@@ -166,13 +166,13 @@ class _ConstraintSpread:
         self._limit = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
 
     def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
-        """Returns two bool[len(rows)]: True if the node is in no domain; True if its domain has too many pods."""
+        """Returns two bool[len(rows)]: True if the node is in no domain, and True if its domain has too many pods."""
         crowded = self._pods.pods > self._limit
         domain = self._pods.domain[rows]
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns the result of `refuse` for each row, as if the pods in `gone` had left that row's node only.
+        """Returns what `refuse` would return for each row if only that node's pods in `gone` had left.
 
         The limit stays the same. If the removals make the node's domain the one with the fewest pods, the pod is
         accepted there anyway.
@@ -247,7 +247,7 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """Returns prepared scores, int64[row]; _IGNORED marks nodes that are not scored (upstream invalidScore)."""
+    """Returns scores computed before, int64[row]; _IGNORED marks nodes that are not scored (upstream invalidScore)."""
 
     normalises = True
 
@@ -286,6 +286,6 @@ def _domains(column: LabelColumn) -> Rows:
 
 
 def _worth(pods: IntColumn, constraint: Constraint, domains: int) -> Floats:
-    # With many domains there are fewer pods in each; the logarithm gives such a topology about the same weight.
+    # The more domains, the fewer pods in each. The logarithm makes up for this, so all topologies weigh about the same.
     worth: Floats = np.add(pods * log(domains + 2), constraint.max_skew - 1, dtype=np.float64)
     return worth

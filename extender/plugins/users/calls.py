@@ -25,7 +25,7 @@ from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")
 MAX_RUNNING: Final = 64
-"""The largest number of calls that run in other threads at once. A call that never returns counts forever."""
+"""The most calls that may run in other threads at the same time. A call that never returns counts forever."""
 _CLOCK: Final = SystemClock()
 _places = Semaphore(MAX_RUNNING)
 _threads = ParkedThreads[Callable[[], None]](lambda work: work(), "rule")
@@ -86,7 +86,7 @@ def described(error: BaseException) -> str:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Returns True for Ctrl-C, which ends the process; anything else that a rule raises is a failure of the rule."""
+    """Returns True for Ctrl-C, which ends the process. Any other exception of a rule is only a failure of the rule."""
     return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
 
 
@@ -129,7 +129,7 @@ class OfflineHost:
 
 
 class LiveHost:
-    """The RuleHost of a running process: counts failures, and logs the first of each rule and type of error.
+    """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
 
     Args:
         limit: the time limit of a decision, which also limits each call that belongs to no decision.

@@ -113,7 +113,7 @@ class RuleFunction(Generic[P, R]):
         return f"<{type(self).__name__} {self.__module__}:{self.__name__}>"
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Any:
-        """Returns the rule for the engine, of the type that its extension point has; `arguments` must be valid."""
+        """Returns the rule that the engine runs; its type depends on the extension point. `arguments` must be valid."""
         raise NotImplementedError
 
     @property
@@ -191,7 +191,7 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def report(self, error: BaseException) -> None:
-        """Reports to the process that the function raised this exception. Re-raises it if it is Ctrl-C."""
+        """Reports to the process that the function raised this exception; raises Ctrl-C again."""
         if is_ctrl_c(error):
             raise error
         self.host.failed(self.name, error)
@@ -213,7 +213,7 @@ def custom_rules(profiles: Iterable[Profile]) -> Iterator[CustomRule]:
 
 
 def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:
-    """Returns the node of each row for a function that is called once per node: NodeInfos if `with_pods`."""
+    """Returns the node of each row, for a function that is called once per node; NodeInfos if `with_pods` is True."""
     return table.infos(rows) if with_pods else map(table.nodes.node, rows.tolist())
 
 

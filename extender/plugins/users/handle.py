@@ -49,7 +49,7 @@ class RuleHost(Protocol):
         """Adds the value to a histogram of the rule."""
 
     def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
-        """Returns a context manager for a call of the rule: a call that hangs is logged with the pod and the node."""
+        """Returns a context manager for a call of the rule. If the call hangs, the pod and the node are logged."""
 
 
 class Wake(Protocol):
@@ -128,7 +128,7 @@ class ObjectLister:
     ) -> list[Any]:
         """Returns the objects of a kind with all these labels, in one namespace or in all (None).
 
-        Pods are those that have a node.
+        For Pod, only pods that have a node are returned.
         """
         wanted = labels.items()
         with self._tables() as table:
@@ -188,13 +188,14 @@ class Handle:
 
     @property
     def waiting(self) -> list[WaitingPod]:
-        """The pods that wait at Permit for this rule; the pod that it is deciding on is not among them yet."""
+        """The pods that wait at Permit for this rule, without the pod that it is deciding about."""
         return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
 
     def count_placed(self, namespace: str | None, labels: Mapping[str, str]) -> int:
-        """Returns how many pods with these labels have a node, bound or assumed, in one namespace or in all (None).
+        """Returns the number of pods with these labels that have a node, in one namespace or in all (None).
 
-        Pods that are being deleted do not count. From Reserve on, the pod that the rule is deciding on counts too.
+        Bound and assumed pods count. Pods that are being deleted do not count. From Reserve on, the pod that the rule
+        is deciding about counts too.
         """
         namespaces = None if namespace is None else frozenset((namespace,))
         query = PodCountQuery(namespaces, selector_from_labels(labels), terminating=False)

@@ -1,4 +1,4 @@
-"""@post_filter: turns a function into a rule that proposes a node for a pod that fits on none."""
+"""@post_filter: turns a function into a rule that proposes a node for a pod that fits on no node."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class PostFilterFunction(RuleFunction[P, R]):
 def post_filter(function: Callable[P, R]) -> PostFilterFunction[P, R]:
     """Turns the function into a rule of PostFilter, which runs in `extender schedule` for a pod that fits on no node.
 
-    A function of (pod, refused) gets the reasons of each node, by its name. It returns `Nominate(node)`; or a reason
-    why it cannot help, which is added to the pod's message; or None. Rules run in the order of the profile, and before
-    preemption, which runs only if no rule nominates the pod. A nominated pod is tried again after an event that may
-    help it, as after a preemption.
+    The function takes (pod, refused). `refused` maps the name of each node to its reasons. The function returns
+    `Nominate(node)`, None, or a reason why it cannot help, which is added to the pod's message. Rules run in the order
+    of the profile, and before preemption, which runs only if no rule nominates the pod. A nominated pod is tried again
+    after an event that may help it, as after a preemption.
 
     If the function raises or returns anything else, it is ignored for this pod.
     """

@@ -24,7 +24,7 @@ from extender.table.labels import BoolColumn, Rows
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_REASONS: Final = 256
-"""The most different reasons that a rule may give for one pod; limited because each costs an array over all nodes."""
+"""The most distinct reasons that a rule may give for one pod, because each reason costs an array over all nodes."""
 
 
 class PredicateFunction(RuleFunction[P, R]):
@@ -147,7 +147,7 @@ class _NodeByNodeCheck(_CustomCheck):
         return verdict
 
     def _reason(self, node: Node | NodeInfo) -> str | None:
-        """Returns the reason why the rule refuses the node, empty if it gave none; None if the pod fits."""
+        """Returns the reason why the rule refuses the node, or "" if it gave no reason; None if the pod fits."""
         answer = self._function(self._pod.pod, node)
         if answer is None:
             return None

@@ -73,7 +73,7 @@ class CustomPriority(CustomRule):
             answers = answer_of(self.name, partial(self._answers, pod, table, rows), table.deadline)
             numbers = _numbers(answers, len(rows))
             points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
-            # Computed here and not in the scorer, because no scorer must be returned if the rule fails.
+            # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.
             scores = np.rint(points).astype(np.int64)
             return RowScorer(lambda _: scores)
         except DeadlineExceeded:
@@ -94,7 +94,7 @@ class CustomPriority(CustomRule):
 
 
 def _shown(answer: object) -> str:
-    """Returns the answer as text for an error message; for a list, its first element that is not a number."""
+    """Returns the answer as text for an error message. For a list, this is its first element that is not a number."""
     answers = answer if isinstance(answer, list) else []
     return reprlib.repr(next((item for item in answers if np.asarray(item).dtype.kind not in "biuf"), answer))
 

@@ -56,7 +56,7 @@ def pre_enqueue(
 def pre_enqueue(
     function: Callable[P, R] | None = None, /, *, woken_by: Mapping[str, str] | None = None
 ) -> PreEnqueueFunction[P, R] | Callable[[Callable[P, R]], PreEnqueueFunction[P, R]]:
-    """Turns the function into a rule of PreEnqueue, which says whether a pod may be scheduled at all yet.
+    """Turns the function into a rule of PreEnqueue, which decides if a pod may enter the active queue.
 
     A function of (pod) returns True or None if the pod may be tried. If not, it returns the reason, or False; the pod
     then waits, without an attempt, until an event in `woken_by` or a call of `wake` asks the rule again. It is called

@@ -151,7 +151,7 @@ class CustomCall(CustomRule):
     """A user's function of a pod and of the node that was chosen for it."""
 
     def call(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline, what: str = "") -> object:
-        """Returns the function's answer. Raises what it raises, and RuleUnanswered after the deadline.
+        """Calls the function and returns its answer. Raises what it raises, and RuleUnanswered after the deadline.
 
         Args:
             what: the name of the call in that error; by default the name of the rule.
@@ -173,7 +173,7 @@ class CustomCall(CustomRule):
         return BindingFailed(f"rule {self.name} failed")
 
     def seconds(self, answer: object, point: str) -> float:
-        """Returns how many seconds the pod may wait, according to the function's answer.
+        """Converts the function's answer to the number of seconds that the pod may wait.
 
         Raises:
             BindingFailed: the function rejected the pod.

@@ -170,7 +170,7 @@ class NodeColumns:
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the column of `fact`, a module-level function; nodes that changed are computed again."""
+        """Returns the column of `fact`, a module-level function, after computing it again for nodes that changed."""
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
@@ -250,7 +250,7 @@ class NodeColumns:
         return vector
 
     def offers_all(self, footprint: Footprint) -> bool:
-        """Returns True if a node offers every resource of the footprint, so that `vector` leaves none out."""
+        """Returns True if nodes offer all resources of the footprint, so that `vector` leaves out nothing."""
         return not any(name not in self.resources and is_counted(name) for name, _ in footprint.requests)
 
     def _write_allocatable(self, row: int, old: Node | None, new: Node | None) -> None:
@@ -310,7 +310,7 @@ class NodeColumns:
 
 
 def _offered_amounts(node: Node | None) -> dict[str, int]:
-    """Returns the node's allocatable amount of each resource that the scheduler counts."""
+    """Returns the amount that the node offers of each resource that the scheduler counts."""
     if node is None:
         return {}
     return {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}

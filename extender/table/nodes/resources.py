@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-# The first rows of each matrix of resources. `pods` counts pods. Scores use the last two rows (upstream
-# NonZeroRequested), in which a container that requests nothing counts with a default.
+# These are the first rows of each matrix of resources. Scores use the last two rows (upstream NonZeroRequested), where
+# a container without requests counts with a default.
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
-"""The rows that are computed by the scheduler; a pod cannot request these resources by name."""
+"""The rows that the scheduler computes. A pod cannot request these resources by name."""
 
 
 class OfferedResources:
     """The built-in resources, and those that at least one node offers.
 
     Attributes:
-        index_of: the row of each resource in the matrices.
+        index_of: resource -> its row in the matrices.
         free: rows that are not in use, which the next new resources get.
         size: the number of rows, in use or free.
         changes: the number of times that a resource got or lost a row.
@@ -32,7 +32,7 @@ class OfferedResources:
         self.free: list[int] = []
         self.size = len(BUILT_IN)
         self.changes = 0
-        self._offering_nodes = Counter(BUILT_IN)  # built-in resources start at 1, so that they never reach 0 and stay
+        self._offering_nodes = Counter(BUILT_IN)  # built-in resources start at 1, so they never reach 0
 
     def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Updates the rows for a node whose offered resources change from `before` to `after`."""

@@ -1,4 +1,4 @@
-"""Stores the placed pods in columns, one slot for each pod; and the host ports in use.
+"""Stores the placed pods in columns, one slot for each pod, and the host ports in use.
 
 Source of the host ports: upstream HostPortInfo.CheckConflict.
 """
@@ -91,7 +91,7 @@ class PodColumns:
     def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Recomputes the pods' requests after resources were added to or removed from the offered ones.
 
-        Yields, for each such pod, its node's row and the change of its request, int64[resource].
+        Yields, for each pod whose request changed, the row of its node and the change: int64[resource].
         """
         missing = len(self._nodes.requested) - len(self.requested)
         self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
@@ -107,7 +107,7 @@ class PodColumns:
             yield int(self.row[slot]), self.requested[:, slot] - before
 
     def describe(self, slot: int, info: PodInfo) -> None:
-        """Replaces the pod in the slot by another version that takes the same resources."""
+        """Replaces the pod in the slot with another version that takes the same resources."""
         self.infos[slot] = info
         self.changes.note(RESOURCES, int(self.row[slot]))
         self.priority[slot] = info.priority
@@ -125,7 +125,7 @@ class PodColumns:
         return info, row
 
     def count(self, labels: Mapping[str, str], rows: Rows, namespace: str | None = None) -> IntColumn:
-        """Returns int64[len(rows)]: how many pods of each node have all these labels; namespace None means any."""
+        """Returns int64[len(rows)]: the number of pods on each row with all these labels; namespace None means any."""
         namespaces = None if namespace is None else frozenset((namespace,))
         counts: IntColumn = self._matches.count(PodCountQuery(namespaces, selector_from_labels(labels))).by_node[rows]
         return counts

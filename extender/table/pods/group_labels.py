@@ -67,7 +67,7 @@ class GroupLabels:
         return self._groups[slot]
 
     def candidates(self, selector: Selector) -> Collection[Group]:
-        """Returns every group that matches the selector, and some that do not; each once."""
+        """Returns all groups that match the selector, and possibly others, without duplicates."""
         pairs = filing_pairs(selector)
         if pairs is not None:
             filed = [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]

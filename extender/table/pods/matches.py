@@ -25,7 +25,7 @@ from extender.table.pods.group_labels import GroupLabels
 _MAX_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
 MOST_KEY_BYTES = 4 * 1024 * 1024
-"""A limit for the total size of the queries whose counts are stored, because one pod may have labels of 3 MiB."""
+"""The largest total size of the queries whose counts are stored. One pod may have labels of 3 MiB."""
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
 """The counts for a query larger than this are not stored, because they would replace many others."""
 _TEXT_BYTES = 50  # the size in bytes of a string object without its characters
@@ -58,7 +58,7 @@ class NodeCounts:
         self.total += amount
 
     def add_all(self, amounts: Mapping[int, int], factor: int = 1) -> None:
-        """Adds to each node `factor` times its amount. `amounts`: by row."""
+        """Adds `factor` times its amount to each node. `amounts`: row -> amount."""
         if len(amounts) < _FEW_AMOUNTS:
             for row, amount in amounts.items():
                 self.add(row, factor * amount)

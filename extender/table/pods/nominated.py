@@ -43,7 +43,7 @@ class AwaitedPods:
         return by_row
 
     def only(self, chosen: BoolColumn) -> AwaitedPods:
-        """Returns those of the pods for which `chosen`, bool[n], is True."""
+        """Returns the pods for which `chosen`, bool[n], is True."""
         infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
         return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
 
@@ -53,7 +53,7 @@ class AwaitedPods:
             np.add.at(amounts, self.rows, more)
 
     def taken(self, resource: int, capacity: int) -> IntColumn:
-        """Returns how much of a resource these pods will take on each row: int64[capacity].
+        """Returns the amount of a resource that these pods will take on each row: int64[capacity].
 
         `resource`: an index from `NodeColumns.resources`.
         """

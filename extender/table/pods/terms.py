@@ -103,7 +103,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The amounts, summed on each node, of the terms that match one kind of incoming pod, by effect."""
+    """The sums, by effect and node, of the amounts of the terms that match one kind of incoming pod."""
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Terms:
         return answer
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
-        """Returns the incoming pods for which the effects of placed pods' terms are stored."""
+        """Returns the incoming pods whose effects are stored."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
@@ -222,7 +222,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns the amount that a placed pod adds, by the slot of its list of terms and the effect."""
+        """Returns (slot of a list of terms, effect) -> the amount that each pod with this list adds."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
@@ -239,7 +239,7 @@ class Terms:
         return {where: amount for where, amount in amounts.items() if amount}
 
     def _excluded(self, incoming: IncomingPod) -> set[tuple[int, HeldTerm]]:
-        """Returns the excluding terms that would match the pod if it had no labels, but do not match it."""
+        """Returns the excluding terms that do not match the pod, but would match it if it had no labels."""
         labels = incoming.group.mapping
         keys = self._excluding_by_key.among(frozenset(labels))
         return {

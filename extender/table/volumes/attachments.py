@@ -35,7 +35,7 @@ from extender.table.volumes.volume_pairs import VolumePairs
 
 
 class Attached(NamedTuple):
-    """A VolumeAttachment, which keeps a volume on its node whether or not a pod uses it."""
+    """A VolumeAttachment, which keeps a volume on its node even if no pod uses it."""
 
     key: str
 
@@ -54,7 +54,7 @@ class Attachments:
         self._objects = objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = VolumePairs()
-        # volume -> {slot of a pod that uses it: the use in `_pairs`}
+        # volume -> {slot of a pod that uses it: the number of the use in `_pairs`}
         self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()
         self._pair_of: dict[Attached, int] = {}
         self._resolved: ShrinkingDict[Source, ResolvedVolume] = ShrinkingDict()

@@ -78,7 +78,7 @@ class UnboundVolumes:
         return self._free.get(class_name, {}).values()
 
     def reserved(self, claim_key: str) -> Collection[UnboundVolume]:
-        """Returns the volumes whose claimRef names the claim, bound to it or not."""
+        """Returns the volumes whose claimRef names the claim, even if they are not bound to it."""
         return self._reserved.get(claim_key, {}).values()
 
     def names(self) -> dict[tuple[str, str], frozenset[str]]:

@@ -1,4 +1,4 @@
-"""Stores, in columns, which CSI volumes are on which nodes, and which pods there use them."""
+"""Stores, in columns, the CSI volumes on each node and the pods that use them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Pattern:
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Returns the range of the first match that begins at `start` or later; None if there is no match."""
         match: tuple[int, int] | None = None
-        threads: dict[int, int] = {}  # instruction -> where its match began; in order of preference
+        threads: dict[int, int] = {}  # instruction -> the position where its match began; in order of preference
         steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
             if match is None:
@@ -112,7 +112,7 @@ class Pattern:
             elif instruction.at is None or instruction.at(text, position):
                 pending.extend(reversed(instruction.targets))
 
-    # ---- compilation, from the end of the pattern: each part gets the index of the instruction that follows it
+    # ---- compilation: it starts at the end of a pattern, because each part needs the index of its next instruction
 
     def _add(self, targets: Iterable[int], **more: Any) -> int:
         if len(self._program) >= MAX_INSTRUCTIONS:
