@@ -263,6 +263,9 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
     if scheduler := other_scheduler(pod, state):
         judged = "" if state.nodes_unread else f"; it is judged here by the rules of {state.profiles.names[0]}"
         notes.append(f"its schedulerName is {scheduler}{judged}")
+    if pod.group_key is not None and pod.key not in state.infos:
+        text = f"it is a member of PodGroup {pod.group_key}, and judged alone"
+        notes.append(f"{text}; `extender simulate -f` places whole groups")
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {_node_text(pod.node_name, state)}, and judged as if it were not")
     if nominated := pod.status.nominated_node_name:

@@ -46,6 +46,11 @@ def test_a_gang_that_fits() -> None:
     assert explanation.changes == []
 
 
+def test_a_member_that_does_not_exist_yet_is_judged_alone() -> None:
+    explanation = cluster(*ROOM, make_pod_group("g", 3)).explain(make_pod("g-0").group("g").obj())
+    assert "it is a member of PodGroup default/g, and judged alone" in explanation.notes[0]
+
+
 def test_a_gang_without_waiting_members_needs_no_change() -> None:
     explanation = explained(*ROOM, make_pod_group("g", 3), make_pod("g-0").group("g").node("a").obj())
     assert explanation.message.startswith("1 of 3 pods exist")
