@@ -6,12 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
-from msgspec import to_builtins
-
-from extender.errors import MalformedCluster
 from extender.framework.profile import Profiles
-from extender.model.workloads import LimitRange
 from extender.offline.cluster import Cluster
+from extender.offline.explain.changes.acceptance import limits_of
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
@@ -47,13 +44,7 @@ class Case:
     @cached_property
     def is_limited(self) -> bool:
         """True if a LimitRange of the pod's namespace allows the pod, and so must allow a changed one."""
-        pod, state = self.explanation.pod, self.cluster._state
-        metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
-        try:
-            state.admit({"metadata": metadata, "spec": to_builtins(pod.spec)})
-        except MalformedCluster:
-            return False
-        return any(each.namespace == pod.namespace for each in state.objects.all(LimitRange).values())
+        return bool(limits_of(self.cluster._state, self.explanation.pod))
 
     @cached_property
     def document(self) -> Object:

@@ -572,6 +572,13 @@ def test_a_larger_change_is_suggested_if_a_limit_range_refuses_the_smallest() ->
     assert (change.text, change.nodes) == ("request 1 cpu instead of 2 and 1Mi memory instead of 2Gi", ["other"])
 
 
+def test_a_limit_range_that_does_not_allow_the_pod_itself_limits_no_change() -> None:
+    pod = make_pod("p").req(cpu="2", memory="1Mi").obj()
+    node = make_node("n").capacity(cpu="500m").obj()
+    change = changes(pod, node, limit_range(min={"cpu": "1", "memory": "1Gi"}))["requests"]
+    assert change.text == "request 500m cpu instead of 2"
+
+
 def test_a_suggested_spec_has_every_field_that_the_api_requires() -> None:
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).req(cpu="6").obj()
     change = changes(pod, make_node("n").label(zone="z").capacity(cpu="4").obj())["requests"]

@@ -12,12 +12,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
 
-import msgspec
-
-from extender.errors import MalformedCluster
 from extender.model.pod import Pod
-from extender.model.workloads import LimitRange
 from extender.offline.explain.changes import device_claims, volume_claims
+from extender.offline.explain.changes.acceptance import Acceptance, acceptance, is_accepted
 from extender.offline.explain.changes.new_nodes import added_node
 from extender.offline.explain.changes.node_labels import NodeSelection, labelled_node
 from extender.offline.explain.changes.placement_rules import HostPorts, NodeNameChange, PodAffinityChange, Spread
@@ -32,7 +29,6 @@ _MOST_OF_A_KIND = 2
 _MOST_STEPS = 128
 _MOST_STEPS_WITH_POD = 8
 
-Acceptance = Callable[[Pod], bool]
 ClusterSearch = Callable[[ClusterState, Pod], SuggestedChange | None]
 ClaimSteps = Callable[[ClusterState, Pod], Iterator[ClaimStep]]
 
@@ -68,8 +64,8 @@ def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) 
     was_accepted: bool | None = None
     for change in changes:
         if change.pod is not None:
-            was_accepted = _is_accepted(state, pod) if was_accepted is None else was_accepted
-            if was_accepted and not _is_accepted(state, change.pod):
+            was_accepted = is_accepted(state, pod) if was_accepted is None else was_accepted
+            if was_accepted and not is_accepted(state, change.pod):
                 continue
         victims = [state.infos[key] for key in change.removed]
         with state.engine.suppose(objects=change.set_objects, remove=victims):
@@ -79,21 +75,10 @@ def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) 
     return holding
 
 
-def _is_accepted(state: ClusterState, pod: Pod) -> bool:
-    """Returns True if the API server would create a pod of this spec; a LimitRange, for one, may refuse it."""
-    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
-    manifest = {"metadata": metadata, "spec": msgspec.to_builtins(pod.spec)}
-    try:
-        state.admit(manifest)
-    except MalformedCluster:
-        return False
-    return True
-
-
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """Yields the smallest changes to the pod that let it run, combining as few kinds of change as possible."""
     kinds = [kind for kind in POD_CHANGES if kind.without(pod) is not None]
-    accepts = _acceptance(state, pod)
+    accepts = acceptance(state, pod)
     for count in range(1, _MOST_KINDS + 1):
         changes = [change for chosen in combinations(kinds, count) for change in _of_kinds(state, pod, chosen, accepts)]
         if changes:
@@ -149,17 +134,6 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
             if nodes := state.engine.feasible(pod):
                 return SuggestedChange(kind, step.text, step.size, sorted(nodes), set_objects=step.objects)
     return None
-
-
-def _acceptance(state: ClusterState, pod: Pod) -> Acceptance:
-    """Returns a function that says if the LimitRanges of the pod's namespace allow a changed pod.
-
-    They are not looked at if they do not allow the pod itself, which then was created before them.
-    """
-    limited = any(each.namespace == pod.namespace for each in state.objects.all(LimitRange).values())
-    if not limited or not _is_accepted(state, pod):
-        return lambda _: True
-    return partial(_is_accepted, state)
 
 
 def _of_kinds(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
-from extender.model.workloads import LimitRange
+from extender.offline.explain.changes.acceptance import limits_of
 from extender.offline.explain.changes.suggestion import PodStep
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
@@ -67,11 +67,9 @@ def _reductions(pod: Pod, state: ClusterState, requests: Amounts, *, is_limited:
 
 
 def _minima(pod: Pod, state: ClusterState) -> Iterator[Amounts]:
-    """Yields the least that each container must request, for each LimitRange of the pod's namespace."""
-    for limits in state.objects.all(LimitRange).values():
-        if limits.namespace == pod.namespace:
-            of_containers = [amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"]
-            yield _floors(of_containers)
+    """Yields the least that each container must request, for each LimitRange that the pod must satisfy."""
+    for limits in limits_of(state, pod):
+        yield _floors([amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"])
 
 
 def _floors(minima: Sequence[Amounts]) -> Amounts:

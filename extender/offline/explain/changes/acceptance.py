@@ -1,0 +1,39 @@
+"""Says if the API server would create a pod with a changed spec; a LimitRange, for one, may refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from extender.errors import MalformedCluster
+from extender.model.pod import Pod
+from extender.model.workloads import LimitRange
+from extender.offline.state import ClusterState
+
+Acceptance = Callable[[Pod], bool]
+
+
+def is_accepted(state: ClusterState, pod: Pod) -> bool:
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
+    manifest = {"metadata": metadata, "spec": msgspec.to_builtins(pod.spec)}
+    try:
+        state.admit(manifest)
+    except MalformedCluster:
+        return False
+    return True
+
+
+def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
+    """Returns the LimitRanges that a changed pod must satisfy.
+
+    These are those of its namespace; none if they do not allow the pod itself, which then was created before them.
+    """
+    limits = [each for each in state.objects.all(LimitRange).values() if each.namespace == pod.namespace]
+    return limits if limits and is_accepted(state, pod) else []
+
+
+def acceptance(state: ClusterState, pod: Pod) -> Acceptance:
+    """Returns a function that says if the LimitRanges of the pod's namespace allow a changed pod."""
+    return partial(is_accepted, state) if limits_of(state, pod) else lambda _: True
