@@ -62,8 +62,9 @@ class Fit:
 
     @property
     def error(self) -> Refusal | None:
-        """The first error of a check on any row, or None. If there is an error, the whole attempt fails."""
-        return next((refusal for refusal in self.refusals if refusal.code is Code.ERROR), None)
+        """The first error that refuses a row, or None. If there is one, the whole attempt fails."""
+        errors = ((cause, each) for cause, each in enumerate(self.refusals) if each.code is Code.ERROR)
+        return next((each for cause, each in errors if np.any(self.cause == cause)), None)
 
     def with_code(self, code: Code) -> Rows:
         """Returns the rows whose refusal has this code."""

@@ -10,7 +10,7 @@ import pytest
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Verdict
-from extender.framework.status import Code, Refusal, unresolvable, unschedulable
+from extender.framework.status import Code, Refusal, failed, unresolvable, unschedulable
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
@@ -82,6 +82,25 @@ def test_a_node_must_fit_with_and_without_the_pods_nominated_to_it() -> None:
     assert "n2" not in found
     more_important = make_pod("p").req(cpu="2").priority(6).obj()
     assert "n3" not in refusals(NodeResourcesFitFilter(), more_important, *NODES, awaited)
+
+
+@dataclass(frozen=True)
+class Failing(Refusing):
+    """Ends in an error on these nodes."""
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return [(mask, failed(self.name, "error")) for mask, _ in Refusing.refuse(self, rows)]
+
+
+def test_an_error_on_a_node_without_room_for_the_pods_nominated_to_it_does_not_count() -> None:
+    awaited = make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj()
+    table = table_of(*NODES, awaited)
+    profile = Profile("", [NodeResourcesFitFilter(), Failing("Broken", ("n3",))], [])
+    pod = pod_info(make_pod("p").req(cpu="2").priority(5).obj())
+    fit = find_fit(profile, pod, table, table.nodes.rows)
+    assert (fit.error, table.nodes.names_of(fit.feasible)) == (None, ["n2"])
+    more_important = pod_info(make_pod("p").req(cpu="2").priority(6).obj())
+    assert find_fit(profile, more_important, table, table.nodes.rows).error == failed("Broken", "error")
 
 
 @pytest.mark.parametrize(
