@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.groups.decision import GroupDecision, MemberDecision
+from extender.groups.decision import GroupDecision, GroupStatus, MemberDecision
 from extender.groups.tree import Tree, waiting_members
 from extender.model.scheduling.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
@@ -38,6 +38,7 @@ class GroupPreemption:
         text: the outcome in kube-scheduler's words.
         helps: True if the group fits once the victims have left.
         is_final: True if no eviction can help, because no pod has a lower priority.
+        is_error: True if an error ended the search.
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where it fits once the victims have left.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
@@ -47,6 +48,7 @@ class GroupPreemption:
     text: str
     helps: bool = False
     is_final: bool = False
+    is_error: bool = False
     victims: Sequence[PodInfo] = ()
     nominated: Mapping[str, str] = field(default_factory=dict)
     pdb_violations: int = 0
@@ -57,6 +59,8 @@ class GroupPreemption:
         """The status code that PodGroupPostFilter returns in kube-scheduler."""
         if self.helps:
             return "Success"
+        if self.is_error:
+            return "Error"
         return "UnschedulableAndUnresolvable" if self.is_final else "Unschedulable"
 
     @property
@@ -126,7 +130,11 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
     """Returns the units that are on nodes and have a lower priority than `priority`."""
-    slots = np.flatnonzero((table.pods.row >= 0) & (table.pods.priority < priority))
+    is_placed = table.pods.row >= 0
+    # The group's priority counts, and a pod that another scheduler has bound may have a higher one.
+    slots = np.flatnonzero(
+        is_placed if table.features.generic_workload else is_placed & (table.pods.priority < priority)
+    )
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
     disruptions: dict[GroupName, Disruption] = {}
@@ -161,7 +169,7 @@ def _select(
         trial.withdraw(info.uid)
     decision = decide()
     if not decision.is_success:
-        return GroupPreemption(decision.text)
+        return GroupPreemption(decision.text, is_error=decision.status is GroupStatus.ERROR)
     nominated = decision.placed
     reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.tried)
     by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)

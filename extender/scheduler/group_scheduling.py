@@ -37,6 +37,7 @@ from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import leaves, viable, waiting_members
 from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import GroupName, PodGroup
+from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -425,7 +426,13 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
     """Returns the decision with the result of PodGroupPostFilter as further reasons, in upstream's words."""
     if idle.text and not (preemption.helps or preemption.is_final):
         decision = with_reason(decision, idle.text)
-    return with_reason(decision, f"pod group preemption: {preemption.text}") if preemption.text else decision
+    if not preemption.text:
+        return decision
+    reason = f"pod group preemption: {preemption.text}"
+    if preemption.is_error:
+        text = f'error in "{PREEMPTION}" PodGroupPostFilter plugins: {reason}'
+        return replace(decision, status=GroupStatus.ERROR, reasons=(text,))
+    return with_reason(decision, reason)
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:

@@ -239,6 +239,21 @@ def test_a_group_keeps_the_devices_of_a_claim_that_others_use() -> None:
     assert "ResourceClaim unreserved for PodGroup" in world.group_conditions[0][2]
 
 
+def test_a_group_that_gives_up_a_reservation_preempts_in_the_same_attempt() -> None:
+    others = {"resource": "pods", "name": "other", "uid": "other"}
+    shared = allocated("shared", "n2", RESERVED, others)
+    low = make_pod("low").uid("low").req(cpu="4").node("n2").priority(-1)
+    device = make_resource_slice("n2", "gpu.example.com", "gpu-0")
+    members = map(sharing, "ab")
+    world = World(node("n2"), make_device_class("gpu"), device, low, shared, group(), *members, features=ON)
+    world.watch()
+    world.attempt()
+    world.binders.work()
+    world.preemptors.work()
+    assert [consumer.uid for consumer in claim(world).status.reserved_for or ()] == ["other"]
+    assert world.objects["Pod", "default/low"].terminating
+
+
 def test_a_reservation_that_cannot_be_removed_is_removed_after_a_later_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -336,6 +336,27 @@ def test_a_pod_whose_anti_affinity_keeps_a_group_out_is_evicted() -> None:
     assert leaving(world) == {"guard"}
 
 
+def test_the_priority_of_its_group_says_if_a_pod_can_be_evicted() -> None:
+    world = World(
+        make_pod_group("workers", 1, priority=5),
+        make_pod_group("lower", 1, priority=1),
+        node("n1"),
+        placed("v", cpu="4", priority=9).group("lower"),
+        high("a"),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"v"}
+
+
+def test_siblings_that_are_nominated_take_no_place() -> None:
+    one_pod = make_node("n1").capacity(cpu="4", memory="16Gi", pods="1")
+    members = [member(name).nominated("n1") for name in "ab"]
+    world = World(make_pod_group("workers", 1), one_pod, *members, features=ON)
+    world.settle()
+    assert sorted(world.node_of(name) for name in "ab") == ["", "n1"]
+
+
 def test_a_group_that_preempts_is_nominated_to_nodes_with_its_image() -> None:
     names = ["n1", "n2", "n3"]
     world = World(
