@@ -35,19 +35,26 @@ FEATURED = (
 )
 MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION = "mixed", "topology", "composite", "large", "preemption"
 CLAIMS, GROUP_CLAIMS = "claims", "group-claims"
-KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, PREEMPTION, CLAIMS, GROUP_CLAIMS)
-_GATES = {TOPOLOGY: ("TopologyAwareWorkloadScheduling",), GROUP_CLAIMS: ("DRAWorkloadResourceClaims",)}
-_GATES[COMPOSITE] = (*_GATES[TOPOLOGY], "CompositePodGroup")
+LOW_PREEMPTION, PREEMPTION_TOPOLOGY, PREEMPTION_TREES = "low-preemption", "preemption-topology", "preemption-trees"
+PREEMPTION_CLAIMS, PREEMPTION_GROUP_CLAIMS = "preemption-claims", "preemption-group-claims"
+PREEMPTING = (PREEMPTION, LOW_PREEMPTION, PREEMPTION_TOPOLOGY, PREEMPTION_TREES)
+PREEMPTING = (*PREEMPTING, PREEMPTION_CLAIMS, PREEMPTION_GROUP_CLAIMS)
+CLAIMING = (CLAIMS, GROUP_CLAIMS, PREEMPTION_CLAIMS, PREEMPTION_GROUP_CLAIMS)
+SHARING = (GROUP_CLAIMS, PREEMPTION_GROUP_CLAIMS)
+"""The kinds in which groups have claims."""
+TREES = (COMPOSITE, PREEMPTION_TREES)
+CONSTRAINED = (TOPOLOGY, PREEMPTION_TOPOLOGY, *TREES)
+KINDS = (*FEATURED, MIXED, TOPOLOGY, COMPOSITE, LARGE, CLAIMS, GROUP_CLAIMS, *PREEMPTING)
 _SIZES = {LARGE: (9, 64), PREEMPTION: (2, 64)}
 """The least and the most members that wait."""
-_FEATURES = {PREEMPTION: (0, 2), CLAIMS: (0, 1), GROUP_CLAIMS: (0, 1)}
-"""The least and the most features beside what the kind is about."""
 _KEYS = (ZONE, "disktype", "rack", "absent")
 
 
 def gates_of(kind: str) -> tuple[str, ...]:
     """Returns the gates that cases of this kind need besides GenericWorkload."""
-    return _GATES.get(kind, ())
+    topology = ("TopologyAwareWorkloadScheduling",) if kind in CONSTRAINED else ()
+    trees = ("CompositePodGroup",) if kind in TREES else ()
+    return (*topology, *trees, *(("DRAWorkloadResourceClaims",) if kind in SHARING else ()))
 
 
 def kind_of(case: Object) -> str:
@@ -60,30 +67,27 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
     """A case whose members have one feature or, if the kind is no feature, one or two of them."""
     dice = Dice(draw)
     drafted = draft(dice)
-    preempts = kind == PREEMPTION
-    features = (
-        [kind]
-        if kind in FEATURED
-        else dice.some(FEATURED, 0 if kind in (PREEMPTION, CLAIMS) else 1, 1 if kind == CLAIMS else 2)
-    )
+    preempts, claiming = kind in PREEMPTING, kind in CLAIMING
+    least, most = 0 if preempts or kind == CLAIMS else 1, 1 if kind == CLAIMS else 2
+    features = [kind] if kind in FEATURED else dice.some(FEATURED, least, most)
     for name in sorted(features, key=list(FEATURES).index):
         FEATURES[name](dice, drafted)
     for node in drafted.nodes:
         node.label(rack=dice.one("r0", "r1", "r2"))
     drafted.target.priority(0)
     if preempts:
-        victims.add(dice, drafted)
-    elif kind in (CLAIMS, GROUP_CLAIMS):
+        victims.add(dice, drafted, is_low=kind == LOW_PREEMPTION)
+    if claiming:
         claims.add(dice, drafted)
-    elif dice.chance(70):  # so little room that some gangs do not fit
+    if not (preempts or claiming) and dice.chance(70):  # so little room that some gangs do not fit
         for node in drafted.nodes:
             node.capacity(cpu=dice.one("4", "8", "16") if kind == LARGE else dice.one("1", "2", "4"))
     groups = _Groups(dice, drafted, kind).root()
     waiting = [obj for obj in groups if obj["kind"] == "Pod" and not _is_placed(obj)]
     if preempts:
         victims.nominate(dice, drafted, waiting)
-    elif kind in (CLAIMS, GROUP_CLAIMS):
-        groups += claims.share_out(dice, drafted, waiting, groups[0] if kind == GROUP_CLAIMS else None)
+    if claiming:
+        groups += claims.share_out(dice, drafted, waiting, groups[0] if kind in SHARING else None)
     items = [*drafted.case(kind)["cluster"]["items"], *groups]
     return {"cluster": {"items": items}} | ({} if preempts else {"config": PLAIN})
 
@@ -95,8 +99,8 @@ class _Groups:
         self._dice = dice
         self._target = drafted.target.obj()
         self._nodes = drafted.node_names
-        self._constrained = kind in (TOPOLOGY, COMPOSITE)
-        self._is_tree = kind == COMPOSITE
+        self._constrained = kind in CONSTRAINED
+        self._is_tree = kind in TREES
         self._sizes = _SIZES.get(kind, (1, 8))
         self._members = 0
         self._groups = 0
@@ -115,7 +119,8 @@ class _Groups:
                 self._composite(child, depth - 1, **parent) if deeper else self._leaf(child, 1, 3, **parent)
             )
         minimum = self._dice.count(1, len(children)) if self._dice.chance(70) else None
-        group = make_composite_pod_group(name, minimum, namespace=self._namespace, **self._constraint(), **spec)
+        spec |= self._constraint() | {"priority": self._target["spec"]["priority"]}
+        group = make_composite_pod_group(name, minimum, namespace=self._namespace, **spec)
         return [group, *(obj for child in children for obj in child)]
 
     def _leaf(self, name: str, least: int, most: int, **spec: Any) -> list[Object]:

@@ -27,7 +27,7 @@ from extender.groups import (
     decide_group,
 )
 from extender.groups.decision import leaf_decisions, with_reason
-from extender.groups.idle_claims import idle_claims
+from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
 from extender.groups.preemption import GroupPreemption, preempt_for_group
 from extender.groups.tree import waiting_members
 from extender.model.devices.claims import ResourceClaim
@@ -56,10 +56,13 @@ class Forced(SchedulingCycle):
         differences: where they are not.
     """
 
-    def __init__(self, profile: Profile, state: ClusterState, stock: Object, tries: Sequence[Object]) -> None:
+    def __init__(
+        self, profile: Profile, state: ClusterState, stock: Object, tries: Sequence[Object], *, is_dry_run: bool = False
+    ) -> None:
         super().__init__(profile, Random(0))
         self._state = state
         self._stock = stock
+        self._is_dry_run = is_dry_run
         self._tries: dict[tuple[str, tuple[str, ...]], Object] = {}
         for each in tries:
             self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
@@ -105,10 +108,14 @@ class Forced(SchedulingCycle):
         return max([*tried, *decisions], key=self._texts_of_stock)
 
     def _texts_of_stock(self, decision: GroupDecision) -> int:
-        """Returns the number of groups below for which stock has the same text."""
-        conditions = self._stock["conditions"]
-        leaves = leaf_decisions(decision)
-        return sum(leaf.cause in conditions.get(leaf.tree.group.key, {"message": ""})["message"] for leaf in leaves)
+        """Returns the number of groups below for which stock has the same text in this phase."""
+        return sum(leaf.cause in self._text(leaf.tree.group.key) for leaf in leaf_decisions(decision))
+
+    def _text(self, group: str) -> str:
+        """Returns what stock says of the group before preemption or, in the dry run, what preemption says of it."""
+        condition = self._stock["conditions"].get(group, {"message": ""})
+        before, _, after = condition["message"].partition("pod group preemption: ")
+        return str(after if self._is_dry_run else before)
 
     def _chosen_nodes(self, tree: Tree) -> tuple[set[str], set[str]]:
         """Returns the nodes of the group's members in the end, and all nodes on which stock has placed them again.
@@ -135,18 +142,22 @@ def differences(case: Object, stock: Object) -> list[str]:
         return [f"the group is {'' if is_held else 'not '}held back, otherwise than in stock"]
     if is_held:
         return []
+    if _only_unreserved(stock):
+        return []
     first, dry = _phases(stock)
     profile = state.profiles.all[0]
-    cycle, dry_run = Forced(profile, state, stock, first), Forced(_without_images(profile), state, stock, dry)
+    cycle = Forced(profile, state, stock, first)
+    dry_run = Forced(_without_images(profile), state, stock, dry, is_dry_run=True)
     trial = Trial(state.table)
     rules = GroupRules(by_placements=state.table.features.topology_aware_workload_scheduling)
     decision = decide_group(root, trial, cycle.decide_one, rules, cycle.choose)
-    preemption = NOT_TRIED
+    preemption, dry_decisions = NOT_TRIED, list[GroupDecision]()
     leaves = leaf_decisions(decision)
     if decision.status is GroupStatus.UNSCHEDULABLE and "config" not in case:
 
         def decide() -> GroupDecision:
-            return decide_group(root, trial, dry_run.decide_one, rules, dry_run.choose)
+            dry_decisions.append(decide_group(root, trial, dry_run.decide_one, rules, dry_run.choose))
+            return dry_decisions[-1]
 
         preemption = preempt_for_group(root, trial, decide, cycle.profile)
         idle = idle_claims(decision, cycle.profile, state.table)
@@ -154,8 +165,21 @@ def differences(case: Object, stock: Object) -> list[str]:
     elif decision.status is GroupStatus.UNSCHEDULABLE:
         # Once the root has failed, what PodGroupPostFilter says is appended to all groups; here it says nothing.
         leaves = [with_reason(leaf, "") for leaf in leaves]
-    different = [*cycle.differences, *dry_run.differences, *_evictions(preemption, stock)]
+    different = [*cycle.differences, *dry_run.differences]
+    if preemption.victims and any(map(_has_failed_child, dry_decisions)):
+        return [*different, *_surplus(preemption, stock)]
+    different += _evictions(preemption, stock)
     return different or ([] if _failed_to_preempt(stock) else list(_outcomes(leaves, preemption, stock)))
+
+
+def _only_unreserved(stock: Object) -> bool:
+    """Returns True if stock took its claim from the group instead of looking for victims; see docs/differences.md."""
+    return any(each["message"].endswith(GROUP_UNRESERVED) for each in stock["conditions"].values())
+
+
+def _has_failed_child(decision: GroupDecision) -> bool:
+    """Returns True if a child group failed: stock also makes room for those of its members that were placed."""
+    return any(not child.is_success or _has_failed_child(child) for child in decision.children.values())
 
 
 def _failed_to_preempt(stock: Object) -> bool:
@@ -209,10 +233,19 @@ def _nomination_after(pod: Pod, failure: Failure) -> str:
     return pod.status.nominated_node_name if is_kept else failure.node_to_nominate
 
 
+def _surplus(preemption: GroupPreemption, stock: Object) -> Iterator[str]:
+    if surplus := _leaving(preemption) - set(stock.get("victims", [])):
+        yield f"victims: ours {sorted(surplus)}, which stock spares"
+
+
+def _leaving(preemption: GroupPreemption) -> set[str]:
+    return {info.pod.key for info in preemption.victims if info.pod.metadata.deletion_timestamp is None}
+
+
 def _evictions(preemption: GroupPreemption, stock: Object) -> Iterator[str]:
-    leaving = [info.pod.key for info in preemption.victims if info.pod.metadata.deletion_timestamp is None]
-    if sorted(leaving) != stock.get("victims", []):
-        yield f"victims: stock {stock.get('victims', [])}, ours {sorted(leaving)}"
+    leaving = sorted(_leaving(preemption))
+    if leaving != stock.get("victims", []):
+        yield f"victims: stock {stock.get('victims', [])}, ours {leaving}"
 
 
 def _settled(message: str) -> str:
@@ -220,10 +253,12 @@ def _settled(message: str) -> str:
 
     Stock appends the reason of PodGroupPostFilter several times to a status that groups share, and names any of the
     scheduled members that are in no domain, or in several. It names any of the nodes on which a plugin has failed.
+    Which idle claims it takes is another difference; see docs/differences.md.
     """
     message = re.sub(r"(no topology domain found for pod|more than 1 domain found for pod group:) .*", r"\1", message)
     message = re.sub(r'(running (\w+ plugin "\w+"|"\w+" filter plugin):) .*', r"\1", message)
-    return re.sub(r"(, )+$", ", ", message)
+    message = re.sub(r"(, pod group preemption: .*?)\1+$", r"\1", message)
+    return re.sub(r"(, )+$", ", ", message).replace(GROUP_DEALLOCATED, MEMBERS_DONE)
 
 
 def _tree(state: ClusterState, tried: Sequence[str]) -> Tree:
