@@ -74,7 +74,7 @@ class Waterfall:
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
-    """Returns a comparison of the two best nodes; None if no scores decide, because no node or the nominated one fits.
+    """Compares the two best nodes; returns None if scores do not decide: no node fits, or the nominated one does.
 
     Among nodes with the same total the first by name is the winner. The runner-up is the best node with a lower total.
     """

@@ -1,4 +1,4 @@
-"""Describes the pods that preemption would evict for a group: single pods, and whole groups that go together."""
+"""Describes the single pods and the whole pod groups that preemption would evict for a group."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GroupEvictions:
 
 
 def evictions(state: ClusterState, preemption: GroupPreemption, members: Sequence[PodInfo]) -> GroupEvictions | None:
-    """Returns what the preemption would do; None if evicting pods does not help the group."""
+    """Returns the evictions of a preemption; None if evicting pods does not help the group."""
     if not preemption.helps:
         return None
     names = {info.uid: info.pod.key for info in members}

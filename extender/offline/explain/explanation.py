@@ -90,7 +90,7 @@ class Explanation:
     cluster as it is at that time.
 
     Attributes:
-        pod: the pod as it was judged: as if it were on no node.
+        pod: the pod that was judged; a pod that is on a node is judged as if it were waiting.
         message: the verdict in the words of kube-scheduler.
         reasons: the reasons why nodes refuse the pod, the most frequent first.
         decision: the engine's decision about the pod on every node.
@@ -108,7 +108,7 @@ class Explanation:
         groups: GroupVerdicts | None = None,
         nodes: Sequence[str] | None = None,
     ) -> None:
-        """Judges the pod on `nodes`, None means all. `groups` has the verdicts on pod groups that are known already."""
+        """Judges the pod on `nodes` (None: all nodes). `groups` caches the verdicts on pod groups."""
         self._state = state
         self._is_bound = bool(pod.node_name)
         self.decision = state.engine.decide(pod, nodes)
@@ -353,7 +353,7 @@ def totals(decision: Decision) -> dict[str, int]:
 
 
 def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
-    """Returns {"candidates", "nominatedNode", "decidedBy", "reason"}: what preemption would do, or why nothing."""
+    """Returns the outcome of preemption: {"candidates", "nominatedNode", "decidedBy", "reason"}."""
     result = decision.preemption
     candidates = result.candidates if result else {}
     return {

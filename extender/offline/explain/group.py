@@ -1,4 +1,4 @@
-"""Explains a pod group: how many members find a node together, why the next one finds none, and what would help."""
+"""Explains a pod group: how many members fit together, why the next one does not, and what would help."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ class GroupExplanation:
     """The answer to "why is this group pending, or where would it be placed".
 
     Attributes:
-        verdict: the decision about the group, or what keeps a scheduler from trying it.
-        placed: pod -> the node on which it would be placed, if as many members are placed as fit.
-        refused: why the first member that finds no node is refused, judged with the others in place; None if all
-            members find a node, or if none is tried.
+        verdict: the decision about the group, or the reason why no scheduler tries it.
+        placed: pod -> the node on which it would be placed, if as many members as fit were placed.
+        refused: why the first member that fits nowhere is refused, judged with the others in place; None if all members
+            fit, or if none is tried.
         domain: the topology domain in which `placed` and `refused` were decided, as KEY=VALUE; "" if there is none.
     """
 
@@ -151,7 +151,7 @@ class GroupExplanation:
 
     @property
     def policy(self) -> str:
-        """The terms of the group: its policy, its topology and its priority."""
+        """The group's policy, topology and priority as text, such as `gang of at least 4 members, priority 0`."""
         tree = self.verdict.tree
         if tree is None:
             return ""
@@ -167,7 +167,7 @@ class GroupExplanation:
 
     @cached_property
     def causes(self) -> list[CauseCode]:
-        """The codes of the causes, the most important first; [FITS] if all waiting members find a node."""
+        """The codes of the reasons why the group waits, the most important first; [FITS] if all members fit."""
         if self.verdict.obstacle is not None:
             return [self.verdict.obstacle.code]
         if self.fits or not self.waiting:
@@ -215,7 +215,7 @@ class GroupExplanation:
 
     @cached_property
     def child_groups(self) -> list[ChildGroup]:
-        """The outcome for each child of a CompositePodGroup, as if no minimum of child groups were needed."""
+        """The outcome for each child of a CompositePodGroup; each child is tried, even if too few of them fit."""
         tree = self.verdict.tree
         if not isinstance(tree, Composite) or self.verdict.decision is None:
             return []
@@ -224,7 +224,7 @@ class GroupExplanation:
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
-        """The changes that would admit all waiting members, each decided again, the smallest first."""
+        """The changes after which all waiting members would be placed, the smallest first; each has been tried."""
         if self.fits or self._state.nodes_unread:
             return []
         verdict = self.verdict
@@ -303,7 +303,7 @@ class GroupExplanation:
             return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
 
     def _judge(self, best: GroupDecision) -> None:
-        """Fills in which members find a node, and explains why the first other one finds none."""
+        """Sets `placed`, `refused` and `domain` from a decision that places as many members as fit."""
         outcomes = list(member_outcomes(best))
         self.placed = {each.info.pod.key: each.node_name for each in outcomes if each.node_name is not None}
         with before_refused(self._state, best) as refused:
@@ -352,7 +352,7 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
 
 
 def _child_group(tree: Tree, decision: GroupDecision | None) -> ChildGroup:
-    """Describes the decision about a child group; the members after the first one without a node were not tried."""
+    """Describes the decision about a child group; members after the first refused one were not tried."""
     fits = decision is not None and decision.is_success
     waiting = len(waiting_members(tree))
     outcomes = list(member_outcomes(decision)) if decision is not None else []

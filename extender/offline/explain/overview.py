@@ -69,9 +69,9 @@ class PendingGroup:
         kind: PodGroup or CompositePodGroup.
         namespace: the namespace of the group.
         name: the name of the group.
-        policy: the terms of the group: its policy, its topology and its priority.
+        policy: the group's policy, topology and priority as text.
         scheduled, waiting: the number of members with and without a node.
-        placed: the number of waiting members that find a node together, if as many are placed as fit.
+        placed: the number of waiting members that fit together.
         code: the kind of cause.
         blocker: the reason why the next member finds no node, or why no scheduler tries the group.
     """
@@ -92,7 +92,7 @@ class PendingGroup:
 
 
 def pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
-    """Returns the root groups of these pods, without the groups that could be placed completely now."""
+    """Returns the root groups of these pods; leaves out groups whose members could all be placed now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
     verdicts = {
         (verdict.kind, verdict.key): verdict

@@ -40,7 +40,7 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
 
 
 def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:
-    """Yields lines of text about a pod group: the verdict, the first member without a node, and what would help."""
+    """Yields lines of text about a pod group: the verdict, the first member that does not fit, and what would help."""
     names_itself = explanation.message.startswith(explanation.name)
     yield printable(explanation.message if names_itself else f"{explanation.name}: {explanation.message}")
     if explanation.policy:
@@ -74,7 +74,7 @@ def _next_member(explanation: GroupExplanation) -> Iterator[str]:
 
 
 def _own(message: str) -> str:
-    """Returns the message without what preemption says about the pod alone: members do not preempt alone."""
+    """Returns the message without its part about preemption, because a member of a group does not preempt alone."""
     return message.partition(" preemption: ")[0]
 
 

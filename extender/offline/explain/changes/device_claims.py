@@ -129,7 +129,7 @@ def _dropping(alternatives: Sequence[DeviceSubRequest]) -> str:
 
 
 def _smaller(state: ClusterState, request: Exact, most: int) -> Iterator[tuple[str, float, Exact]]:
-    """Yields changed requests as (text, size, request): with another class, fewer devices or fewer selectors."""
+    """Yields (text, size, request) for requests with another DeviceClass, fewer devices or fewer selectors."""
     classes = state.objects.all(DeviceClass)
     if request.device_class_name not in classes:
         for name in sorted(classes)[:_MOST_CLASSES]:

@@ -22,7 +22,7 @@ _SIZE = 3
 
 
 def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests adding a copy of an existing node that, with only its daemons on it, could take the pod."""
+    """Suggests adding a copy of an existing node; the copy runs only DaemonSet pods and has room for the pod."""
     for template in shapes(state):
         node, companions = like(state, template, f"{template.name}-copy")
         if state.has_node(node.name):
@@ -57,7 +57,7 @@ def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
     """Returns one pod of each DaemonSet that would run on `node`, a node of a type that the cluster lacks.
 
     The scheduler's rules decide which DaemonSets these are, because the DaemonSet controller uses the same labels and
-    taints. Pods that do not fit into what the node has free are left out.
+    taints. Pods for which the node has no room are left out.
     """
     daemons: list[Pod] = []
     with ExitStack() as supposed:
@@ -71,7 +71,7 @@ def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
 
 
 def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
-    """Returns the youngest pod of each DaemonSet, because it has the current template; high priorities first."""
+    """Returns the newest pod of each DaemonSet, which has the current template; high priorities come first."""
     youngest: dict[tuple[str, str], Pod] = {}
     for info in state.infos.values():
         pod, owner = info.pod, info.pod.controller
@@ -89,7 +89,7 @@ def _created_seconds(pod: Pod) -> float:
 
 
 def pinned_to(node: Node, pod: Pod) -> Pod:
-    """Returns a copy of a DaemonSet's or static pod as it would be on `node`."""
+    """Returns a copy of a DaemonSet's pod or a static pod, changed to run on `node`."""
     metadata = replace(pod.metadata, name=f"{pod.name}-{node.name}", uid=f"{pod.uid}/{node.name}")
     spec, affinity = pod.spec, pod.spec.affinity
     own = affinity.node_affinity if affinity else None
@@ -101,7 +101,7 @@ def pinned_to(node: Node, pod: Pod) -> Pod:
 
 
 def _with_node(term: NodeSelectorTerm, before: str, name: str) -> NodeSelectorTerm:
-    """Returns the term with node `name` in place of node `before`; the DaemonSet controller writes such terms."""
+    """Replaces node `before` by node `name` in a term of the kind that the DaemonSet controller writes."""
     fields = [replace(each, values=[name]) if each.values == [before] else each for each in term.match_fields or ()]
     return replace(term, match_fields=fields or None)
 

@@ -60,7 +60,7 @@ class NodeSelection:
 
 
 def _of_daemon_set(pod: Pod) -> NodeSelector | None:
-    """Returns the part of a DaemonSet's pod's required affinity that its controller writes: the name of its node."""
+    """Returns the part of the required affinity that the DaemonSet controller writes, which names the pod's node."""
     required = required_node_selector(pod)
     if required is None or not is_pinned(pod):
         return None
@@ -74,7 +74,7 @@ def _field_demands(required: NodeSelector | None) -> frozenset[str]:
 
 
 def _all_demands(pod: Pod) -> list[Unmet]:
-    """Returns all demands of each term, as if a node met none."""
+    """Returns every demand of each term, as for a node that meets none of them."""
     selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
     return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]
 
@@ -86,7 +86,7 @@ def _terms(pod: Pod) -> list[tuple[int, NodeSelectorTerm]]:
 
 
 def _drop_text(pod: Pod, drop: Unmet) -> str:
-    """Returns what is dropped. If one of several terms is left without demands, the other terms go with it."""
+    """Returns the text of the change. If one term is dropped completely, the other terms have no effect and go too."""
     text = "drop " + " and ".join(sorted(drop.demands))
     terms = _terms(pod)
     is_whole = len(terms) > 1 and set(_single_requirements(terms[drop.term][1])) <= drop.demands
@@ -181,7 +181,7 @@ def _affinity_demand(requirement: str) -> str:
 
 
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
-    """Returns labels that meet all the demands; None if no labels can, or only labels that Kubernetes itself sets."""
+    """Returns labels that meet all the demands; None if no labels can, or if Kubernetes sets these labels itself."""
     requirements = _label_requirements(pod, unmet.term)
     if not unmet.demands <= requirements.keys():  # a demand of a field
         return None

@@ -46,8 +46,8 @@ class Spread:
 def unspread(pod: Pod) -> Pod:
     """Returns the pod with every spread constraint turned into a preference.
 
-    With fewer demands on nodes, a pod may have more domains to be spread over, and so fit on fewer nodes. Without
-    constraints it never does.
+    A search that drops a demand on nodes may add domains to spread over, so that the pod fits on fewer nodes. Without
+    spread constraints, dropping a demand never loses a node.
     """
     return _relaxed(pod, dict.fromkeys(_required_constraints(pod)))
 

@@ -22,7 +22,7 @@ _MOST_NODES_TRIED = 3
 _MOST_PODS_COMBINED = 32
 _MOST_PUT_BACK = 64
 _MOST_TRIED = 3000
-_MOST_WORK = 1_000_000  # the most tries multiplied by the number of nodes
+_MOST_WORK = 1_000_000  # the limit for tries multiplied by nodes
 
 Pods = Sequence[PodInfo]
 
@@ -71,7 +71,7 @@ def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
 
 
 def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> Candidate | None:
-    """Returns the candidate with victims that are not pinned to the node; None if removing such pods is not enough.
+    """Replaces victims that are pinned to the node by other pods there; returns None if those are not enough.
 
     A pinned pod, such as a DaemonSet's, would be recreated on the same node. Preemption is tried again with pinned pods
     at the highest priority, so that it cannot choose them.
@@ -85,9 +85,9 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
 
 
 def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
-    """Returns pods that are enough and of which each is needed; None if no such pods are found.
+    """Returns pods whose removal suffices, none of them needlessly; None if the search finds none.
 
-    They are on one node, and if that is not enough, they are also among the pods that can matter on any node.
+    It tries pods on one node first, then pods on one node together with those that matter on every node (`_related`).
     """
     victims = _by_preemption(state, pod)
     if victims is not None:
@@ -99,7 +99,7 @@ def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
 
 
 def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
-    """Returns the victims without those that may stay; the most important ones are tried first."""
+    """Leaves out the victims that need not be removed; it tries to keep the most important ones first."""
     needed = list(victims)
     for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
         rest = [victim for victim in needed if victim is not info]
@@ -109,10 +109,10 @@ def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
 
 
 def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
-    """Returns the pods that may keep the pod from nodes other than their own.
+    """Returns the other pods that may keep this pod from nodes that they do not run on.
 
-    These are nominated pods, pods with a claim of the pod, and pods that a rule about other pods may select: the pod's
-    own affinity and spread constraints, or the anti-affinity of the other pod.
+    These are nominated pods, pods that share a claim with this pod, pods that its affinity or spread constraints
+    select, and pods whose anti-affinity selects it.
     """
     terms = [term.selector for term in (*info.required_affinity, *info.required_anti_affinity)]
     constraints = info.pod.spec.topology_spread_constraints or ()
@@ -151,7 +151,7 @@ def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) 
 
 
 def _needs_other_pods(pod: Pod) -> bool:
-    """Returns True if removing more pods may make the pod fit on fewer nodes."""
+    """Returns True if the pod needs other pods, so that removing more of them may make it fit on fewer nodes."""
     return bool(PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints)
 
 

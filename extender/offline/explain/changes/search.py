@@ -103,7 +103,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields, for each kind of claim, the smallest change to claims that lets the pod run if the pod changes too."""
+    """Yields, for each kind of claim, the smallest change to claims that helps together with a change to the pod."""
     bare = _without(pod, POD_CHANGES)
     for kind, steps in CLAIM_CHANGES.items():
         best: SuggestedChange | None = None

@@ -100,10 +100,10 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
 def _no_lower_than_needed(
     pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
 ) -> dict[str, int]:
-    """Returns `targets` without resources that need not be lowered, and with the most of each extended resource.
+    """Removes resources from `targets` that need not be lowered, and raises extended resources as far as they fit.
 
-    The profile may ignore a resource. Devices may back an extended resource, and those are not in `Engine.free_for`.
-    Returns {} if the pod does not fit with `targets`.
+    A resource need not be lowered if the profile ignores it. An extended resource may be backed by devices, which
+    `Engine.free_for` does not count. Returns {} if the pod does not even fit with `targets`.
     """
 
     def fits(tried: Amounts) -> bool:
@@ -157,7 +157,7 @@ def _of_containers(pod: Pod, resource: str) -> int:
 def _with_less(pod: Pod, resource: str, excess: int, floor: int) -> Pod | None:
     """Returns the pod with one container's request lowered by up to `excess`; None if that changes nothing.
 
-    It takes the container with the largest request whose reduction counts.
+    It takes the container with the largest request.
     """
     before = _of_containers(pod, resource)
     containers = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
@@ -182,7 +182,7 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def _requesting(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
-    """Returns the resources with this request; the limit is the same if the API server accepts no other."""
+    """Returns the resources with this request, and with an equal limit if the API server requires that."""
     text = quantity(resource, amount)
     changed = replace(resources, requests={**(resources.requests or {}), resource: text})
     if not is_extended(resource) and not resource.startswith("hugepages-"):  # upstream IsOvercommitAllowed

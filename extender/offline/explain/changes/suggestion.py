@@ -46,7 +46,7 @@ class SuggestedChange:
     members: tuple[Pod, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"kind", "text", "size", "nodes": [...]}, and what the change has of the following.
+        """Returns {"kind", "text", "size", "nodes": [...]}, and those of the following keys that apply.
 
         "spec" is that of the changed pod, "removed" has the keys of pods, and "objects" those to create or update.
         "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.
@@ -112,7 +112,7 @@ class ClaimStep(NamedTuple):
 
 
 def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yields all non-empty subsets, the small ones first; for more than six elements, only single ones and all."""
+    """Yields all non-empty subsets, small ones first. Of more than six elements, yields each one alone, then all."""
     if len(elements) > _MOST_ELEMENTS:
         yield from ([element] for element in elements)
         yield elements
@@ -122,7 +122,7 @@ def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def steps_for_claims(steps_by_claim: Sequence[Sequence[ClaimStep]]) -> Iterator[ClaimStep]:
-    """Yields the steps of single claims, then combined steps of two claims; each group with the smallest first."""
+    """Yields steps that change one claim, the smallest first, then steps that change two claims, the smallest first."""
     for count in range(1, min(len(steps_by_claim), _MOST_CLAIMS_CHANGED) + 1):
         together = [steps for chosen in combinations(steps_by_claim, count) for steps in product(*chosen)]
         for steps in sorted(together, key=_total_size):

@@ -1,4 +1,4 @@
-"""Suggests the smallest changes after which all waiting members of a group find a node; each is decided again.
+"""Suggests the smallest changes after which all waiting members of a group fit; tries each one first.
 
 `obstacles` suggests what makes a scheduler try a group at all.
 """
@@ -108,7 +108,7 @@ def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | N
 
 
 def child_groups_that_fit(state: ClusterState, tree: Composite) -> int:
-    """Returns how many of the child groups would be scheduled if there were no minimum of child groups."""
+    """Returns how many child groups would be scheduled if the group required no minimum of them."""
     return sum(decision.is_success for decision in decide_children(state, tree).children.values())
 
 
@@ -119,7 +119,7 @@ def decide_children(state: ClusterState, tree: Composite) -> GroupDecision:
 
 
 def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None:
-    """Suggests to give up the topology constraints of all groups."""
+    """Suggests recreating the groups without their topology constraints."""
     groups = tuple(group for group in groups_of(tree) if group.topology_key is not None)
     if not groups:
         return None
@@ -142,7 +142,7 @@ def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None
 
 
 def _more_nodes(state: ClusterState, tree: Tree) -> SuggestedChange | None:
-    """Suggests the fewest copies of one node that admit all members."""
+    """Suggests the fewest copies of one node with which all members fit."""
     best: SuggestedChange | None = None
     for template in shapes(state)[:_MOST_SHAPES]:
         least, most = 1, min(len(waiting_members(tree)), _MOST_NEW_NODES)
@@ -175,7 +175,7 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
     return SuggestedChange("add-node", text, _NEW_NODE_SIZE * count, _nodes(decision), set_objects=kept)
 
 
-# ---- changes for one member after another
+# ---- changes found member by member
 
 
 @dataclass(slots=True)
@@ -203,16 +203,16 @@ class _Plan:
 
 
 def _step_by_step(state: ClusterState, tree: Tree, search: Search) -> SuggestedChange | None:
-    """Changes something for the first member that finds no node, and goes on until all find one.
+    """Finds a change for the first member that does not fit, and repeats this until all members fit.
 
-    If the group has a topology constraint, this is done in a few of its domains, and the smallest change is returned.
+    If the group has a topology constraint, it tries a few domains, and returns the smallest change.
     """
     changes = [_steps_within(state, tree, search, within) for within in _promising_domains(state, tree)]
     return min((change for change in changes if change is not None), key=lambda change: change.size, default=None)
 
 
 def _promising_domains(state: ClusterState, tree: Tree) -> list[Mapping[str, str]]:
-    """Returns the topology domains in which most members find a node; one without labels if there is no constraint."""
+    """Returns the topology domains that take the most members, as labels; [{}] if there is no constraint."""
     key = tree.group.topology_key
     if key is None:
         return [{}]
@@ -228,7 +228,7 @@ def _promising_domains(state: ClusterState, tree: Tree) -> list[Mapping[str, str
 
 
 def _pinned(tree: Tree, labels: Mapping[str, str]) -> Tree:
-    """Returns the tree with members that ask for nodes with these labels."""
+    """Returns the tree with these labels added to the nodeSelector of each waiting member."""
     return with_members(tree, lambda pod: _asking(pod, labels)) if labels else tree
 
 
@@ -237,7 +237,7 @@ def _asking(pod: Pod, labels: Mapping[str, str]) -> Pod:
 
 
 def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]) -> SuggestedChange | None:
-    """Searches for steps that admit all members on nodes with these labels."""
+    """Returns one change of several steps after which all members fit on nodes with these labels, or None."""
     plan = _Plan()
     for _ in range(_MOST_STEPS):
         changed = with_members(tree, plan.changed)
@@ -261,10 +261,10 @@ def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mappi
 def _next_step(
     state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]
 ) -> tuple[SuggestedChange, Pod] | None:
-    """Returns what `search` suggests for the first member that finds no node, and this member.
+    """Returns the change that `search` suggests for the first member that does not fit, and this member.
 
-    The members that find a node are in place. They have the highest priority, which keeps `removed_pods` from
-    suggesting to remove them.
+    The search runs with the other members on their nodes. They get the highest priority, so that `removed_pods` does
+    not suggest removing them.
     """
     outcomes = _best(state, _pinned(tree, labels))
     refused = next((outcome for outcome in outcomes if outcome.node_name is None), None)
@@ -310,7 +310,7 @@ def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | Non
 
 
 def _smaller_requests(state: ClusterState, tree: Tree) -> SuggestedChange | None:
-    """Suggests the largest request of one resource with which members like the refused one all find a node."""
+    """Suggests lowering one resource's request in all members like the refused one, as little as possible."""
     pod = next((outcome.info.pod for outcome in _best(state, tree) if outcome.node_name is None), None)
     if pod is None:
         return None
@@ -323,7 +323,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
     most_beside, overhead = len(waiting_members(tree)), amounts(pod.spec.overhead).get(resource, 0)
     shares = {int(each) // count - overhead for each in free if each > 0 for count in range(1, most_beside + 1)}
     candidates = sorted(share for share in shares if 0 < share < amount)
-    least, most = 0, len(candidates)  # the candidates below `least` admit all members, those from `most` do not
+    least, most = 0, len(candidates)  # all members fit with candidates below `least`, but not from `most` on
     found: tuple[GroupDecision, Tree] | None = None
     while least < most:
         middle = (least + most) // 2
@@ -347,7 +347,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
 
 
 def _best(state: ClusterState, tree: Tree) -> list[MemberOutcome]:
-    """Returns the outcome of each waiting member if as many are placed as fit."""
+    """Returns the outcome of each waiting member if as many as fit are placed."""
     return list(member_outcomes(decide(state, tree, enforces_gangs=False)))
 
 

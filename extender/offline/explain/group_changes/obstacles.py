@@ -1,6 +1,6 @@
-"""Suggests the smallest changes after which a scheduler tries a group that none tries now, and admits it.
+"""Suggests the smallest changes for a group that no scheduler tries, after which one tries it and it fits.
 
-Each suggestion is decided again. If the group would still not fit, the smallest further change is added.
+Each suggestion is tried first. If the group still does not fit, the smallest further change is added.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Fix:
-    """A change that removes one obstacle, and the group as it is then."""
+    """A change that removes one obstacle, and the group as it is after the change."""
 
     change: SuggestedChange
     tree: Tree
@@ -87,7 +87,7 @@ def obstacle_changes(
 
 
 def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[SuggestedChange]:
-    """Returns the fix as a whole change; if it does not admit the group, joined with each change that does."""
+    """Returns the fix alone if the group fits after it, else the fix joined with each further change that helps."""
     with state.engine.suppose(objects=[obj for obj in fix.change.set_objects if not isinstance(obj, Pod)]):
         verdict = verdict_on(state, fix.tree)
         if verdict.fits and verdict.decision is not None:
@@ -164,9 +164,9 @@ def _more_pods(leaf: Leaf) -> tuple[Leaf, SuggestedChange]:
 
 
 def _with_equal_members(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
-    """Gives all members the scheduler and the preemption policy that most of them have, and the group's priority.
+    """Gives all members the group's priority, and the scheduler and preemption policy that most of them have.
 
-    With the gate PodGroupPreemptionPolicy, they get the group's preemption policy.
+    With the gate PodGroupPreemptionPolicy, they get the group's own preemption policy.
     """
     pods = [info.pod for info in waiting_members(tree)]
     wanted: dict[str, str | int] = {

@@ -1,4 +1,4 @@
-"""Changes the groups and members of a tree, and joins suggested changes; the searches for groups share this."""
+"""Changes the groups and members of a tree of groups, and joins suggested changes, for `admitting` and `obstacles`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from extender.table import PodInfo
 
 
 def with_members(tree: Tree, change: Callable[[Pod], Pod]) -> Tree:
-    """Returns the tree with each waiting member as `change` returns it."""
+    """Returns the tree with `change` applied to each waiting member."""
     if isinstance(tree, Composite):
         return replace(tree, children=[with_members(child, change) for child in tree.children])
     return replace(tree, waiting=[_changed(info, change) for info in tree.waiting])
@@ -35,14 +35,14 @@ def _changed(info: PodInfo, change: Callable[[Pod], Pod]) -> PodInfo:
 
 
 def with_leaves(tree: Tree, change: Callable[[Leaf], Leaf]) -> Tree:
-    """Returns the tree with each PodGroup as `change` returns it."""
+    """Returns the tree with `change` applied to each PodGroup and its members."""
     if isinstance(tree, Composite):
         return replace(tree, children=[with_leaves(child, change) for child in tree.children])
     return change(tree)
 
 
 def groups_of(tree: Tree) -> Iterator[PodGroup | CompositePodGroup]:
-    """Yields the groups of the tree, each before those below it."""
+    """Yields all groups of the tree, parents before children."""
     yield tree.group
     for child in tree.children if isinstance(tree, Composite) else ():
         yield from groups_of(child)
@@ -65,7 +65,7 @@ def without_own_topology(tree: Tree) -> Tree:
 
 
 def changed_members(before: Tree, after: Tree) -> tuple[Pod, ...]:
-    """Returns the waiting members whose spec is not the one they had before."""
+    """Returns the waiting members whose spec has changed between the two trees."""
     specs = {info.uid: info.pod.spec for info in waiting_members(before)}
     return tuple(info.pod for info in waiting_members(after) if info.pod.spec != specs.get(info.uid, info.pod.spec))
 
@@ -81,7 +81,7 @@ def with_group_minimum(group: CompositePodGroup, count: int) -> CompositePodGrou
 
 
 def joined(changes: Sequence[SuggestedChange]) -> SuggestedChange:
-    """Returns one change that makes all of these in their order; a later one replaces what an earlier one wrote."""
+    """Returns one change that makes all of these in order; a later one overwrites objects of an earlier one."""
     kinds = dict.fromkeys(kind for change in changes for kind in change.kind.split("+"))
     objects = {(type(obj), obj.key): obj for change in changes for obj in change.set_objects}
     members = {pod.key: pod for change in changes for pod in change.members}
