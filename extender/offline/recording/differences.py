@@ -23,7 +23,7 @@ class Difference:
     """One difference between a recorded decision and its replay.
 
     Attributes:
-        recorded, replayed: the two verdicts. Each is a reason, `passes`, a score, a node, or victims.
+        recorded, replayed: the two verdicts. Each is a reason, the word `passes`, a score, a node, or victims.
         cause: the plugins that cause the difference, with the points that they add or take. "" if the rules are the
             same; then this version of the program decides differently.
         nodes: the nodes that differ; empty if the difference concerns the pod alone.
@@ -36,7 +36,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields a difference for each pair of verdicts by filter that differ, with all nodes that have this pair."""
+    """Yields one difference for each pair of different verdicts by filter, with all nodes that have this pair."""
     args = second.args(line)
     second.remember(args.pod)
     answer = second.filter.decide(args)
@@ -172,7 +172,7 @@ def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
 
 
 def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
-    """Returns the plugins that refuse the node under one set of rules only, or under both for different reasons."""
+    """Returns the plugins that refuse the node under only one of the two sets of rules, or for different reasons."""
     if first is second:
         return ""
     return _differing(first.refusal(pod, node), second.refusal(pod, node))
@@ -197,7 +197,7 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins whose scores favour node `after` over node `before` more, or less, under the second rules."""
+    """Returns the plugins that change the lead of node `after` over node `before` between the two sets of rules."""
     if first is second:
         return ""
 

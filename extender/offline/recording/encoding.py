@@ -56,7 +56,7 @@ RECORDED_KINDS = frozenset((*KINDS, PendingClaim.__name__))
 
 
 class LineEncoder:
-    """Makes the lines of one recording; it remembers the current cluster and the numbers given to nodes.
+    """Creates the lines of one recording; keeps the current cluster and the number of each node for this.
 
     Each method yields the lines of one event, usually one line. Call the methods in the order of the events.
 
@@ -155,7 +155,7 @@ class LineEncoder:
         yield line
 
     def _outside(self, request: ExtenderArgs, moment: int) -> list[msgspec.Raw]:
-        """Returns the nodes, sent whole in the request, that were not in the cache at `moment`."""
+        """Returns the nodes that the request holds whole and the cache lacked at `moment`."""
         if request.node_names is not None:
             return []
         nodes = ((node.node, self._present.get((NODE, node.name))) for node in request.nodes or ())
@@ -213,7 +213,7 @@ class LineEncoder:
         yield line
 
     def _ordering(self, line: AttemptLine | GroupLine, order: Sequence[str] | None) -> Iterator[Line]:
-        """Fills in the line's order of nodes if it has changed; yields the lines that name these nodes."""
+        """Sets the line's order of nodes if it has changed; yields the lines that number new nodes."""
         if order is not None:
             self._order = order
             self._order_written = False
@@ -229,7 +229,7 @@ class LineEncoder:
 
 
 def _object(present: Current) -> Object | None:
-    """Returns the object of a current value; None if it was deleted."""
+    """Returns the object in a value of the cache's journal; None if it was deleted."""
     if isinstance(present, PodPlacement):
         return present.info.pod
     return present.pod if isinstance(present, PodInfo) else present
@@ -252,7 +252,7 @@ def _tree(tree: Tree) -> GroupTree:
 
 
 def placed_keys(decision: GroupDecision) -> dict[str, str]:
-    """Returns pod -> node of the members that would be placed."""
+    """Returns pod -> node for the members that would be placed."""
     keys = {info.uid: info.pod.key for info in waiting_members(decision.tree)}
     return {keys[uid]: node for uid, node in decision.placed.items()}
 

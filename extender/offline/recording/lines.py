@@ -1,6 +1,6 @@
 """The format of a recording: JSON lines, compressed by gzip if asked. docs/record-and-replay.md describes it for users.
 
-A file begins with a header. Every later line is one of the structs below; its field `line` says which. Nodes are
+A file begins with a header. Every later line is one of the structs below; the field `line` names the struct. Nodes are
 numbered in the order in which a file first names them, and sets of nodes are written as ranges of numbers, so that the
 names of 5,000 nodes take ten bytes.
 """
@@ -72,9 +72,9 @@ class HeaderLine(_Line, tag="header"):
 
 
 class CheckpointLine(_Line, tag="checkpoint"):
-    """Says that the next `objects` lines are the whole cluster, and replace all objects recorded before.
+    """Begins a copy of the whole cluster: the next `objects` lines replace all objects recorded before.
 
-    `dropped`: the number of changes missing before this line, because they came faster than they could be written.
+    `dropped` is the number of changes before this line that came too fast to be recorded.
     """
 
     moment: Count
@@ -83,7 +83,7 @@ class CheckpointLine(_Line, tag="checkpoint"):
 
 
 class NodesLine(_Line, tag="nodes"):
-    """The names of nodes that later lines refer to; their numbers continue those of the nodes named before."""
+    """The names of nodes that later lines refer to by number; numbers continue from the previous NodesLine."""
 
     names: list[str]
 
@@ -93,7 +93,7 @@ class ObjectLine(_Line, tag="object"):
 
     Attributes:
         moment: the number of the change in the cache's journal.
-        kind, key: which object; the key is namespace/name, but for a pod its UID.
+        kind, key: identify the object; the key is namespace/name, but for a pod its UID.
         object: the fields that a rule can read, as JSON.
         node: the node that a pod is on, "" for a waiting pod.
         assumed: the pod is on the node because of a decision that no watch has confirmed yet.
@@ -112,7 +112,7 @@ class CallLine(_Line, tag="call"):
 
     Attributes:
         moment: the last change that the decision could see.
-        result: decided; passed (no rule judged the request); failed (the only answer is `error`).
+        result: decided; passed (no rule judged the request); failed (the answer is only an `error`).
         pod: the pod of filter, prioritize and preempt.
         nodes: the nodes that filter and prioritize were asked about.
         whole: True if the request held whole nodes instead of names; `outside` are the nodes that the cache lacked.
@@ -184,7 +184,7 @@ class AttemptLine(_Line, tag="attempt"):
 
 
 class GroupTree(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """A group of a recorded attempt: its members without a node, the UIDs of the others, and the groups below it."""
+    """A group in a recorded attempt: its waiting members, the UIDs of its placed members, and the groups below it."""
 
     kind: str
     key: str
@@ -235,7 +235,7 @@ class DroppedLine(_Line, tag="dropped"):
 
 
 StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | GroupLine | EventLine | DroppedLine
-"""The lines that are a step: something that happened at one time."""
+"""The lines that count as a step of the recording: each records one event."""
 Line = HeaderLine | NodesLine | StepLine
 decode_line = msgspec.json.Decoder(Line).decode
 encode_line = msgspec.json.Encoder().encode
@@ -249,7 +249,7 @@ _BOUND = msgspec.json.Decoder(ExtenderBindingResult)
 
 
 def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], field: str) -> T:
-    """Returns the value of a line's field. Raises MalformedCluster."""
+    """Decodes the JSON in a line's field. Raises MalformedCluster."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

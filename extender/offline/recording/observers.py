@@ -32,7 +32,7 @@ class RecordedChanges(Changes):
 
     @property
     def moment_read(self) -> int:
-        """The number of the last change in the table that this thread borrowed last; 0 if it has borrowed none."""
+        """The number of the last change in the table that this thread borrowed most recently; 0 if none."""
         return int(getattr(self._reader, "moment", 0))
 
     def note(self, kind: str, key: str, present: Current) -> None:
@@ -66,7 +66,7 @@ class RecordedRandom(Random):
 
 
 class RecordingObserver:
-    """A CallObserver and an AttemptObserver that passes everything to the recorder.
+    """Passes every call and attempt to the recorder; implements CallObserver and AttemptObserver.
 
     Args:
         changes: the journal of the cache on which decisions are made.
@@ -104,7 +104,7 @@ class RecordingObserver:
         self._rows = table.nodes.rows if was_put else None
 
     def _changed_order(self, table: Table) -> list[str] | None:
-        """Returns the names of the nodes in the order of the rows; None if it is that of the last attempt."""
+        """Returns the names of the nodes in the order of the rows; None if it is the order of the last attempt."""
         rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
         return table.nodes.names_of(rows) if rows is not self._rows else None
 

@@ -55,7 +55,7 @@ _LINE_BYTES, _ELEMENT_BYTES = 512, 64
 _STATE_STEPS = 2000
 
 State = Mapping[tuple[str, str], ObjectLine]
-"""The last recorded line of each object in a cluster, by (kind, key)."""
+"""(kind, key) -> the last recorded line of the object, for all objects of a cluster."""
 
 
 class Recording:
@@ -64,7 +64,7 @@ class Recording:
         recording = Recording.load("recording.jsonl.gz")
         for step in recording.steps:
             print(step.number, step.at, step.kind, step.subject, step.text)
-        cluster = recording.cluster(step.number)  # as the step found it: explain, decide, simulate ...
+        cluster = recording.cluster(step.number)  # as it was before the step: explain, decide, simulate ...
         cluster.explain(recording.pod(step.number)).to_dict()
 
     The methods may be called for steps in any order.
@@ -118,7 +118,7 @@ class Recording:
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """Copies of the state before some steps, as (step, state), from which `state` starts.
+        """The state before some of the steps, as (step, state); `state` starts from the nearest one.
 
         A copy is made only after at least as many lines as the state has objects, so all copies together have at most
         as many objects as there are lines.
@@ -132,7 +132,7 @@ class Recording:
         return states
 
     def state(self, number: int) -> State:
-        """Returns the last line of each object that existed before the step."""
+        """Returns the state before the step: the last line of each object that existed then."""
         index = bisect_right(self._states, number, key=lambda pair: pair[0]) - 1
         begin, before = self._states[max(index, 0)]
         state = dict(before)
@@ -214,7 +214,7 @@ def _line(text: bytes, numbers: NodeNumbers) -> Line:
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines; b"" at the end if the file is cut off, as after its process was killed."""
+    """Yields the lines; ends with b"" if the file is incomplete because its process was killed."""
     is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # a BufferedReader
     stream = gzip.GzipFile(fileobj=file) if is_gzip else file
     try:

@@ -37,7 +37,7 @@ MOST_TEXT_BYTES = 512 * 1024 * 1024
 """The most text in a file, not counting its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # a waiting change counts for this much: its object is in the cache anyway
+CHANGE_BYTES = 500  # counted for a waiting change; its object is in the cache and takes no further memory
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
@@ -88,7 +88,7 @@ class RotatingFiles:
         return [str(path) for path in paths if path.exists() and not _is_recording(path)]
 
     def begin(self, *, keep: bool = True) -> None:
-        """Begins another file and renames the older ones; with keep=False it overwrites the current file instead.
+        """Begins a new file and renames the older ones; with keep=False it overwrites the current file.
 
         Raises:
             OSError: the file cannot be created, or a file that is not a recording would be overwritten.
@@ -114,7 +114,7 @@ class RotatingFiles:
             self._text_bytes += len(line)
 
     def count_from_here(self) -> None:
-        """Excludes what was written so far from the text limit: a checkpoint, which the next file repeats anyway."""
+        """Starts counting the text for the limit of a file from here; a checkpoint at its beginning does not count."""
         self._text_bytes = 0
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes every decision of a recording again, on the cluster as it was then, and reports the differences."""
+"""Makes every decision of a recording again, on the cluster of that moment, and reports the differences."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ReplayResult:
 
 
 class _Item(NamedTuple):
-    """A line of the recording, by number. Items sort by moment, and changes before decisions at one moment."""
+    """The number of a line. Items sort by moment; at the same moment, changes come before decisions."""
 
     moment: int
     is_decision: bool
@@ -182,7 +182,7 @@ def _naming(policy: str) -> Iterator[None]:
 
 
 class _Replay:
-    """One pass over a recording, under its own rules (`first`) and under the rules to compare (`second`)."""
+    """Repeats each decision of a recording under its own rules (`first`) and under those to compare (`second`)."""
 
     def __init__(self, recording: Recording, first: World, second: World) -> None:
         self._recording = recording
@@ -219,7 +219,7 @@ class _Replay:
                 yield _Item(line.moment, True, number)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Returns the moments at which changes are missing, as pairs (last moment before, first moment after)."""
+        """Returns the gaps in the recorded changes, as (last moment before, first moment after)."""
         gaps, last = [], 0
         for line in self._recording.lines:
             if isinstance(line, CheckpointLine) and line.dropped:
@@ -257,7 +257,7 @@ class _Replay:
             self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
-        """Makes the decision again and returns the differences; None if it cannot be made again."""
+        """Makes the decision again and returns the differences; None if it cannot be repeated."""
         if not isinstance(line, CallLine):
             if self._first.rules.asks_extenders or self._second.rules.asks_extenders:
                 return None
@@ -277,7 +277,7 @@ class _Replay:
                 return bind_differences(line, self._second)
 
     def _is_planned(self, line: DecisionLine) -> bool:
-        """Returns True if filter may have answered from a plan for the pod's group, which a replay does not make."""
+        """Returns True if filter may have used its plan for the pod's group; a replay makes no such plans."""
         if not self._first.rules.profiles.features.generic_workload or not isinstance(line, CallLine):
             return False
         return (line.verb, line.result) == ("filter", DECIDED) and line.decoded_pod().group_key is not None

@@ -96,7 +96,7 @@ def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -
 
 
 def _key(raw: msgspec.Raw) -> str:
-    """Returns `namespace/name` of an object in JSON; "" if there is no object."""
+    """Returns `namespace/name` of an object that is given as JSON; "" if there is none."""
     return decoded(raw, _METADATA, "object").key if raw != NULL else ""
 
 

@@ -1,4 +1,4 @@
-"""Rebuilds a recorded process at any moment, with its cache, verbs and scheduling cycles, under any rules."""
+"""Rebuilds a recorded process, with its cache, verbs and scheduling cycles, at any moment and under any rules."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class _SilentHost(OfflineHost):
     """Ignores failures of users' rules, because this is a replay."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """Does nothing: the rule's answer is the one after a failure."""
+        """Does nothing, because the answer after a failure is all that a replay needs."""
 
 
 class PlayedRandom(Random):
@@ -185,7 +185,7 @@ class World:
         return ExtenderPreemptionArgs(line.decoded_pod(), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
-        """Keeps the pod of a filter call, because its bind may come before the watch has delivered the pod."""
+        """Stores the pod of a filter call, because its bind may be recorded before the watch event of the pod."""
         self._remembered[pod.uid] = PodInfo(pod)
 
     def refused_at_bind(self, uid: str, node: str) -> str | None:
