@@ -31,11 +31,11 @@ def objection(info: PodInfo, state: ClusterState) -> str | None:
 
 
 def count_healthy(info: PodInfo, change: int, state: ClusterState) -> None:
-    """Adds `change` to the healthy pods of the budgets that cover the pod, unless the pod is not ready."""
+    """Adds `change` to the number of healthy pods in each budget that covers the pod, if the pod is ready."""
     for budget in [] if _is_unready(info.pod) else state.budgets_of(info):
         status = budget.status
         healthy = max(status.current_healthy + change, 0)
-        # A budget written by hand may state nothing but the number of allowed disruptions.
+        # A budget written by hand may have only the number of allowed disruptions.
         allowed = healthy - status.desired_healthy if status.desired_healthy else status.disruptions_allowed + change
         updated = replace(status, current_healthy=healthy, disruptions_allowed=max(allowed, 0))
         state.add(replace(budget, status=updated))

@@ -134,7 +134,7 @@ def capacity(
     by_node: dict[str, Mapping[str, int]] = {name: {} for name in pods}
     exhausted: dict[str, Sequence[Reason]] = {}
     for name in _daemon_sets(templates):
-        exhausted[name] = _reasons(copied, pods[name], None)  # before its pods are there, which refuse further ones
+        exhausted[name] = _reasons(copied, pods[name], None)  # before its own pods are added
         by_node[name] = _on_each_node(simulation, pods[name], most)
     others = {name: pod for name, pod in pods.items() if name not in exhausted}
     turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
@@ -163,7 +163,7 @@ def capacity(
 
 
 def _daemon_sets(templates: Sequence[Workload | str]) -> list[str]:
-    """Returns the names of the templates that are DaemonSets; only these have no number of replicas."""
+    """Returns the names of the templates that are DaemonSets, which are those without a number of replicas."""
     return [each.source for each in templates if isinstance(each, Workload) and each.replicas is None]
 
 
@@ -187,9 +187,9 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
 def _admitted(
     state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
 ) -> dict[str, Admitted]:
-    """Returns one pod per template as the API server would store it, by the template's name.
+    """Returns template -> one of its pods, as the API server would store it.
 
-    `existing`: for each template that names a workload in the cluster, the pod of it to copy.
+    `existing` has the pod to copy for each template that names a workload in the cluster.
     """
     admitted: dict[str, Admitted] = {}
     for template in templates:
@@ -214,7 +214,7 @@ def _nth(state: ClusterState, pod: Pod, number: int) -> Pod:
 
 
 def _is_independent(pod: Pod, state: ClusterState) -> bool:
-    """Returns True if copies of the pod affect each other only by the resources they take from their node."""
+    """Returns True if copies of the pod affect each other only by using up a node's resources."""
     info = PodInfo(pod)
     devices = pod.spec.resource_claims or state.objects.all(DeviceClass)
     return not (info.volumes or devices or state.has_nominations) and state.engine.depends_on_resources_only(info)
@@ -223,8 +223,8 @@ def _is_independent(pod: Pod, state: ClusterState) -> bool:
 def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
     """Returns node -> how many pods fit there, and adds their requests to the nodes in `state`.
 
-    Adding them one by one gives the same numbers, but takes minutes for a large cluster. On each node, the number of
-    pods that the filters accept is doubled as long as they accept it, and then approached in steps of half the size.
+    Adding them one by one gives the same numbers, but takes minutes for a large cluster. So this searches for each
+    node's number: it doubles the number while the filters accept it, then adds ever smaller steps.
     """
     info = PodInfo(pod)
     accepted = dict.fromkeys(state.engine.decide(info).feasible, 1)
@@ -244,7 +244,7 @@ def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
 
 
 def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) -> list[str]:
-    """Returns the nodes in `counts` that can take as many pods as it says."""
+    """Returns the nodes that can take their number of pods in `counts`."""
     others = {name: count - 1 for name, count in counts.items()}
     state.request(info, others)
     try:
@@ -254,7 +254,7 @@ def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) ->
 
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
-    """Returns the counts of the nodes in order, cut off when their total reaches `most`."""
+    """Limits the total of the counts to `most`, by lowering or leaving out the last ones."""
     remaining = most
     cut_counts: dict[str, int] = {}
     for name, count in counts.items():
@@ -271,7 +271,7 @@ def _filled(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds as many pods as fit; returns template -> node -> pods, and the templates not exhausted at `most` pods."""
+    """Adds pods until none fits, at most `most`; returns template -> node -> pods, and the templates that still fit."""
     state, remaining = simulation.state, most - len(simulation.log.placements)
     if len(pods) == 1 and not gangs and _is_independent(first := next(iter(pods.values())), state):
         counts = _at_once(state, first, remaining)
@@ -286,7 +286,7 @@ def _in_turns(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds pods in turns; returns template -> node -> pods, and the templates not exhausted when `most` was reached."""
+    """Adds a few pods of each template in turn, until none fits; returns the same as `_filled`."""
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)
     while with_room:
@@ -317,7 +317,7 @@ def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None) -> Sequence[P
 
 
 def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[Reason]:
-    """Returns why no further pod of a template fits, or no further gang."""
+    """Returns the reasons why one more pod of a template, or one more gang, does not fit."""
     if gang is None:
         return Explanation(state, with_claims(state, _nth(state, pod, -1))).reasons
     copied = copy_of_gang(state, gang, [_nth(state, pod, -1 - each) for each in range(gang.min_count)], -1)

@@ -85,11 +85,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class MovedGroup:
-    """A pod group of which another number of members has a node under the second configuration.
+    """A pod group for which the two configurations place different numbers of members.
 
     Attributes:
         group: the PodGroup, as `namespace/name`.
-        first, second: its members under each configuration.
+        first, second: the counts of its members under each configuration.
     """
 
     group: str
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def moved_groups(self) -> list[MovedGroup]:
-        """The pod groups of which the two simulations place different numbers of members."""
+        """The pod groups for which the two simulations place different numbers of members."""
         first = {each.group: each for each in self.first.groups}
         second = {each.group: each for each in self.second.groups}
         both = [
@@ -208,7 +208,7 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping
 
 
 def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
-    """Yields lines of text: both outcomes, the moved pods, and the plugins behind that; `every` shows whole lists."""
+    """Yields lines of text: both outcomes, the moved pods, and the plugins that cause it; `every` shows whole lists."""
     both = (comparison.first, comparison.second)
     lines: list[Cells] = [
         ("", *names),
@@ -242,7 +242,7 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
 
 
 def _notes(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
-    """Yields the notes of both simulations; a note of only one of them says under which configuration it holds."""
+    """Yields the notes of both simulations; adds the configuration to a note that only one of them has."""
     first, second = comparison.first.notes, comparison.second.notes
     yield from (f"note: {note}" for note in first if note in second)
     yield from (f"note: under {names[0]}, {note}" for note in first if note not in second)

@@ -1,4 +1,4 @@
-"""Counts the pods of a gang in whole gangs: each is a copy of the PodGroup with as many members as it needs."""
+"""Counts how many whole gangs fit. Each gang is a copy of the PodGroup with `minCount` members."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GangCapacity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int]) -> GangCapacity:
-    """Returns how many gangs the pods on these nodes make up; a gang with a constraint is within one domain."""
+    """Returns how many gangs these pods form; with a topology constraint, a gang's pods must be in one domain."""
     key, size = gang.topology_key, gang.min_count
     pods: Counter[str] = Counter()
     if key is not None:
@@ -49,7 +49,7 @@ def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int
 
 
 def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup]:
-    """Returns the gangs of those templates whose pods are members of one."""
+    """Returns template -> the gang that its pods belong to, for the templates whose pods belong to one."""
     groups = {name: state.objects.get(PodGroup, pod.group_key) for name, pod in pods.items() if pod.group_key}
     return {name: group for name, group in groups.items() if group and group.is_gang and group.parent_key is None}
 
@@ -69,7 +69,7 @@ def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], numbe
 
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
-    """Returns why the first member of the gang that finds no node finds none."""
+    """Returns the reasons why the first member of the gang that does not fit is refused."""
     with before_refused(state, decide(state, leaf, enforces_gangs=False)) as refused:
         if refused is None:
             return []

@@ -13,7 +13,7 @@ from extender.runtime.text import Cells
 
 
 class GroupPlace(StrEnum):
-    """The part of a group that has a node."""
+    """Says whether all, some or none of a group's members have a node."""
 
     WHOLE = "whole"
     PART = "part"
@@ -73,7 +73,7 @@ def as_sentence(groups: Sequence[GroupCount]) -> str:
 
 
 def incomplete(groups: Sequence[GroupCount]) -> Iterator[Cells]:
-    """Yields a table of the groups of which not all members have a node; nothing if there is none."""
+    """Yields a table of the groups with members that have no node; yields nothing if there are no such groups."""
     rows = [each for each in groups if each.place is not GroupPlace.WHOLE]
     if rows:
         yield "POD GROUP", "ON A NODE", "WAITING", "LOST"

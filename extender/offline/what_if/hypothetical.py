@@ -28,7 +28,7 @@ _MOST_SLICES = 10_000
 
 
 class NodeTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Describes `count` new nodes like `node`. Each gets copies of `resource_slices`, the devices on it."""
+    """Describes `count` new nodes, each a copy of `node` with copies of its devices (`resource_slices`)."""
 
     node: dict[str, Any]
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -100,9 +100,9 @@ def _group(item: Mapping[str, Any], number: int) -> SchedulingGroup:
 def _fewest(
     state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload], index: int
 ) -> dict[str, Any]:
-    """Returns {"template", "count"}: the fewest nodes of this template alone that place all pods, at most its count.
+    """Finds the fewest nodes of this template that place all pods without other templates.
 
-    The count is None if that many are not enough.
+    Returns {"template", "count"}; the count is None if even all of the template's nodes are not enough.
     """
     template = request.node_templates[index]
 

@@ -69,7 +69,7 @@ class Balance:
     def to_dict(self) -> dict[str, Any]:
         """Returns {"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}, and "nodes".
 
-        "nodes" has the utilisation of each node: {name: {resource: share}}.
+        "nodes" has each node's utilisation: {name: {resource: share}}.
         """
         return {
             "utilisation": self.utilisation,
@@ -246,7 +246,7 @@ def simulate(
 ) -> SimulationResult:
     """Applies the scenario to a copy of the cluster, and tries to place all pending pods until nothing changes.
 
-    If nodes are drained, the scenario is also simulated without that, because pods may be left over in any case.
+    If nodes are drained, the scenario is simulated again without the drain, to find which effects the drain causes.
 
     Raises:
         UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario is not possible.
@@ -276,7 +276,7 @@ def simulate_once(
     profiles: Profiles | None = None,
     progress: Progress | None = None,
 ) -> SimulationResult:
-    """Does the same as `simulate`, but leaves the effect of a drain out."""
+    """Does the same as `simulate`, but does not compute the effect of a drain."""
     simulation = Simulation(state.copy(profiles), seed, progress)
     before = balance_of(simulation.state)
     simulation.add(in_order(simulation.state.pending))

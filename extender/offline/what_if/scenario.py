@@ -39,7 +39,7 @@ KINDS = {
 }
 
 MOST_NEW = 1_000_000
-_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # as controllers make it (rand.SafeEncodeString)
+_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # as upstream's rand.SafeEncodeString writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _remove_node(simulation: Simulation, name: str) -> None:
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
     """Evicts the pods of cordoned nodes in rounds, because a budget allows more once evicted pods run again.
 
-    Each pod is evicted once, as by kubectl: one that tolerates cordoned nodes may come back to its node.
+    Like kubectl, it evicts each pod once. A pod that tolerates cordoned nodes may return to its node.
 
     Returns:
         Notes for people on pods that can never be evicted.
@@ -215,8 +215,8 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
 def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
     """Returns the name of the Deployment that controls the pod's ReplicaSet; empty if none does.
 
-    If the cluster has the ReplicaSet, its owner decides. Otherwise the part after the last dash has to be the hash that
-    a label of the pod holds, or without this label, to look like a hash.
+    If the cluster has the ReplicaSet, its owner reference decides. Otherwise its name must end in the hash that the
+    pod's label has, or, if there is no such label, in a text that looks like a hash.
     """
     known = state.objects.get(ReplicaSet, f"{pod.namespace}/{replica_set}")
     if known is not None and known.controller is not None:
@@ -245,7 +245,7 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
 
 
 def as_created(pod: Pod) -> Pod:
-    """Returns the pod as its controller creates another one: on no node, and with an empty status."""
+    """Returns a new pod as the pod's controller would create it: without a node and with an empty status."""
     return replace(pod.placed_on(""), metadata=replace(pod.metadata, deletion_timestamp=None), status=PodStatus())
 
 
@@ -297,7 +297,7 @@ def _check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], s
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
     pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
     if is_of_stateful_set(pod) or COMPLETION_INDEX in pod.labels:
-        # the labels of such pods differ, so that they cannot share computed values
+        # such pods have different labels, so they cannot share computed values
         return [PodInfo(each) for each in pods]
     first = PodInfo(pod)
     first.precompute()

@@ -154,7 +154,7 @@ class Simulation:
             self._queue.add(info)
 
     def _bind_directly(self, info: PodInfo) -> None:
-        """Places a pod that names its node there, without a scheduler, unless it would not run."""
+        """Places a pod on the node that its manifest names, without a scheduler, unless it would not run there."""
         pod, node_name = info.pod, info.pod.node_name
         objection = direct_binding.objection(pod, self.state)
         if objection is None:
@@ -209,7 +209,7 @@ class Simulation:
         return info if pod is info.pod else twin(info, pod)
 
     def _take_off(self, info: PodInfo) -> None:
-        """Removes the pod and its claims, and moves pods that this may help back to the active queue."""
+        """Removes the pod and its claims, and moves the pods that may now fit to the active queue."""
         pod = self.state.infos.get(info.pod.key, info).pod
         self.state.remove_pod(info)
         changes = release(self.state, pod)
@@ -234,7 +234,7 @@ class Simulation:
         return self._cycles[profile.name]
 
     def _try_group(self, queued: QueuedGroup) -> None:
-        """Places the waiting members of a root group together, as many as its policy asks for, or none."""
+        """Places the waiting members of a root group together, or none if too few fit for its policy."""
         waiting = queued.in_order()
         members = GroupMembers(self.state, queued.root, [pod.info for pod in waiting])
         if (obstacle := members.obstacle) is not None:
@@ -253,7 +253,7 @@ class Simulation:
             if pod.uid not in outcome.placed:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
-        for victim in outcome.victims:  # after the group waits, so that their leaving has it tried again
+        for victim in outcome.victims:  # once the group waits, so that evictions cause another attempt
             self.evict(victim, f"{PREEMPTION} by {queued.root.kind} {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
@@ -274,7 +274,7 @@ class Simulation:
         pod, plan = queued.info.pod, unfit.preemption
         missing = missing_templates(pod, self.state.objects)
         self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
-        if not unfit.rejection.rules:  # the attempt ended in an error, which would only occur again
+        if not unfit.rejection.rules:  # the attempt ended in an error, which would occur again
             self._queue.done(pod.uid)
             return
         node_name = unfit.node_to_nominate
@@ -307,7 +307,7 @@ class Simulation:
         return placed
 
     def _as_recreated(self, pod: Pod) -> Pod:
-        """Returns the pod as its controller recreates it: on no node, with a new UID and an empty status."""
+        """Returns the pod that the controller would create instead: on no node, with a new UID and an empty status."""
         self._recreated += 1
         labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
         metadata = replace(
