@@ -1,7 +1,7 @@
-"""Completes a new pod as the API server would, with defaults and the changes of admission plugins, or refuses it.
+"""Fills in defaults and applies admission plugins to a new pod, as the API server would, or refuses the pod.
 
-What depends on the pod alone has been checked before, by `validation`. ResourceQuotas, admission webhooks and
-policies, and namespaces' Pod Security levels are not looked at.
+`validation` has already checked what depends on the pod alone. ResourceQuotas, admission webhooks and policies, and
+the Pod Security levels of namespaces are ignored.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
 limitranger,runtimeclass,defaulttolerationseconds}.
@@ -73,7 +73,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     admitted.pod = pod_level.with_defaults(_with_label_keys(admitted.pod), admitted.notes)
     quotas = sorted(each.name for each in objects.all(ResourceQuota).values() if each.namespace == pod.namespace)
     if quotas:
-        text = f"ResourceQuota {', '.join(quotas)} of namespace {pod.namespace} may refuse the pod; it is not looked at"
+        text = f"ResourceQuota {', '.join(quotas)} of namespace {pod.namespace} may refuse the pod; it is not checked"
         admitted.notes.append(text)
     faults = list(resources.of_admitted(admitted.pod))
     faults = faults or [fault for limits in ranges for fault in limit_ranges.violations(admitted.pod, limits)]
@@ -99,7 +99,7 @@ def _rounded(container: Container) -> Container:
 
 
 def _in_thousandths(requirements: ResourceRequirements | None) -> ResourceRequirements | None:
-    """Rounds amounts up to thousandths, in which the API server stores them."""
+    """Rounds amounts up to thousandths, the precision in which the API server stores them."""
     if requirements is None:
         return None
     return ResourceRequirements(requests=_rounded_up(requirements.requests), limits=_rounded_up(requirements.limits))
@@ -223,7 +223,7 @@ def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def _with_label_keys(pod: Pod) -> Pod:
-    """Returns the pod with matchLabelKeys and mismatchLabelKeys added to the selectors that they belong to."""
+    """Returns the pod with the labels in matchLabelKeys and mismatchLabelKeys added to the selectors beside them."""
     spec = pod.spec
     constraints = [
         replace(each, label_selector=_merged(each.label_selector, each.match_label_keys, None, pod))
@@ -254,7 +254,7 @@ def _merged_affinity(affinity: PodAffinity | None, pod: Pod) -> PodAffinity | No
 def _merged(
     selector: LabelSelector | None, matched: list[str] | None, mismatched: list[str] | None, pod: Pod
 ) -> LabelSelector | None:
-    if selector is None:  # it selects no pods, whatever is added
+    if selector is None:  # a missing selector selects no pods, and must not become one that selects some
         return None
     added = [
         LabelSelectorRequirement(key=key, operator=operator, values=[pod.labels[key]])

@@ -1,6 +1,6 @@
-"""Reads and admits the objects that are created with pods from the same file: pod groups and claims.
+"""Reads the pod groups and claims that are in the same file as pods, and admits them as the API server would.
 
-What the API server checks in the object alone is in `validation.companions`; what depends on other objects is here.
+`validation.companions` has the checks of an object alone; this module has those that depend on other objects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
 def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Object | None:
-    """Returns the pod group or the claim that an object is; None if it is neither.
+    """Converts the object if it is a pod group or a claim; returns None for other kinds.
 
     Args:
         namespace: the namespace of an object that names none.
@@ -41,7 +41,7 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     if kind not in _NAMES:
         return None
     metadata = item.get("metadata") or {}
-    if isinstance(metadata, Mapping):  # otherwise the checks name the fault
+    if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
         metadata = {**metadata, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
     item = {**item, "metadata": metadata}
     if companions.is_checked(item):
@@ -79,7 +79,7 @@ def _faults(obj: Object, objects: Objects) -> Iterator[str]:
 
 
 def _with_priority(group: SchedulingGroup, objects: Objects) -> SchedulingGroup:
-    """Returns the group with the priority of its PriorityClass, from which it may not differ."""
+    """Returns the group with the priority of its PriorityClass; the group must not set another value."""
     owner, before = f"{type(group).__name__} {group.key}", group.spec
     unresolved = replace(before, priority=None, preemption_policy=None)
     after = with_priority(owner, unresolved, objects.all(PriorityClass).values())

@@ -38,7 +38,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 logger = logging.getLogger(__name__)
 
 PlacedObject = tuple[str, Object]
-"""Where an object was found (file, document, item) as text, and the object."""
+"""An object's place as text (file, document, item), and the object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def with_defaults(pod: Pod, limits: LimitRange, notes: list[str]) -> Pod:
 
 
 def violations(pod: Pod, limits: LimitRange) -> Iterator[str]:
-    """Yields why the LimitRange does not allow the pod."""
+    """Yields the reasons why the LimitRange does not allow the pod."""
     for item in limits.spec.limits or ():
         if item.type == _CONTAINER:
             for container in (*pod.init_containers, *pod.containers):
@@ -52,7 +52,7 @@ def violations(pod: Pod, limits: LimitRange) -> Iterator[str]:
 
 
 def claim_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterator[str]:
-    """Yields why the LimitRange does not allow the claim."""
+    """Yields the reasons why the LimitRange does not allow the claim."""
     requests = _nanos(claim.spec.resources.requests if claim.spec.resources else None)
     for item in limits.spec.limits or ():
         if item.type == _CLAIM:
@@ -64,7 +64,7 @@ def claim_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterat
 
 
 def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:
-    """Returns default requests and limits. An API server has stored them; a file written by hand may lack them."""
+    """Returns an item's default requests and limits; derives missing ones from its minima and maxima."""
     limits = {**(item.max or {}), **(item.default or {})}
     return {**(item.min or {}), **limits, **(item.default_request or {})}, limits
 
@@ -114,9 +114,9 @@ def _too_far_apart(item: LimitRangeItem, requests: Amounts, limits: Amounts, whe
 
 
 def _is_less(first: int | None, second: int | None) -> bool:
-    """Compares amounts in billionths as precisely as upstream does: in thousandths, or units if they are very large.
+    """Returns True if `first` is less than `second`, at upstream's precision: thousandths, or units if very large.
 
-    An amount that is not set (None) is not compared.
+    The amounts are in billionths. Returns False if one of them is None, which means that it is not set.
     """
     if first is None or second is None:
         return False

@@ -1,4 +1,4 @@
-"""Fills in the requests and limits of a pod as a whole from those of its containers.
+"""Fills in a pod's pod-level requests and limits from those of its containers.
 
 Source: upstream pkg/api/pod/util.go DefaultPodLevelResources.
 """
@@ -28,7 +28,7 @@ def with_defaults(pod: Pod, notes: list[str]) -> Pod:
 
 
 def _huge_pages(pod: Pod, whole: ResourceRequirements) -> ResourceList:
-    """Returns the containers' limits of huge pages, for sizes of which the pod has no request."""
+    """Returns the containers' total limits of huge pages, for the sizes that the pod does not request itself."""
     totals = container_totals(pod, limits=True)
     return {
         name: _quantity(nanos)
@@ -38,7 +38,7 @@ def _huge_pages(pod: Pod, whole: ResourceRequirements) -> ResourceList:
 
 
 def _requests(pod: Pod, limits: ResourceList, own: ResourceList) -> ResourceList:
-    """Returns missing requests: what the containers request together, else the pod's limits."""
+    """Returns the missing pod-level requests: the sum over the containers, or else the pod-level limit."""
     totals = {
         name: _quantity(nanos)
         for name, nanos in container_totals(pod).items()
@@ -49,7 +49,7 @@ def _requests(pod: Pod, limits: ResourceList, own: ResourceList) -> ResourceList
 
 
 def _limits(pod: Pod, requests: ResourceList, own: ResourceList) -> ResourceList:
-    """Returns limits for resources that every container limits; not less than the request."""
+    """Returns pod-level limits for the resources that every container limits; none is less than the request."""
     totals = container_totals(pod, limits=True)
     containers = (*pod.init_containers, *pod.containers)
     candidates = [name for name in requests if is_pod_level(name) and name not in own]

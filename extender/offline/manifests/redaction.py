@@ -1,4 +1,4 @@
-"""Replaces the names in a cluster by hashes, so that others may see it, and decisions stay the same."""
+"""Replaces the names in a cluster by hashes, so that it can be shared; decisions about it stay the same."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ class Redaction:
     def __init__(self, key: bytes | None = None, texts: dict[str, str] | None = None) -> None:
         self._key = blake2b(token_bytes(_KEY_BYTES) if key is None else key, digest_size=_KEY_BYTES).digest()
         self._texts = texts
-        self._composed: dict[str, str] = {}  # a name that consists of other names -> their hashes, joined likewise
-        self._claim_bases: dict[str, tuple[str, str]] = {}  # claims' names without ordinal -> template, StatefulSet
+        self._composed: dict[str, str] = {}  # a compound name -> the joined hashes of its parts
+        self._claim_bases: dict[str, tuple[str, str]] = {}  # claim's name without ordinal -> (template, StatefulSet)
 
     def learn(self, objects: Collection[Object]) -> None:
         """Finds names made of other names, such as "web-0"; each part of them is then hashed separately.
 
         So the redacted name still contains the redacted name of its owner. Controllers make such names for the
         ReplicaSets of a Deployment, the pods and claims of a StatefulSet, and the claims of generic ephemeral volumes.
-        Call it before an object is redacted, if possible with all objects at once.
+        Call it with all objects at once, if possible, before any of them is redacted.
         """
         for obj in objects:
             if isinstance(obj, StatefulSet):
@@ -180,7 +180,7 @@ class Redaction:
     def _image(self, image: str) -> str:
         """Returns the image with its name hashed. Its tag is kept, because without one it would mean `latest`.
 
-        Of a digest only the hash is shown, because a digest names the image.
+        A digest is hashed too, because it identifies the image.
         """
         name, colon, tag = image.rpartition(":")
         if not colon or "/" in tag:
@@ -195,7 +195,7 @@ class Redaction:
 
 
 def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
-    """Returns an answer about a redacted cluster with its hashes replaced by the texts that they represent.
+    """Replaces the hashes in an answer about a redacted cluster by the original texts.
 
     Hashes of texts that are not in the objects stay. The cluster must have been redacted with the same key.
     """

@@ -80,7 +80,7 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
 
 
 def without_nulls(kind: str, obj: Any) -> Any:
-    """Returns the object as the API server decodes it: a null field is left out, a null in a list or map is zero.
+    """Returns the object as the API server decodes it: a null field is absent, a null in a list or map is a zero value.
 
     An object of an unknown kind, and a value that is not an object, are returned unchanged.
     """
@@ -110,7 +110,7 @@ def _decoded(field: str, kind: str, value: Any) -> Any:
 
 
 def typed(name: str, value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Yields (type, object, path) of a value of this API type, such as V1PodSpec, and of all objects in it."""
+    """Yields (type, object, path) for a value of this API type, such as V1PodSpec, and for each object inside it."""
     fields = _fields().get(name)
     if fields is None or not isinstance(value, Mapping):
         return
@@ -198,7 +198,7 @@ def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
 
 
 def choice(value: object, choices: Sequence[str] | None, path: str) -> Iterator[str]:
-    """Yields that the value is none of the choices, if there are any."""
+    """Yields a fault if the value is not one of the choices."""
     if choices is not None and value not in choices:
         message = f"{path}: {value!r} is not one of {', '.join(filter(None, choices))}"
         yield with_suggestion(message, str(value), choices)

@@ -8,7 +8,7 @@ from extender.model.workloads import TimedToleration
 
 
 def merged(tolerations: Sequence[TimedToleration]) -> Iterator[int]:
-    """Yields the positions of the tolerations that stay; one that another covers is dropped, whatever it contains."""
+    """Yields the positions of the tolerations that stay; drops each one that another toleration covers."""
     kept: list[TimedToleration] = []
     for position, each in enumerate(tolerations):
         later = [other for other in tolerations[position + 1 :] if other != each]
@@ -33,5 +33,5 @@ def _covers(one: TimedToleration, other: TimedToleration) -> bool:
 
 
 def _lasts_longer(first: int | None, second: int | None) -> bool:
-    """Compares time limits; None is none."""
+    """Returns True if the first time limit is the longer one; None means no limit."""
     return second is not None and (first is None or first > second)

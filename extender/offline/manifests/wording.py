@@ -1,4 +1,4 @@
-"""Says in plain words why the fields of an object cannot be decoded: where, what was expected, and what is there."""
+"""Rewrites msgspec's errors of decoding in plain words: the path, the expected type, and the value found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISMATCH = re.compile(r"Expected `([^`]*)`(?:, got `[^`]*`)?(?: ([<>]=?) (\S+))
 _LIMITS = {"<=": " of at most ", ">=": " of at least "}
 _OTHER = re.compile(r"(.*?)(?: - at `\$(.*)`)?")
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-# msgspec's names of types: in words, and the Python types.
+# msgspec's name of a type -> the name in words, and the Python types.
 _TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
@@ -29,7 +29,7 @@ _LONGEST = 40
 
 
 def plain(error: msgspec.ValidationError, document: Any) -> str:
-    """Returns the error as "path: expected what, got what"; `document` is what could not be decoded."""
+    """Returns the error as "path: expected TYPE, got VALUE"; `document` is the value that could not be decoded."""
     text = str(error)
     if match := _KEY.fullmatch(text):
         path, value = _found(document, match[1], [])
@@ -57,7 +57,7 @@ def _expected(kinds: Sequence[str], value: object) -> str:
 
 
 def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
-    """Returns the path in words of the file, and the value there; msgspec names no keys of maps."""
+    """Returns the path as the user's file spells it, and the value there; msgspec leaves out the keys of maps."""
     value, names = document, []
     parts = [match[1] or match[2] for match in _PART.finditer(path)]
     for position, part in enumerate(parts):
@@ -71,7 +71,7 @@ def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
 
 
 def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
-    """Returns the key of a map under which the rest of the path leads to a value of none of these types."""
+    """Returns the key of a map entry whose value, at the end of the path, has none of these types."""
     keys = list(_wrong(value, rest, kinds)) if isinstance(value, dict) else []
     return str(keys[0]) if keys else "*"
 

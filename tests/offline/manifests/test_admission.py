@@ -162,4 +162,4 @@ def test_the_label_keys_of_an_affinity_become_part_of_its_selector() -> None:
 def test_a_note_says_that_quotas_are_ignored() -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "compute", "namespace": "default"}}
     (note,) = admitted(make_pod("p").obj(), quota).notes
-    assert note == "ResourceQuota compute of namespace default may refuse the pod; it is not looked at"
+    assert note == "ResourceQuota compute of namespace default may refuse the pod; it is not checked"

@@ -1,4 +1,4 @@
-"""Checks pod groups and claims, as they are written.
+"""Checks pod groups and claims before defaults are filled in.
 
 Sources: upstream pkg/apis/resource/validation, pkg/apis/scheduling/validation, api/scheduling/v1beta1/types.go.
 """
@@ -39,7 +39,7 @@ def is_checked(item: Fields) -> bool:
 
 
 def faults(kind: str, item: Fields) -> Iterator[str]:
-    """Yields what the API server would refuse in a pod group or a claim."""
+    """Yields the faults for which the API server would refuse a pod group or a claim."""
     version = item.get("apiVersion")
     if version not in (None, *_VERSIONS[kind]):
         yield f"apiVersion: expected {' or '.join(_VERSIONS[kind])} for a {kind}, got {version!r}"
@@ -133,7 +133,7 @@ def _request(request: Fields, path: str) -> Iterator[str]:
 
 def _selector_fault(expression: str | None) -> str | None:
     if not expression:
-        return None  # `types` says that it is missing
+        return None  # `types` reports that it is missing
     if len(expression) > _LONGEST_SELECTOR:
         return f"is longer than {_LONGEST_SELECTOR} characters"
     try:
@@ -144,7 +144,7 @@ def _selector_fault(expression: str | None) -> str | None:
 
 
 def _references(parent: Fields, known: set[str], path: str) -> Iterator[str]:
-    """Yields the faults in the names of requests for which a constraint or a configuration is."""
+    """Yields the faults in a list of request names, to which a constraint or a configuration applies."""
     seen: set[str] = set()
     for number, name in enumerate(texts(parent, "requests")):
         if name not in known:

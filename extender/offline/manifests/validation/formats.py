@@ -29,14 +29,14 @@ HUGE_PAGES = "hugepages-"
 
 
 def dns_label(text: str) -> str | None:
-    """Checks the name of a container, a volume, a namespace."""
+    """Checks the name of a container, a volume or a namespace."""
     if _LABEL.fullmatch(text) and len(text) <= _LONGEST_LABEL:
         return None
     return f"{text!r} is not a name: expected at most {_LONGEST_LABEL} lower-case letters, digits and -"
 
 
 def dns_subdomain(text: str) -> str | None:
-    """Checks the name of most objects."""
+    """Checks the name of an object of most kinds."""
     if _SUBDOMAIN.fullmatch(text) and len(text) <= _LONGEST_SUBDOMAIN:
         return None
     return f"{text!r} is not a name: expected at most {_LONGEST_SUBDOMAIN} lower-case letters, digits, - and ."

@@ -1,4 +1,4 @@
-"""Checks what a pod says about where it may run: selectors, affinity, spread constraints, tolerations."""
+"""Checks the fields that limit where a pod may run: selectors, affinity, spread constraints and tolerations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def faults(spec: Fields, labels: Mapping[str, str], path: str) -> Iterator[str]:
     """Yields the faults in a pod spec, except those of its tolerations.
 
     Args:
-        labels: the pod's labels, of which `matchLabelKeys` takes values; empty for a template.
+        labels: the pod's labels, from which `matchLabelKeys` takes values; empty for a template.
     """
     yield from label_map(fields(spec, "nodeSelector"), join(path, "nodeSelector"))
     affinity, here = fields(spec, "affinity"), join(path, "affinity")
@@ -128,9 +128,9 @@ def _label_keys(term: Fields, labels: Mapping[str, str], path: str) -> Iterator[
 
 
 def _is_selected_twice(key: str, term: Fields, labels: Mapping[str, str]) -> bool:
-    """Returns True if the selector has an expression of `key` and another requirement of it.
+    """Returns True if the selector requires something of `key` twice, at least once by an expression.
 
-    The API server adds an expression for each key in `matchLabelKeys` of which the pod has a label.
+    For each key in `matchLabelKeys` that the pod has as a label, the API server adds an expression.
     """
     selector = term.get("labelSelector") or {}
     expressions = Counter(expression.get("key") for _, expression in items(selector, "matchExpressions", ""))

@@ -15,7 +15,7 @@ _LONGEST_HOST_NAME = 64
 
 
 def is_stored(pod: Fields) -> bool:
-    """Returns True if the manifest was read from an API server, which has admitted the pod before."""
+    """Returns True if the manifest was read from an API server, which has already admitted the pod."""
     metadata = fields(pod, "metadata")
     return bool(metadata.get("resourceVersion") or metadata.get("creationTimestamp"))
 
@@ -47,7 +47,7 @@ def of_template(template: Fields, path: str, claim_templates: Collection[str] = 
 
 
 def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -> Iterator[str]:
-    """Yields the faults in the metadata of an object, whose name `name_fault` checks."""
+    """Yields the faults in an object's metadata; `name_fault` checks the name."""
     if metadata.get("name"):
         yield from at("metadata.name", name_fault(metadata["name"]))
     if metadata.get("namespace"):

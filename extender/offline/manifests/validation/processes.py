@@ -1,4 +1,4 @@
-"""Checks what a container runs: its environment, its probes, its hooks, and where its volumes are."""
+"""Checks a container's environment, probes and lifecycle hooks, and the places where its volumes are mounted."""
 
 from __future__ import annotations
 

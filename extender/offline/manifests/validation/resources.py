@@ -1,4 +1,4 @@
-"""Checks requests and limits: the names of resources, their amounts, and that they agree with each other."""
+"""Checks requests and limits: the names of resources, their amounts, and whether requests exceed limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NONE: Amounts = {}
 
 
 def of_container(requirements: Fields, path: str) -> Iterator[str]:
-    """Yields unknown resources and impossible amounts of a container, as they are written."""
+    """Yields the unknown resources and impossible amounts in a container, before defaults are filled in."""
     for field in ("limits", "requests"):
         yield from _amounts(fields(requirements, field), join(path, field), formats.container_resource)
 
 
 def of_pod_level(requirements: Fields, path: str) -> Iterator[str]:
-    """Yields unknown resources and impossible amounts of a pod as a whole."""
+    """Yields the unknown resources and impossible amounts in a pod's pod-level resources."""
     for field in ("limits", "requests"):
         yield from _amounts(fields(requirements, field), join(path, field), formats.pod_resource)
 
@@ -31,7 +31,7 @@ def overhead(amounts: Fields, path: str) -> Iterator[str]:
 
 
 def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str]:
-    """Yields requests that their limits do not allow, and requests that need others."""
+    """Yields the faults of requests that exceed their limits, and of requests that require another request."""
     for name, amount in requests.items():
         yield from at(f"{path}.requests.{name}", _against_limit(name, amount, limits))
     names = {*requests, *limits}
@@ -40,7 +40,7 @@ def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str
 
 
 def of_admitted(pod: Pod) -> Iterator[str]:
-    """Yields the disagreements in a pod whose requests and limits are filled in with all defaults."""
+    """Yields the `disagreements` in a pod after all defaults are filled in."""
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for number, container in enumerate(containers):
             resources = container.resources or ResourceRequirements()
@@ -53,7 +53,7 @@ def of_admitted(pod: Pod) -> Iterator[str]:
 
 
 def _of_whole_and_parts(pod: Pod, whole: ResourceRequirements) -> Iterator[str]:
-    """Yields faults of pod-level resources that are less than those of the containers."""
+    """Yields the faults of pod-level amounts that are less than the sum over the containers."""
     for name, nanos in container_totals(pod).items():
         if name in (whole.requests or _NONE) and nano((whole.requests or _NONE)[name]) < nanos:
             amount = (whole.requests or _NONE)[name]

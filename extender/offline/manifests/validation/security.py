@@ -1,4 +1,4 @@
-"""Checks security contexts, and what a pod for Linux or for Windows may not have."""
+"""Checks security contexts, and finds fields that a Linux pod or a Windows pod must not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_OF_WINDOWS_CONTAINER = (
     *(*_PROFILES, "capabilities", "readOnlyRootFilesystem", "privileged", "allowPrivilegeEscalation", "procMount"),
     *("runAsUser", "runAsGroup"),
 )
-# The sysctls of a namespace that the pod does not have if it uses that of the host.
+# Field that shares a namespace with the host -> the sysctls that a pod then cannot set.
 _NAMESPACES = {
     "hostNetwork": re.compile(r"net\..*"),
     "hostIPC": re.compile(
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def faults(spec: Fields, path: str) -> Iterator[str]:
-    """Yields the faults in the security contexts of a pod spec, and what its operating system does not allow."""
+    """Yields the faults in a pod spec's security contexts, and the fields that its operating system does not allow."""
     yield from _of_pod(spec, path)
     contexts = list(_container_contexts(spec, path))
     for here, context in contexts:
@@ -117,7 +117,7 @@ def _is_windows_user(text: str) -> bool:
 
 
 def _host_processes(spec: Fields, contexts: list[tuple[str, Fields]], path: str) -> Iterator[str]:
-    """Yields the faults of containers that run as processes of a Windows host: all of them do, or none does."""
+    """Yields the faults of hostProcess (Windows): it must be the same for all containers, and needs hostNetwork."""
     of_pod = fields(spec, "securityContext", "windowsOptions").get("hostProcess")
     count = 0
     for here, context in contexts:

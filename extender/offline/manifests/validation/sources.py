@@ -92,7 +92,7 @@ def _projected(source: Fields, path: str) -> Iterator[str]:
 
 
 def _written(projection: Fields) -> Iterator[str]:
-    """Yields the paths of the files of one source of a projected volume; those of whole ConfigMaps are not known."""
+    """Yields the file paths of one source of a projected volume, as far as the manifest names them."""
     for part in ("secret", "configMap", "downwardAPI"):
         yield from (item["path"] for _, item in items(fields(projection, part), "items", "") if item.get("path"))
     if projection.get("clusterTrustBundle") is not None:
@@ -121,7 +121,7 @@ def _certificate(certificate: Fields | None, path: str) -> Iterator[str]:
 
 
 def _downward_file(file: Fields, path: str) -> Iterator[str]:
-    """Yields the faults in what a file of a downward API volume contains."""
+    """Yields the faults in one file of a downward API volume."""
     yield from field_path(fields(file, "fieldRef"), _FIELD_PATHS, f"{path}.fieldRef")
     resource = file.get("resourceFieldRef")
     if resource is not None and not resource.get("containerName"):
@@ -149,7 +149,7 @@ def _downward_api(source: Fields, path: str) -> Iterator[str]:
         yield from _downward_file(file, here)
 
 
-# Type -> what checks a source of this type.
+# Type -> the function that checks a source of this type.
 CHECKS: Mapping[str, Callable[[Fields, str], Iterator[str]]] = {
     "V1ISCSIVolumeSource": _iscsi,
     "V1FCVolumeSource": _fibre_channel,

@@ -1,4 +1,4 @@
-"""Reads manifests: maps and lists in which every field may be missing or null, and paths to say where a fault is."""
+"""Reads maps and lists in manifests, in which every field may be missing or null, and forms the paths of faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def join(path: str, key: object) -> str:
 
 
 def fields(parent: Fields, *keys: str) -> Fields:
-    """Returns the map at the end of the keys; an empty one if it is missing."""
+    """Returns the map found by following the keys; an empty one if it is missing."""
     value: Any = parent
     for key in keys:
         value = value.get(key) or {}
@@ -33,11 +33,11 @@ def texts(parent: Fields, key: str) -> list[str]:
 def names(
     parent: Fields, key: str, path: str, fault: Callable[[str], str | None], seen: set[str] | None = None
 ) -> Iterator[str]:
-    """Yields the faults in the names of a list's items: a wrong form, and a name that an earlier item has.
+    """Yields the faults in the names of a list's items: malformed names and duplicates.
 
     Args:
         fault: checks the form of a name.
-        seen: the names of earlier lists, to which those of this one are added.
+        seen: the names in earlier lists, which also count as duplicates; the names in this list are added.
     """
     seen = set() if seen is None else seen
     for here, item in items(parent, key, path):

@@ -1,6 +1,6 @@
-"""Checks fields by the type of the object that they are in: the values they take, and which of them are needed.
+"""Checks the fields of each API type: the values that they may have, and the fields that are required.
 
-What upstream's pkg/apis/{core,apps,batch}/validation says in a function for each type, these tables say in a line.
+Upstream has a function for each type (pkg/apis/{core,apps,batch}/validation); here each type has a line in a table.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def ip_address(text: str) -> str | None:
     return None
 
 
-# Type.field -> what checks the form of a text, or of each text in a list.
+# Type.field -> the function that checks the form of a text, or of each text in a list.
 _FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "V1PodSpec.nodeName": formats.dns_subdomain,
     "V1PodSpec.priorityClassName": formats.dns_subdomain,

@@ -10,7 +10,7 @@ import zoneinfo
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# The lowest and the highest number of each field, and names for numbers from the lowest on.
+# For each field: its lowest number, its highest, and the names that may replace numbers, beginning with the lowest.
 _FIELDS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
     (0, 59, ()),
     (0, 23, ()),
@@ -24,7 +24,7 @@ _ZONE_PART = re.compile(r"(?!-|\.\.?\Z)[A-Za-z.\-_0-9+]{1,14}")
 
 
 def zone_fault(zone: str) -> str | None:
-    """Returns what is wrong with the name of a time zone, or None if it is valid or this machine knows no zones."""
+    """Returns what is wrong with a time zone's name; None if it is valid, or if this machine has no list of zones."""
     try:
         if all(map(_ZONE_PART.fullmatch, zone.split("/"))) and zone.lower() != "local":
             zoneinfo.ZoneInfo(zone)

@@ -26,7 +26,7 @@ _JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 
 
 def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str]:
-    """Yields what the API server would refuse in an object of this kind, whose pod template is at `path`.
+    """Yields the faults of an object of this kind; its pod template is at `path`.
 
     For a kind that is not known here, only the template is checked.
     """
@@ -58,7 +58,7 @@ def _metadata(kind: str, metadata: Fields) -> Iterator[str]:
 
 
 def _of_kind(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
-    own = {key: value for key, value in spec.items() if key != "template"}  # of which `pods` finds the faults
+    own = {key: value for key, value in spec.items() if key != "template"}  # `pods` checks the template
     yield from types.faults(f"V1{kind}Spec", own, "spec")
     pod_spec = fields(template, "spec")
     if kind in _JOBS:
@@ -131,7 +131,7 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
 
 
 def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
-    """Yields the faults of what needs completionMode Indexed, and of the numbers of an Indexed Job."""
+    """Yields the faults of fields that require completionMode Indexed, and of an Indexed Job's numbers of pods."""
     if job.get("completionMode") != "Indexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if job.get(field) is not None:
@@ -145,7 +145,7 @@ def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
 
 
 def _failures(job: Fields, pod_spec: Fields, here: str) -> Iterator[str]:
-    """Yields the faults of what is to happen when pods fail."""
+    """Yields the faults of fields that say how a Job reacts to failed pods."""
     if job.get("maxFailedIndexes") is not None and job.get("backoffLimitPerIndex") is None:
         yield f"{here}.backoffLimitPerIndex: is missing; maxFailedIndexes needs it"
     if job.get("podFailurePolicy") is not None and pod_spec.get("restartPolicy") != "Never":
@@ -171,7 +171,7 @@ def _job_selector(kind: str, job: Fields, here: str, template: Fields, path: str
 
 
 def _job_labels(name: str, labels: Fields, path: str) -> Iterator[str]:
-    """Yields labels that contradict those which the API server gives to the pods of a Job."""
+    """Yields the faults of labels that contradict the labels which the API server sets on a Job's pods."""
     for key in _JOB_NAMES:
         if labels.get(key) not in (None, name):
             yield f"{path}.metadata.labels.{key}: expected {name!r}, the name of the Job"
