@@ -32,10 +32,11 @@ class Case(msgspec.Struct):
 
 
 def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True) -> Iterator[Answer]:
-    """Yields the answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
+    """Yields the answer to each line, which holds one case as JSON; skips blank lines.
 
-    If a line has a policy under "config", that policy decides; else `profiles` do. An answer is the case's "name" and
-    an explanation (`Explanation.to_dict`), or {"name", "error"} if the line is not a valid case.
+    A line is {"name", "cluster": v1 List, "pod", "config"}. The policy in "config" applies to this case; without one,
+    `profiles` apply. An answer is the case's "name" and an explanation (`Explanation.to_dict`), or {"name", "error"} if
+    the line is not a valid case.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():

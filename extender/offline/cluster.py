@@ -47,8 +47,8 @@ class Cluster:
 
     Args:
         objects: objects of the kinds in `extender.model.kinds`. Finished pods are left out: they take no resources.
-        policy: the rules to decide by: the path of a KubeSchedulerConfiguration or classic Policy, the same as a
-            mapping or an object, or None for kube-scheduler's defaults.
+        policy: the rules to decide by: a KubeSchedulerConfiguration or classic Policy, given as the path of its file,
+            as a mapping or as an object; None for kube-scheduler's defaults.
 
     Attributes:
         notes: remarks on what could not be read from a live cluster.
@@ -180,14 +180,14 @@ class Cluster:
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None
     ) -> Listing[PendingPod]:
-        """Returns the pending pods of one namespace or of all with what blocks them, grouped by cause.
+        """Returns the pending pods of one namespace or of all, each with the reason why, grouped by cause.
 
         `progress` is called with the number of pods judged so far and the number of all.
         """
         return Listing(pending_pods(self._state, namespace, progress))
 
     def explain_pending_groups(self, namespace: str = "") -> Listing[PendingGroup]:
-        """Returns the pod groups of the pending pods whose members would not all be placed, with what blocks them."""
+        """Returns the groups of pending pods that cannot be placed completely, each with the reason why."""
         verdicts = GroupVerdicts(self._state)
         return Listing(pending_groups(self._state, verdicts, pending_pods(self._state, namespace, groups=verdicts)))
 

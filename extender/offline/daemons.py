@@ -1,4 +1,4 @@
-"""Makes the pods of a DaemonSet as its controller does: one for each node that the template selects and tolerates.
+"""Creates the pods of a DaemonSet as its controller does: one on each node that the template selects and tolerates.
 
 Sources: upstream pkg/controller/daemon nodeShouldRunDaemonPod, ReplaceDaemonSetPodNodeNameNodeAffinity.
 """
@@ -18,7 +18,7 @@ _EXAMINED = ("NodeAffinity", "TaintToleration")
 
 
 def nodes_of_daemons(state: ClusterState, pod: Pod) -> list[str]:
-    """Returns the nodes for which the controller makes a pod like this one. Free resources do not matter to it."""
+    """Returns the nodes for which the controller would create this pod, however few resources they have free."""
     engine = Engine(state.table, Profiles([default_profile()]))  # a policy does not change what controllers do
     names = [name for name in state.node_names() if pod.node_name in ("", name)]
     for plugin in _EXAMINED:

@@ -43,6 +43,6 @@ def objection(pod: Pod, state: ClusterState) -> str | None:
 
 
 def note(pod: Pod, state: ClusterState) -> str:
-    """Returns a note for people on what becomes of a pod that names its node."""
+    """Returns a note for the user: the pod is bound to the node that it names, or why it would not run there."""
     verdict = objection(pod, state)
     return f"spec.nodeName binds it to {pod.node_name} without a scheduler" + (f", but {verdict}" if verdict else "")

@@ -1,4 +1,4 @@
-"""Gives results as pandas DataFrames. pandas is an optional dependency, which only these functions import."""
+"""Converts results to pandas DataFrames. pandas is an optional dependency; only these functions import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Documented(Protocol):
-    """A result that can be given as a document."""
+    """A result that `to_dict` converts to a document."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a mapping of its attributes, ready for JSON."""

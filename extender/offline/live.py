@@ -1,6 +1,6 @@
 """Reads a live cluster once: all objects that scheduling needs, and notes on what could not be read.
 
-This is the only module of the room that talks to an API server. The commands that answer questions about a cluster use
+This is the only module of `offline` that calls an API server. The commands that answer questions about a cluster use
 it, and so does `Cluster.from_kubeconfig`.
 """
 
@@ -26,7 +26,7 @@ from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
 from extender.offline.state import ClusterState
 
-# The kinds without which there is no answer. If another kind is missing, a note says what the answer leaves out.
+# Without these kinds there is no answer. If another kind cannot be read, a note says what the answer leaves out.
 NEEDED = ("Node", "Pod")
 _LEFT_OUT: Mapping[str, str] = {
     "PersistentVolume": "volumes",
@@ -80,7 +80,7 @@ class ClusterObjects:
 
 
 def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Sequence[Kind] = ()) -> ClusterObjects:
-    """Lists the objects of every kind that answers read, and notes the kinds that this user may not list.
+    """Lists the objects of every kind that answers need, and adds notes on kinds that this user may not list.
 
     Args:
         namespace: the namespace whose pods to list if listing all pods is forbidden.
@@ -122,7 +122,7 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
 def read_state(
     access: ClusterAccess, namespace: str = "default", profiles: Profiles | None = None, *, needs_nodes: bool = True
 ) -> tuple[ClusterState, list[str]]:
-    """Reads the cluster as `read_cluster` does; returns it, and notes on parts of it that could not be read.
+    """Reads the cluster with `read_cluster`; returns it as a ClusterState, with notes on what could not be read.
 
     Raises:
         The errors of `read_cluster`.
@@ -149,13 +149,13 @@ def connection_advice() -> Iterator[None]:
 
 
 def _reason(error: ClusterError) -> str:
-    """Returns why a kind cannot be read, without the kind's name, so that kinds with one reason can share a note."""
+    """Returns why a kind cannot be read, without the name of the kind, so that several kinds can share a note."""
     user = _USER.search(str(error))
     return f"{FORBIDDEN}: {user[1]} may not list them" if user else str(error)
 
 
 def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
-    """Returns ClusterObjects without objects, but with notes if nodes or pods could not be listed.
+    """Returns empty ClusterObjects, which say whether nodes and pods could be listed.
 
     If listing all pods is forbidden, lists those of `namespace` and puts them into `results`.
 
@@ -189,7 +189,7 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
     if isinstance(nodes, ClusterError):
         cluster.nodes_unread = f"nodes could not be read ({_reason(nodes)})"
         cluster.notes.insert(
-            0, f"{cluster.nodes_unread}, so the verdict is what the scheduler has written into the pod's conditions"
+            0, f"{cluster.nodes_unread}, so the verdict is the scheduler's own, from the pod's conditions"
         )
     return cluster
 
@@ -214,7 +214,7 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
     """Returns (namespace, name) of the first objects of a kind, for completion in a shell.
 
     Raises:
-        ConfigurationError, ClusterError, msgspec.MsgspecError: there is no answer in time.
+        ConfigurationError, ClusterError, msgspec.MsgspecError: the API server does not answer in time.
     """
     client = KubeClient(credentials_of(access))
     path = KINDS[kind].path_in(namespace) if namespace else KINDS[kind].path

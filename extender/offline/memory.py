@@ -34,7 +34,7 @@ class InMemoryCluster:
         return list(self._objects)
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        """Returns ("", objects of the kind), see ports.Lister. The resource version is empty: there are none here."""
+        """Returns ("", objects of the kind), see ports.Lister; there is no resource version in this cluster."""
         with self._lock:
             return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
 

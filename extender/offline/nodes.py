@@ -12,7 +12,8 @@ from extender.offline.state import ClusterState
 
 
 def all_nodes(state: ClusterState) -> dict[str, Any]:
-    """Returns {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}.
+    """Returns a summary of all nodes:
+    {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}.
 
     Nodes are sorted by name. `ready` means that the node takes new pods. Amounts are listed in the order of
     "resources": cpu in milli, the others in units.
@@ -71,7 +72,7 @@ def node_usage(state: ClusterState) -> list[NodeUsage]:
 
 
 def _takes_pods(node: Node) -> bool:
-    """Returns True unless the node is cordoned, or its kubelet is reported as not ready or not reachable."""
+    """Returns False if the node is cordoned, not ready or unreachable."""
     ready = next((each.status for each in node.status.conditions or () if each.type == "Ready"), "True")
     is_lost = any(taint.key in LOST_NODE_TAINTS for taint in node.taints)
     return ready == "True" and not node.spec.unschedulable and not is_lost

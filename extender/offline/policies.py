@@ -1,4 +1,4 @@
-"""Takes a policy in every form in which the library accepts one."""
+"""Reads a policy that is given as a path, a mapping or an object."""
 
 from __future__ import annotations
 

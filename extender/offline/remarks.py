@@ -1,4 +1,4 @@
-"""Remarks for people on pods that an answer judges otherwise than their scheduler would."""
+"""Writes remarks for the user if an answer may differ from the decision of a pod's own scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.runtime.text import counted
 
 
 def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
-    """Returns remarks on pods of other schedulers, and on the policy's extenders, which are not asked."""
+    """Returns remarks on pods of other schedulers, and on the policy's extenders, because they are not called here."""
     schedulers = Counter(name for pod in pods if (name := other_scheduler(pod, state)))
     first = state.profiles.names[0]
     judged = [

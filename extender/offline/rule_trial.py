@@ -1,4 +1,4 @@
-"""Tries users' rules on a cluster: what they refuse and prefer, how long they take, and where they fail."""
+"""Runs users' rules on a cluster, and reports their refusals, scores, times and failures."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class RuleTrial:
 
     Attributes:
         kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
-        refused: reason -> the number of (pod, node) pairs that a predicate refused, or of pods that another rule did.
-        answers: what a rule of another kind answered otherwise -> the number of pods.
+        refused: reason -> the number of (pod, node) pairs that a predicate refused, or of pods that another rule
+            refused.
+        answers: answer -> the number of pods for which a rule of another kind gave it instead of a refusal.
         scores: the lowest, the median and the highest score that a priority gave; None if it gave none.
         differs: the number of pods for which a priority scored some nodes differently from others.
         micros_per_node: the mean time in microseconds for one pod and one node.

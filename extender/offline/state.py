@@ -1,4 +1,4 @@
-"""Holds a cluster in memory: its objects, and the engine that decides about its pods. All offline answers use it."""
+"""Holds the cluster that all offline answers use: its objects, and the engine that decides about its pods."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ClusterState:
         return cls(load_snapshot(path, profiles.watch if profiles else ()), profiles)
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
-        """Returns a copy that can be changed independently; `profiles` are its rules, by default the same ones."""
+        """Returns an independent copy, which decides by `profiles` if they are given."""
         twin = ClusterState((), profiles or self.profiles, self.engine.limit)
         twin.finished = set(self.finished)
         twin.nodes_unread = self.nodes_unread

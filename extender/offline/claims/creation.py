@@ -135,7 +135,7 @@ def replica(pod: Pod, name: str, uid: str) -> Pod:
 
 
 def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:
-    """Creates volume claims like the pod's own for `others`, replicas of the same StatefulSet that lack them."""
+    """Creates the volume claims that `others` lack, like those of the pod; all are replicas of one StatefulSet."""
     for volume in pod.spec.volumes or ():
         template = state.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{volume.name}-{pod.name}")
         if template is None or not _is_replicas_own(volume, pod):
@@ -189,7 +189,7 @@ def _template(pod: Pod, reference: PodResourceClaim, objects: Objects) -> Resour
 def _with_group_claim(
     state: ClusterState, group: PodGroup, reference: PodResourceClaim, template: ResourceClaimTemplate | None
 ) -> PodGroup:
-    """Creates the claim that the members share, unless it exists, and returns the group with its name."""
+    """Creates the claim that the group's members share, unless it exists; returns the group with the claim's name."""
     statuses = group.status.resource_claim_statuses or []
     if template is None or generated_name(statuses, reference.name) is not None:
         return group

@@ -1,4 +1,4 @@
-"""Finds the claims that a pod shares with its group, if it is judged without the group."""
+"""Prepares a member of a group to be judged alone, with the claims that it shares with the group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from extender.table import Table
 
 
 def without_group(pod: Pod, table: Table) -> Pod:
-    """Returns the pod as a single one, which names the claims that it shares with its group."""
+    """Returns the pod as if it were in no group; it keeps the claims that it shares with its group."""
     group = sharing_group(pod, table)
     if group is None:
         return pod.with_spec(scheduling_group=None)

@@ -39,8 +39,8 @@ _CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
 _VOLUME_CLAIM_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.DELETE)
 _CAPACITY_UPDATE = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE)
 # Annotations that exist only in a simulated cluster:
-_POOL = "simulation/pool"  # of a claim: the key of the pool that its volume is provisioned from
-_ALLOWED = "simulation/maximum-volume-size"  # of a pool: the largest volume, as the driver reported it
+_POOL = "simulation/pool"  # on a claim: the key of the CSIStorageCapacity that its volume was taken from
+_ALLOWED = "simulation/maximum-volume-size"  # on a CSIStorageCapacity: the largest volume that the driver reported
 
 
 def reserve(state: ClusterState, pod: Pod, chosen: Chosen) -> None:
@@ -83,9 +83,9 @@ def release(state: ClusterState, pod: Pod) -> list[Change]:
 
 
 def _from_pool(state: ClusterState, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """Takes the claim's storage from a pool that the node can reach, and returns the claim with the pool's key.
+    """Takes the claim's storage from a CSIStorageCapacity that the node can reach; notes its key on the claim.
 
-    The scheduler only reads the pools (CSIStorageCapacity): the driver's provisioner lowers them after each volume. The
+    A scheduler only reads these pools of storage; the driver's provisioner lowers them after each volume. The
     claim is returned unchanged if its driver does not report capacity.
     """
     storage_class = state.objects.get(StorageClass, claim.class_name)
@@ -107,7 +107,7 @@ def _from_pool(state: ClusterState, claim: PersistentVolumeClaim, node_name: str
 
 
 def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Change]:
-    """Gives the storage that `_from_pool` took for the claim back to its pool."""
+    """Returns the storage that `_from_pool` took for the claim to its CSIStorageCapacity."""
     pool = state.objects.get(CSIStorageCapacity, claim.annotations.get(_POOL, ""))
     if pool is None:
         return []
@@ -117,7 +117,7 @@ def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Cha
 
 
 def _with_more(pool: CSIStorageCapacity, change: int) -> CSIStorageCapacity:
-    """Returns the pool with `change` bytes more. A volume can be as large as what is left and the driver allow."""
+    """Returns the pool with `change` bytes more. A volume may take all that is left, up to the driver's maximum."""
     if pool.capacity is None:
         return pool
     left = units(pool.capacity) + change

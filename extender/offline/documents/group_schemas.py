@@ -11,7 +11,7 @@ class _DomainOffer(DocumentPart):
     domain: str
     nodes: int
     placed: int
-    """The number of waiting members that find a node in the domain together."""
+    """The number of waiting members that fit into the domain together."""
     message: str
     """The reason why the next member finds none."""
 

@@ -46,13 +46,13 @@ def headed(kind: DocumentKind, document: Mapping[str, Any]) -> Document:
 
 
 def one_or_list(kind: DocumentKind, documents: Sequence[Mapping[str, Any]]) -> Document:
-    """Returns the only document, or if there are several, a list of them as one document."""
+    """Returns one document: the only one given, or a list document that holds all of them."""
     items = [headed(kind, document) for document in documents]
     return items[0] if len(items) == 1 else headed(_LISTS[kind], {"items": items})
 
 
 def names_in(document: Mapping[str, Any]) -> list[str]:
-    """Returns the names of what the document is about, as `-o name` prints them and other commands take them."""
+    """Returns the names of the objects in the document, in the form that `-o name` prints and other commands accept."""
     return list(dict.fromkeys(_NAMES[DocumentKind(document["kind"])](document)))
 
 

@@ -159,7 +159,7 @@ class PendingPodsDocument(Document):
 
 
 class DecisionsDocument(Document):
-    """`extender explain --from URL`: the decisions of a running process; `decisions` about one pod, else `pods`."""
+    """`extender explain --from URL`: a running process's decisions about a pod (`decisions`) or all pods (`pods`)."""
 
     kind: Literal["Decisions"]
     decisions: list[dict[str, Any]] | None = None

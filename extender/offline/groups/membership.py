@@ -1,6 +1,6 @@
-"""Finds the groups and their members in a cluster, and what keeps a scheduler from trying a group at all.
+"""Finds the groups of a cluster, their members, and the reason why a scheduler does not try a group.
 
-Upstream leaves most of this silent: a gang that is short of pods, or whose PodGroup is missing, gets no event and no
+Upstream reports few of these reasons: a gang with too few pods, or whose PodGroup is missing, gets no event and no
 condition. Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
 """
 
@@ -30,10 +30,11 @@ class Obstacle(NamedTuple):
 
 
 class MissingGroup(NamedTuple):
-    """A group that a pod or a child group names, and that does not exist or is its own ancestor.
+    """A group that a pod or child group names, but that does not exist, or is its own ancestor.
 
     Attributes:
-        is_circular: True if the group exists, but is its own ancestor; the key is the least one of the circle.
+        is_circular: True if the group is its own ancestor. `key` is then the first key, in alphabetical order, of the
+            circle.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class MissingGroup(NamedTuple):
 
 
 class Membership:
-    """The groups of a cluster as they are when this is created."""
+    """The groups of a cluster and their members, as they were when this object was created."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -69,7 +70,7 @@ class Membership:
         return _root_of(self._state.objects, pod.group_key)
 
     def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
-        """Returns the root above the group of this kind and key; None if no object and no pod names such a group."""
+        """Returns the root of this group; None if the group does not exist, and no pod or group names it."""
         if kind == PodGroup.__name__:
             members = self._members.get(key)
             group = self._state.objects.get(PodGroup, key)
@@ -86,7 +87,7 @@ class Membership:
         return MissingGroup(kind, key) if key in self._children else None
 
     def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
-        """Returns the group with all groups below and their members, in the order in which a scheduler tries them."""
+        """Returns the group, the groups below it and their members, in the order in which a scheduler tries them."""
         if isinstance(group, CompositePodGroup):
             children = sorted(self._children.get(group.key, ()), key=_created)
             return Composite(group, [self.tree(child) for child in children])
@@ -109,13 +110,13 @@ def _created(obj: Object) -> tuple[str, str]:
 
 
 def root_name(objects: Objects, key: str) -> GroupName:
-    """Returns the root above the PodGroup with this key, or the first group on the way that does not exist."""
+    """Returns the name of the PodGroup's root group, or of the first missing group on the way to the root."""
     root = _root_of(objects, key)
     return GroupName(root.kind, root.key) if isinstance(root, MissingGroup) else GroupName.of(root)
 
 
 def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
-    """Returns the root above the group with this name, or what keeps it from having one."""
+    """Returns the root of the group with this name; a MissingGroup if it has none."""
     if name.kind == PodGroup.__name__:
         return _root_of(objects, name.key)
     group = objects.get(CompositePodGroup, name.key)
@@ -156,17 +157,17 @@ def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
 
 
 def lacks_pods(leaf: Leaf) -> int:
-    """Returns the number of pods that a gang lacks to be tried; 0 if it has enough."""
+    """Returns how many pods must be added to a gang before a scheduler tries it."""
     return max(leaf.group.min_count - len(leaf.waiting) - len(leaf.scheduled), 0) if leaf.group.is_gang else 0
 
 
 def ready_children(composite: Composite) -> int:
-    """Returns the number of child groups that have enough pods; a basic one below a composite group needs one pod."""
+    """Returns the number of child groups with enough pods; a child without a gang policy needs one pod."""
     return sum(_shortage(child) is None and _has_pods(child) for child in composite.children)
 
 
 def _shortage(tree: Tree) -> str | None:
-    """Returns what the group lacks to be tried: pods of a gang, or child groups that have theirs."""
+    """Returns the reason why no scheduler tries the group: too few pods, or too few child groups with enough pods."""
     needed = tree.group.min_count
     if isinstance(tree, Leaf):
         if not lacks_pods(tree):

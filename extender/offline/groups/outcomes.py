@@ -1,4 +1,4 @@
-"""Lists what a decision about a group means for each member, in the order in which the members are tried."""
+"""Lists the outcome of a group's decision for each member, in the order in which the members are tried."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemberOutcome:
     Attributes:
         node_name: the node that takes the member; None if none does, or if the member is not tried.
         message: why no node takes it.
-        reserved: its volumes and claims as they are once it is on the node.
+        reserved: its volumes and claims as they will be when it is on the node.
         domains: topology key -> the domain in which the decision tried the member.
     """
 
@@ -31,7 +31,7 @@ class MemberOutcome:
 
 
 def member_outcomes(decision: GroupDecision, domains: Mapping[str, str] | None = None) -> Iterator[MemberOutcome]:
-    """Yields the outcome of each waiting member; `domains` are those of the groups above."""
+    """Yields the outcome of each waiting member; `domains` are the topology domains chosen for the groups above."""
     tree, domains = decision.tree, domains or {}
     if tree.group.topology_key is not None and decision.placement:
         domains = {**domains, tree.group.topology_key: decision.placement}
@@ -55,7 +55,7 @@ def admits_all(decision: GroupDecision) -> bool:
 
 @contextmanager
 def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
-    """Yields the first member that finds no node; in the block, the members that find one are on their nodes."""
+    """Yields the first member that fits nowhere. Within the block, the members that fit are on their nodes."""
     outcomes = list(member_outcomes(decision))
     placed = [(outcome.info, outcome.node_name) for outcome in outcomes if outcome.node_name is not None]
     reserved = [obj for outcome in outcomes for obj in outcome.reserved]
@@ -64,7 +64,7 @@ def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[Mem
 
 
 def nodes_in(state: ClusterState, domains: Mapping[str, str]) -> list[str] | None:
-    """Returns the nodes in all these domains; None (all nodes) if there are none."""
+    """Returns the nodes that are in all these topology domains; None means all nodes."""
     if not domains:
         return None
     return [node.name for node in state.nodes() if all(node.labels.get(key) == value for key, value in domains.items())]

@@ -1,4 +1,4 @@
-"""Places a root group in a simulated cluster, with the steps of the loop (scheduler.group_scheduling)."""
+"""Places a root group in a simulated cluster as `scheduler.group_scheduling` does in a real one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GroupMembers:
         self._tree = _in_order(whole, waiting)
 
     def decide(self, cycle: SchedulingCycle, random: Random) -> GroupPlacement:
-        """Returns what becomes of each member; changes nothing. Call it only if there is no obstacle."""
+        """Returns the outcome for each member without placing it. Call it only if `obstacle` is None."""
         tree, table = self._tree, self._state.table
         assert tree is not None
         trial, rules = Trial(table), rules_for(cycle.profile, tree)
@@ -85,7 +85,7 @@ class GroupMembers:
 
 
 def _in_order(tree: Tree, waiting: Sequence[PodInfo]) -> Tree:
-    """Returns the tree with these waiting members only, in their order."""
+    """Returns the tree with only these waiting members, in this order."""
     if isinstance(tree, Composite):
         return replace(tree, children=[_in_order(child, waiting) for child in tree.children])
     own = {info.uid for info in tree.waiting}

@@ -1,4 +1,4 @@
-"""Decides about a whole group, and what becomes of each member."""
+"""Decides about a whole group, and keeps the outcome for each member."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from extender.table.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """The decision about a root group as it stands in the cluster.
+    """The decision about a root group in its current state.
 
     Attributes:
         kind, key: the group that was looked for.
@@ -45,14 +45,14 @@ class GroupVerdict:
 
     @property
     def text(self) -> str:
-        """The reason why the group is not scheduled, in kube-scheduler's words if one tries it."""
+        """The reason why the group is not scheduled, in kube-scheduler's words unless it is an obstacle."""
         if self.obstacle is not None:
             return self.obstacle.text
         return self.decision.text if self.decision is not None else ""
 
 
 class GroupVerdicts:
-    """Decides about each group of a cluster once, when it is first asked for; the cluster must not change."""
+    """Decides about each group of a cluster once, at the first request for it; the cluster must not change."""
 
     def __init__(self, state: ClusterState) -> None:
         self.membership = Membership(state)
@@ -92,7 +92,7 @@ def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
 
 
 def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> GroupDecision:
-    """Decides about all members together. Without `enforces_gangs` as many are placed as fit.
+    """Decides about all members together; places as many as fit if `enforces_gangs` is False.
 
     Ties between nodes are broken in the same way each time. Raises RuleFailed if a user's rule raised.
     """

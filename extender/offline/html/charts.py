@@ -19,7 +19,7 @@ CORDONED, NONE, BEST, FITS, OTHER = "cordoned", "none", "best", "fits", "other"
 
 
 class Key(NamedTuple):
-    """A colour in a map's legend: its CSS class, its meaning, and the number of nodes that have it."""
+    """One entry of a map's legend: the CSS class of a colour, its meaning, and the number of nodes in that colour."""
 
     shade: str
     text: str

@@ -26,7 +26,7 @@ _LONG = 20_000
 class Links:
     """Gives the addresses of a page's links; an empty address means no link.
 
-    This class links nothing, as a notebook needs it, where no other page can be reached. Subclasses give addresses.
+    This class gives no addresses; a notebook uses it, because it cannot reach other pages. Subclasses give addresses.
     """
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  no link
@@ -44,14 +44,14 @@ class Links:
 
 
 class FileLinks(Links):
-    """Gives links within a self-contained file: to the JSON at the end of the file."""
+    """Links to the JSON at the end of a self-contained file."""
 
     def json(self, pointer: str) -> str:
         return f"#{_anchor(pointer.split('/')[1])}"
 
 
 class SiteLinks(Links):
-    """Gives links between a server's pages, which are all in one directory.
+    """Links a server's pages to each other; they are all in one directory.
 
     Args:
         here: the name of the current page; `query` has its arguments.
@@ -126,7 +126,7 @@ def _hash(text: str) -> str:
 
 
 def pointer_part(text: object) -> str:
-    """Returns the text escaped as one part of a JSON pointer."""
+    """Escapes a key for use in a JSON pointer."""
     return str(text).replace("~", "~0").replace("/", "~1")
 
 
