@@ -22,6 +22,7 @@ from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRul
 from extender.offline.state import ClusterState
 from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
 from extender.plugins.users.calls import described, is_ctrl_c
+from extender.plugins.users.function import place_of
 from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import PodInfo, Table
@@ -123,7 +124,7 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: Clus
         try_at = _AT.get(rule.point, _bind)
         try_at(trial, made, pods, state.table)
     except Exception as error:  # a user's rule may raise any exception
-        trial.failure = described(error)
+        trial.failure = described(error, place_of(rule.function))
     trial.pods = len(pods)
     trial.nodes = len(state.node_names())
     trial.micros_per_node = (time.perf_counter() - began) * 1e6 / max(1, trial.pods * trial.nodes)

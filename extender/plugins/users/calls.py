@@ -73,12 +73,15 @@ def _run(call: Callable[[], T], answer: Future[T]) -> None:
         _places.release()
 
 
-def described(error: BaseException) -> str:
-    """Returns the error with its line in the user's code: `rules.py:12: AttributeError: ... (did you mean labels?)`."""
+def described(error: BaseException, rule: str = "") -> str:
+    """Returns the error with its line in the user's code: `rules.py:12: AttributeError: ... (did you mean labels?)`.
+
+    `rule` is where the rule begins, for errors that no line raised, such as an answer of the wrong type.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
-    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}: " if own else ""
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}: " if own else rule and f"{rule}: "
     message = f"{place}{type(error).__name__}: {error}"
     if isinstance(error, AttributeError) and error.name is not None:
         return with_suggestion(message, error.name, dir(error.obj))

@@ -225,6 +225,12 @@ def _plain(function: Callable[..., object]) -> Any:
     return function if hasattr(function, "__qualname__") else type(function)
 
 
+def place_of(function: Callable[..., object]) -> str:
+    """Returns the file and line where the function begins, such as `rules.py:12`; "" for other callables."""
+    code = getattr(_plain(function), "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code is not None else ""
+
+
 def file_of(function: Callable[..., object]) -> Path | None:
     """Returns the file that defines the function, or the class of an instance; None if there is no file."""
     with suppress(TypeError, OSError):
