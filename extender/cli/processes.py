@@ -153,6 +153,7 @@ def _serve(address: str) -> None:
     for verb in ("filter", "bind"):
         click.echo(f"  {CALL.format(extender=extender, verb=verb, address=address)}")
     click.echo(f"  {extender} explain {PENDING} --cluster {EXAMPLE}")
+    click.echo(f"or open http://{address}/ui in a browser.")
     serve(settings)
 
 

@@ -20,6 +20,7 @@ MOST_FROM_ALIASES = 100_000  # the most values that aliases may repeat (a "billi
 _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
 _NodeEvent = Any  # PyYAML's type stubs do not declare the attributes of events
+_SYNTAX_ERRORS = (yaml.parser.ParserError, yaml.scanner.ScannerError)
 _RESOLVER = yaml.resolver.Resolver()
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
@@ -43,7 +44,8 @@ def load_all(text: bytes | str) -> Iterator[object]:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise MalformedInput(f"{line}{_cut(error.problem)}") from None
+        note = " (this is not valid YAML)" if isinstance(error, _SYNTAX_ERRORS) else ""
+        raise MalformedInput(f"{line}{_cut(error.problem)}{note}") from None
     except yaml.reader.ReaderError as error:
         raise MalformedInput(
             f"position {error.position}: this byte is not allowed in YAML; is it a text file?"

@@ -20,6 +20,7 @@ from extender.web.pages import listener_at
 from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
+_GAVE_UP = 1  # the exit status of gunicorn if it cannot listen
 # The file of gunicorn's heartbeat is in memory. On a disk that stalls, the worker would seem to hang.
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - the file is unlinked at once
 
@@ -83,10 +84,15 @@ def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
 
     Raises:
         ConfigurationError: the certificates cannot be used.
-        OSError: the server cannot listen on the address for metrics.
+        OSError: the server cannot listen on one of its addresses.
     """
     _check_certificates(settings)
-    Server(settings, build).run()
+    try:
+        Server(settings, build).run()
+    except SystemExit as ended:
+        if ended.code == _GAVE_UP:
+            listener_at(*host_and_port(settings.bind)).close()
+        raise
 
 
 def _check_certificates(settings: Settings) -> None:

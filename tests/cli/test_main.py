@@ -110,6 +110,17 @@ def test_faulty_certificates_are_refused_before_anything_is_served(authority: tu
     assert "Traceback" not in told.stderr
 
 
+def test_a_taken_address_ends_serve_with_what_to_do() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        told = extender("serve", "--cluster", str(EXAMPLE), "--bind", address)
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1].startswith(f"error: cannot listen on {address}: Address already in use; choose")
+    assert "Traceback" not in told.stderr
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["by itself", "by another"])
 def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
     with socket.socket() as other:

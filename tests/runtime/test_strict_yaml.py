@@ -51,7 +51,7 @@ def test_a_document_has_these_values(text: str | bytes, value: object) -> None:
         pytest.param("x: &x {a: 1}\ny: {<<: *x}", "line 2: merge keys", id="a merge key"),
         pytest.param("a: *nowhere", "line 1: no anchor nowhere", id="an alias of nothing"),
         pytest.param("a: &a [*a]", "line 1: no anchor a before", id="an alias of itself"),
-        pytest.param("a: [1", "line 2: did not find expected", id="an open bracket"),
+        pytest.param("a: [1", "line 2: did not find expected ',' or ']' (this", id="an open bracket"),
         pytest.param("a: 1\n---\nb: 2", "more than one document", id="two documents"),
         pytest.param(b"a: \xff", "position 3: this byte is not allowed", id="no UTF-8"),
         pytest.param("a: \0", "position 3: this byte is not allowed", id="a control character"),

@@ -72,6 +72,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
       extender snapshot -o cluster.json.gz --redact --context production
       extender explain --cluster cluster.json.gz
     With the same hashes each time, so that `extender translate` can put the names into an answer:
+      head -c 32 /dev/urandom | base64 > key
       extender snapshot -o cluster.json.gz --redact --redact-key key
 
     Exit status: 0 if the file is written, also if notes on stderr say what it lacks; 2 for wrong usage or input; 1 for
@@ -105,9 +106,12 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
 
 def _key(path: Path) -> bytes:
     """Returns the key in the file. Raises OSError, or ConfigurationError if the key is too short to be secret."""
+    advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
+    if not path.exists():
+        raise ConfigurationError([f"{path}: no such file; {advice}"])
     key = path.read_bytes().strip()
     if len(key) < _KEY_BYTES:
-        raise ConfigurationError([f"{path}: expected a key of at least {_KEY_BYTES} bytes, got {len(key)}"])
+        raise ConfigurationError([f"{path}: expected a key of at least {_KEY_BYTES} bytes, got {len(key)}; {advice}"])
     return key
 
 

@@ -205,7 +205,7 @@ def new(name: str, folder: Path, kind: str) -> None:
     texts = {folder / f"{name}.py": rule_text, folder / "policy.yaml": policy_text}
     existing = [str(path) for path in texts if path.exists()]
     if existing:
-        raise ConfigurationError([f"{' and '.join(existing)}: already exists; nothing was written"])
+        raise ConfigurationError([f"{' and '.join(existing)}: already exists; choose another --folder"])
     # `import NAME` would find that module instead of the new file
     if name in _TAKEN or name in sys.modules or find_spec(name):
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])

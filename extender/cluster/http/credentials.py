@@ -239,6 +239,8 @@ def credentials_of(access: ClusterAccess) -> Credentials:
 def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if an entry is missing."""
     if not (name := context_name or document["current-context"]):
+        if not document["contexts"]:
+            raise ValueError("it has no contexts; expected a kubeconfig, as kubectl reads it")
         raise ValueError(f"current-context: required, or --context with one of: {_names_in(document, 'context')}")
     context = _named(document, "context", name)
     user = _named(document, "user", context["user"]) if context.get("user") else {}

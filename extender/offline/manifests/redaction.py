@@ -25,7 +25,8 @@ _SEPARATORS = re.compile("(__|/)")
 _TEMPLATE_HASH = "pod-template-hash"
 _HASH_BYTES = 6
 _KEY_BYTES = 32
-_HASHED = re.compile(rf"x[0-9a-f]{{{2 * _HASH_BYTES}}}")
+_GAP = "  "
+_HASHED_OR_GAP = re.compile(rf"x[0-9a-f]{{{2 * _HASH_BYTES}}}|{_GAP}+")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -197,6 +198,7 @@ class Redaction:
 def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
     """Replaces the hashes in an answer about a redacted cluster by the original texts.
 
+    The columns of a table stay aligned, unless a text is longer than its column.
     Hashes of texts that are not in the objects stay. The cluster must have been redacted with the same key.
     """
     texts: dict[str, str] = {}
@@ -205,4 +207,17 @@ def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
     redaction.learn(known)
     for obj in known:
         redaction.of(obj)
-    return _HASHED.sub(lambda match: texts.get(match[0], match[0]), answer)
+    return "\n".join(_translated_line(line, texts) for line in answer.split("\n"))
+
+
+def _translated_line(line: str, texts: Mapping[str, str]) -> str:
+    surplus = 0  # characters by which the line has grown since its last gap between columns
+
+    def replacement(match: re.Match[str]) -> str:
+        nonlocal surplus
+        before = match[0]
+        after = " " * max(len(before) - surplus, len(_GAP)) if before.isspace() else texts.get(before, before)
+        surplus += len(after) - len(before)
+        return after
+
+    return _HASHED_OR_GAP.sub(replacement, line)

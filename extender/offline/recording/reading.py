@@ -232,5 +232,8 @@ def _header(path: Path, text: bytes) -> HeaderLine:
     if not isinstance(header, HeaderLine):
         raise MalformedCluster(f"{path}: this is not a recording: `extender record FILE` makes one")
     if header.version > FORMAT_VERSION:
-        raise MalformedCluster(f"{path}: it has version {header.version}, and this program reads {FORMAT_VERSION}")
+        raise MalformedCluster(
+            f"{path}: it has version {header.version}, and this program reads {FORMAT_VERSION}: use the version of "
+            f"extender that wrote it ({header.extender}), or a later one"
+        )
     return header

@@ -54,11 +54,15 @@ def test_an_answer_about_a_redacted_snapshot_is_translated_with_the_key(cluster:
 
 
 def test_a_key_that_can_be_guessed_is_refused(cluster: str, tmp_path: Path) -> None:
+    missing = extender("snapshot", "--cluster", cluster, "--redact", "--redact-key", "none", "-o", "-")
+    assert (missing.returncode, missing.stderr.startswith("error: none: no such file; `head -c 32")) == (2, True)
     (tmp_path / "key").write_text("short")
     arguments = ["snapshot", "--cluster", cluster, "--redact-key", str(tmp_path / "key"), "-o", "-"]
     answer = extender(*arguments, "--redact")
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr == f"error: {tmp_path / 'key'}: expected a key of at least 16 bytes, got 5\n"
+    path = tmp_path / "key"
+    advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
+    assert answer.stderr == f"error: {path}: expected a key of at least 16 bytes, got 5; {advice}\n"
     assert extender(*arguments).stderr == "error: --redact-key needs --redact\n"
 
 

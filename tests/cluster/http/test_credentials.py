@@ -88,6 +88,7 @@ def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str
         pytest.param(
             {"current-context": None}, "current-context: required, or --context with one of: one", id="no context"
         ),
+        pytest.param({"current-context": None, "contexts": []}, "it has no contexts; expected a", id="another file"),
         pytest.param({"contexts": None}, "contexts: 'one' not found; there are: none", id="none at all"),
         pytest.param({"current-context": "three"}, "contexts: 'three' not found; there are: one", id="another context"),
         pytest.param(

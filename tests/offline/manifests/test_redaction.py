@@ -214,6 +214,16 @@ def test_one_key_gives_the_same_hashes_each_time_and_another_key_others() -> Non
     assert cluster.snapshot(redact=True, key=KEY) != cluster.snapshot(redact=True, key=KEY + b"2")
 
 
+def test_a_translated_table_stays_aligned_unless_a_name_is_longer_than_its_column() -> None:
+    cluster, redaction = Cluster.load(EXAMPLE), Redaction(KEY)
+    shop, node, long = (redaction.text(each) for each in ("shop", "gpu-a1", "registry.example.com/web:1.14.2"))
+    answer = f"NAMESPACE      NODE           CPU\n{shop}  {node}  1\nother          {long}  2\n"
+    assert cluster.translate(answer, KEY).splitlines()[:2] == [
+        "NAMESPACE      NODE           CPU",
+        "shop           gpu-a1         1",
+    ]
+
+
 def test_without_the_right_key_nothing_is_translated() -> None:
     cluster = Cluster.load(EXAMPLE)
     answer = cluster.snapshot(redact=True, key=KEY).decode()
