@@ -201,8 +201,8 @@ DOOR = {
     "extender.runtime",
     "extender.table.PodInfo",
     "extender.table.Table",
-    "extender.table.objects.Objects",
-    "extender.table.pods.templates.twin",
+    "extender.table.object_index.Objects",
+    "extender.table.pods.pod_templates.twin",
 }
 BESIDE_THE_DOOR = {
     "extender.offline.groups": {  # decides about groups as the loop does
@@ -236,7 +236,7 @@ BESIDE_THE_DOOR = {
         "extender.scheduler.scheduling_cycle.Chosen",
         "extender.volumes.node_volumes.node_term",
     },
-    "extender.offline.manifests.validation.companions": {"extender.devices.cel.selectors"},  # compiles selectors
+    "extender.offline.manifests.validation.companions": {"extender.devices.cel.device_selectors"},  # compiles selectors
     "extender.offline.what_if.simulation": {  # runs the loop's own queue and cycle
         "extender.framework.events",
         "extender.plugins.gang_scheduling.NAME",

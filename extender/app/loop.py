@@ -39,11 +39,13 @@ from extender.runtime.ports import Binder
 from extender.scheduler.binding.bind_rules import PreBindRules
 from extender.scheduler.binding.device_reservations import DeviceClaims
 from extender.scheduler.binding.volume_reservations import Volumes
-from extender.scheduler.binding.waiting import WaitingPods
+from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
 from extender.scheduler.group_scheduling import GroupScheduler
 from extender.scheduler.other_extenders import Extender, Extenders
-from extender.scheduler.ports import (
+from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
+from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
+from extender.scheduler.scheduler_ports import (
     ClaimWriter,
     Events,
     Evictor,
@@ -54,8 +56,6 @@ from extender.scheduler.ports import (
     VolumeWriter,
     Workers,
 )
-from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
-from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from extender.app.recording.decisions import DECISIONS
 from extender.cache.debugger import Dump, Report
-from extender.offline.documents import pages
+from extender.offline.documents import page_documents
 from extender.offline.what_if.hypothetical import SimulationRequest
 from extender.runtime.product_version import product_version
 from extender.scheduler.modeler import QueueStatus
@@ -123,7 +123,7 @@ def _content(name: str) -> Schema:
 
 def _schemas() -> Iterator[tuple[str, Schema]]:
     """Yields the name and the schema of each component."""
-    models = [(model, "validation") for model in pages.MODELS]
+    models = [(model, "validation") for model in page_documents.MODELS]
     _, definitions = models_json_schema(models, ref_template=f"{_REFERENCES}{{model}}")  # type: ignore[arg-type]  # "validation" is a Literal
     yield from definitions["$defs"].items()
     _, structs = msgspec.json.schema_components(_STRUCTS, ref_template=f"{_REFERENCES}{{name}}")

@@ -59,7 +59,7 @@ from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
 from extender.verbs.waiting import RecentPreemptors
-from extender.web import server
+from extender.web import gunicorn_server
 from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.telemetry import log
@@ -84,7 +84,7 @@ def serve(settings: Settings) -> None:
     check_places(settings)
     factory = feed_factory_of(settings, watch=policy.watch)
     writes = UnsettledWrites(settings.settle_seconds)
-    server.serve(settings, lambda: application(settings, factory, writes))
+    gunicorn_server.serve(settings, lambda: application(settings, factory, writes))
 
 
 def _check_callers(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from extender.app.feed import ClusterFeed, Staleness
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REPAIR_SECONDS, compare, limit_process, relist_interrupted
-from extender.app.live import announcement
+from extender.app.live_lookups import announcement
 from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.recording.observation import Observation

@@ -22,9 +22,9 @@ from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
 from extender.runtime.threads import OnError, WorkerPool
-from extender.scheduler.ports import Events, WaitingForBind
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
+from extender.scheduler.scheduler_ports import Events, WaitingForBind
 from extender.web.telemetry.metrics import Metrics
 
 # The API server spends less time on each Binding if many arrive together, and a Binding in flight needs no thread. More

@@ -22,7 +22,7 @@ from extender.cache.groups import GroupStates, Viable
 from extender.cache.listener import Listener, Notifications, deliver
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
-from extender.cache.pods import PodStore
+from extender.cache.pod_store import PodStore
 from extender.cache.table_pool import TablePool
 from extender.errors import ExtenderError, Outdated, UnknownNode
 from extender.framework.status import Refusal

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from extender.cache.changes import POD
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodState
-from extender.cache.pods import PodStore
+from extender.cache.pod_store import PodStore
 from extender.errors import MalformedInput
 from extender.model.meta import Object
 from extender.model.node import Node
@@ -17,7 +17,7 @@ from extender.model.pod import Pod
 from extender.model.quantity import amounts
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from extender.table.pods.templates import Templates
+from extender.table.pods.pod_templates import Templates
 
 
 def id_of(kind: str, obj: Object) -> str:

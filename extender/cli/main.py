@@ -20,11 +20,11 @@ from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.completion import answer_kubectl, completion
 from extender.cli.doctor import doctor
-from extender.cli.files import os_error_text
 from extender.cli.mcp import mcp
-from extender.cli.processes import demo, schedule, serve
+from extender.cli.process_commands import demo, schedule, serve
 from extender.cli.reference import reference
-from extender.cli.status import status
+from extender.cli.status_command import status
+from extender.cli.whole_files import os_error_text
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version

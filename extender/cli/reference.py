@@ -9,10 +9,10 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
-from extender.cli.output.formats import Output, output_option, say_lines, show
+from extender.cli.output.output_formats import Output, output_option, say_lines, show
 from extender.config.settings import Option
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import DocumentKind, headed
+from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the settings can change prefix and name"
@@ -106,7 +106,7 @@ def _defaults(option: Option) -> str:
 def policy() -> Sequence[Row]:
     """Returns a row for each field of a KubeSchedulerConfiguration and of a classic Policy."""
     from extender.policy.classic.names import PolicySpec, PredicateArgument, PriorityArgument
-    from extender.policy.configuration.schema import ConfigurationSpec
+    from extender.policy.configuration.configuration_fields import ConfigurationSpec
 
     forms = (
         ("KubeSchedulerConfiguration", "", ConfigurationSpec),
@@ -185,7 +185,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
     """Yields a row for each field of `model` and of nested models, with the field's path in the file."""
-    from extender.policy.configuration.schema import PluginsSpec
+    from extender.policy.configuration.configuration_fields import PluginsSpec
 
     if model is PluginsSpec:
         yield from _fields(next(_models(next(iter(model.model_fields.values())).annotation)), f"{prefix}POINT.")
@@ -201,7 +201,7 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
     """Yields the pydantic models in a field's type, but not models that are accepted and ignored."""
-    from extender.framework.schema import Ignored
+    from extender.framework.policy_fields import Ignored
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
         yield annotation

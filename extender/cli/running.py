@@ -92,6 +92,6 @@ def replicas_in(access: ClusterAccess, deployment: str, default_port: int) -> It
     match = _IN_CLUSTER.fullmatch(deployment)
     if match is None:
         raise ConfigurationError([f"--in-cluster {deployment}: expected NAMESPACE/DEPLOYMENT[:PORT]"])
-    from extender.app.live import replicas
+    from extender.app.live_lookups import replicas
 
     return replicas(live_access(access), match[1], match[2], int(match[3] or default_port))

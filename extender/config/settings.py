@@ -1,7 +1,7 @@
 """Defines all settings of `serve` and `schedule`, and the name of each setting in its three sources.
 
 A field of `Settings` defines the key in the file (bodyLimit), the environment variable (EXTENDER_BODY_LIMIT), the flag
-(--body-limit), the commands that have the setting, and the documentation. `sources.load` reads them.
+(--body-limit), the commands that have the setting, and the documentation. `setting_sources.load` reads them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.errors import MalformedAnswer
-from extender.extender_v1.types import ExtenderBindingArgs, HostPriority, MetaPod, MetaVictims, NodeList
+from extender.extender_v1.messages import ExtenderBindingArgs, HostPriority, MetaPod, MetaVictims, NodeList
 from extender.runtime.ports import Binding
 
 T = TypeVar("T")

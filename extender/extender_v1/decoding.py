@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from extender.errors import MalformedRequest
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     NULL,
     UNDECODABLE,
     ExtenderArgs,

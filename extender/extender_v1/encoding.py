@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from extender.errors import InvalidAnswer
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     ExtenderBindingResult,
     ExtenderFilterResult,
     ExtenderPreemptionResult,

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
+from extender.framework.policy_fields import Strict
 from extender.framework.rules import Predicate, Priority
-from extender.framework.schema import Strict
 
 A = TypeVar("A", bound=BaseModel)
 

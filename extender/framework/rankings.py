@@ -26,7 +26,7 @@ from extender.table import PodInfo, Table
 from extender.table.journal import BEGINNING, FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, Rows
 from extender.table.podinfo import Group
-from extender.table.pods.templates import of_one_template
+from extender.table.pods.pod_templates import of_one_template
 
 _DOES_NOT_FIT = np.iinfo(np.int64).min
 # A ranking can apply these changes. Any other change may affect PerNode rules on all nodes, so the ranking must be

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from extender.framework.profile import Profile
 from extender.groups.decision import UNSCHEDULABLE_GROUP, GroupDecision, GroupStatus, MemberDecision
-from extender.groups.placements import (
+from extender.groups.group_tree import Composite, Leaf, Tree, waiting_members
+from extender.groups.topology_placements import (
     DEFAULT_SCORING,
     NO_PLACEMENTS,
     PlacementScoring,
@@ -21,7 +22,6 @@ from extender.groups.placements import (
     domains,
     total_scores,
 )
-from extender.groups.tree import Composite, Leaf, Tree, waiting_members
 from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.table import PodInfo

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from extender.groups.tree import Composite, Leaf, Tree
+from extender.groups.group_tree import Composite, Leaf, Tree
 from extender.model.meta import Object
 
 UNSCHEDULABLE_GROUP = "pod group is unschedulable"

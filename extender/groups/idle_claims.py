@@ -13,7 +13,7 @@ from extender.devices.pod_claims import NAME, PodDeviceClaims, group_claims, pod
 from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision
-from extender.groups.tree import Leaf, Tree
+from extender.groups.group_tree import Leaf, Tree
 from extender.model.devices.claims import ResourceClaim
 from extender.table import PodInfo, Table
 

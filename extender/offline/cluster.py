@@ -22,7 +22,7 @@ from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
-from extender.offline.policies import AnyPolicy, profiles_of
+from extender.offline.policy_forms import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare

@@ -21,9 +21,9 @@ from extender.framework.plugin import FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SO
 from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.offline.state import ClusterState
 from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
-from extender.plugins.users.calls import described, is_ctrl_c
 from extender.plugins.users.function import place_of
 from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
+from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import PodInfo, Table
 

@@ -24,7 +24,7 @@ from extender.offline.manifests.validation.pods import is_stored
 from extender.plugins.registry import default_profile
 from extender.runtime.near_names import nearest, with_suggestion
 from extender.table import PodInfo, Table
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 Amounts = NDArray[np.int64]
 

@@ -17,8 +17,8 @@ from extender.devices.pod_claims import NAME, FindClaim, PodDeviceClaims, existi
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, reads_names
 from extender.framework.plugin import FILTER, PRE_FILTER, SCORE, Arguments, Plugin
+from extender.framework.policy_fields import duration, duration_seconds
 from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
-from extender.framework.schema import duration, duration_seconds
 from extender.framework.status import Refusal, unresolvable
 from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import PodGroup

@@ -26,8 +26,8 @@ from extender.framework.events.queueing_hints import (
     names_of_selector,
 )
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.policy_fields import Percentage
 from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
-from extender.framework.schema import Percentage
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts, summed_by_domain
 from extender.model.node import Node

@@ -37,8 +37,8 @@ from extender.framework.node_selectors import (
     selects_nodes,
 )
 from extender.framework.plugin import PRE_SCORE, Arguments, Plugin
+from extender.framework.policy_fields import Strict, label_key
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict, normalised
-from extender.framework.schema import Strict, label_key
 from extender.framework.status import Refusal, unresolvable
 from extender.model import pod as model
 from extender.model.meta import NodeSelector, NodeSelectorTerm

@@ -15,8 +15,7 @@ import numpy as np
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
-from extender.framework.schema import (
+from extender.framework.policy_fields import (
     MAX_POINT_SCORE,
     MAX_UTILIZATION,
     NonNegative,
@@ -25,6 +24,7 @@ from extender.framework.schema import (
     points,
     score_by_utilization,
 )
+from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.quantity import nano, units
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from extender.framework.policy_fields import LabelKey, NonNegative, Strict, duration, duration_seconds
 from extender.framework.profile import Profile
-from extender.framework.schema import LabelKey, NonNegative, Strict, duration, duration_seconds
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS, ExtenderConfig, TLSConfig
 from extender.model.requests import is_extended
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import DECORATORS, OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
-from extender.plugins.users.calls import described, is_ctrl_c
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.policy.faults import Faults
 
 

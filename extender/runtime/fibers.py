@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class FiberPool:
-    """A scheduler.ports.Workers with one thread, which runs up to `fibers` tasks at once.
+    """A scheduler_ports.Workers with one thread, which runs up to `fibers` tasks at once.
 
     Errors of tasks are passed to `on_error`.
     """
@@ -53,7 +53,7 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler.ports.Workers. Raises TaskFailed as `check` does."""
+        """See scheduler_ports.Workers. Raises TaskFailed as `check` does."""
         while not self._room.acquire(timeout=_CHECK_SECONDS):
             self.check()
         self._due.put(lambda: _Fiber(self, task).switch())

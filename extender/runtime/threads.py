@@ -176,7 +176,7 @@ class ParkedThreads(Generic[T]):
 
 
 class WorkerPool:
-    """A scheduler.ports.Workers with `threads` threads. If all are busy and the queue is full, `submit` waits.
+    """A scheduler_ports.Workers with `threads` threads. If all are busy and the queue is full, `submit` waits.
 
     The queue holds `backlog` tasks per thread, and errors of tasks are passed to `on_error`. A task costs 3.5 us of
     CPU. A ThreadPoolExecutor with the same limit costs 12 us (measured in November 2026), because it also handles
@@ -198,7 +198,7 @@ class WorkerPool:
         self._tasks.put(task)
 
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
-        """See scheduler.ports.Preemptors. Runs as many calls at a time as the pool has threads.
+        """See scheduler_ports.Preemptors. Runs as many calls at a time as the pool has threads.
 
         The threads are new, because tasks that all waited for each other's calls would wait for ever. They are daemons,
         unlike those of a ThreadPoolExecutor, so that a call without an answer does not keep the process alive.

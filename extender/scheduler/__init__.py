@@ -2,6 +2,6 @@
 
 Start with `schedule_one`, which takes one pod from the queue to its node. `scheduling_cycle` makes the decision.
 `binding` reserves what a pod needs before its Binding, and waits until that is ready. `preemption` carries out
-evictions, and `event_router` turns changes of the cache into events of the queue. `ports` defines the interfaces to the
-API server and to telemetry.
+evictions, and `event_router` turns changes of the cache into events of the queue. `scheduler_ports` defines the
+interfaces to the API server and to telemetry.
 """

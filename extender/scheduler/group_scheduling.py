@@ -31,10 +31,10 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, L
 from extender.groups import member_failure as failure_message
 from extender.groups.algorithm import UNOBSERVED, Choose, PlacementObserver
 from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_tree import leaves, viable, waiting_members
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
-from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.groups.tree import leaves, viable, waiting_members
 from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.plugins.default_preemption import NAME as PREEMPTION
@@ -44,8 +44,8 @@ from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.group_members import decides_members
-from extender.scheduler.ports import GroupResult, GroupStatuses, SchedulerTelemetry
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
+from extender.scheduler.scheduler_ports import GroupResult, GroupStatuses, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import (
     ANYWHERE,
     Chosen,

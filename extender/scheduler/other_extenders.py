@@ -19,13 +19,13 @@ from extender.cache.placements import PodPlacement
 from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
-from extender.extender_v1.types import HostPriority
+from extender.extender_v1.messages import HostPriority
 from extender.framework.find_fit import FITS, Fit
 from extender.framework.rules import Scores
 from extender.framework.status import Refusal, unresolvable, unschedulable
-from extender.model.documents import document_of
 from extender.model.extender_config import ExtenderConfig
 from extender.model.pod import Pod
+from extender.model.whole_objects import document_of
 from extender.preemption import Candidate, Preemption, candidates_of
 from extender.runtime.ports import Binder, Binding
 from extender.table import PodInfo, Table

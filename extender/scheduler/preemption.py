@@ -18,7 +18,7 @@ from extender.framework.status import Refusal, unresolvable
 from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import Clock
-from extender.scheduler.ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind
+from extender.scheduler.scheduler_ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind
 from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 

@@ -23,14 +23,14 @@ from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
 from extender.groups import GroupRules, Leaf, decide_group
-from extender.groups.preemption import preempt_for_group
+from extender.groups.group_preemption import preempt_for_group
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
 from extender.preemption import preempt
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler.group_members import MemberJudge
-from extender.scheduler.ports import Statuses
 from extender.scheduler.preemption import Nominations, VictimEvictor, staying
+from extender.scheduler.scheduler_ports import Statuses
 from extender.scheduler.scheduling_cycle import ANYWHERE, EvictionPlan, eviction_plan
 from extender.table import PodInfo
 from extender.table.labels import Rows

@@ -41,9 +41,9 @@ from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Nominating
 from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, undo
-from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
+from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
+from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import (
     BIND,

@@ -24,7 +24,7 @@ from extender.framework.rules import Proposal
 from extender.framework.score import score
 from extender.framework.status import Code, Refusal
 from extender.groups import GroupDecision
-from extender.groups.preemption import GroupPreemption
+from extender.groups.group_preemption import GroupPreemption
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import SchedulingGroup
@@ -46,7 +46,7 @@ from extender.queue.queued_pod import NO_REJECTION, Rejection
 from extender.runtime.ports import NominatedNode, Nominating
 from extender.scheduler.other_extenders import NAME as EXTENDER
 from extender.scheduler.other_extenders import Extenders
-from extender.scheduler.ports import EventType
+from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.timing import POST_FILTER, PointStatus, ProfileTimer
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows

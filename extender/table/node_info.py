@@ -19,10 +19,10 @@ from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, Cursor, Jour
 from extender.table.labels import IntColumn, Rows
 from extender.table.nodes.columns import NodeColumns
 from extender.table.nodes.facts import image_sizes
-from extender.table.nodes.resources import DERIVED, PODS
+from extender.table.nodes.offered_resources import DERIVED, PODS
 from extender.table.podinfo import lazy_attribute
-from extender.table.pods.columns import PodColumns
 from extender.table.pods.matches import Matches, PodCountQuery
+from extender.table.pods.pod_columns import PodColumns
 
 
 class PodCounts:

@@ -22,13 +22,13 @@ from extender.table.labels import Rows
 from extender.table.node_info import NodeInfo, NodeInfos
 from extender.table.nodes.columns import NodeColumns
 from extender.table.nodes.distinct_resources import DistinctResources
-from extender.table.objects import Budgets, Namespaces, Objects, Services
+from extender.table.object_index import Budgets, Namespaces, Objects, Services
 from extender.table.podinfo import PodInfo
-from extender.table.pods.columns import PodColumns, PortColumns
 from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
 from extender.table.pods.nominated import NominatedPods
+from extender.table.pods.pod_columns import PodColumns, PortColumns
 from extender.table.pods.terms import Terms
-from extender.table.volumes.storage import Storage
+from extender.table.volumes.volume_usage import Storage
 
 R = TypeVar("R")
 

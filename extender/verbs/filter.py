@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import NamesReader, decode_args
 from extender.extender_v1.encoding import encode_filter, validate_filter
-from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult
 from extender.framework.find_fit import FITS, Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code, Refusal

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from msgspec.structs import replace
 
-from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.verbs.filter import Filter
 from extender.verbs.prioritize import Prioritize

@@ -43,7 +43,7 @@ from extender.cache.placements import PodPlacement
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
-from extender.groups.preemption import victim_units
+from extender.groups.group_preemption import victim_units
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.users.predicate import without_users_predicates
@@ -51,7 +51,7 @@ from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.pods.templates import of_one_template
+from extender.table.pods.pod_templates import of_one_template
 from extender.table.trial import Trial
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 

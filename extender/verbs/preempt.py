@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import decode_preemption_args
 from extender.extender_v1.encoding import encode, validate_preempt
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     MetaPod,

@@ -10,7 +10,7 @@ from extender.cache.cache import Cache
 from extender.errors import RuleFailed
 from extender.extender_v1.decoding import NamesReader, decode_args
 from extender.extender_v1.encoding import MAX_EXTENDER_PRIORITY, encode_priorities, validate_prioritize
-from extender.extender_v1.types import ExtenderArgs, HostPriorityList
+from extender.extender_v1.messages import ExtenderArgs, HostPriorityList
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score

@@ -19,7 +19,7 @@ from extender.model.volumes.csi_migration import Fault, in_tree_plugin, migrated
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.volumes.storage import UnboundVolume
+from extender.table.volumes.volume_usage import UnboundVolume
 from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
 from extender.volumes.volume_candidates import free_volumes, pools_for, reserved_volume
 from extender.volumes.volume_claims import PodVolumeClaims

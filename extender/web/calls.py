@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from extender.errors import DeadlineExceeded, MalformedInput
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderBindingResult,

@@ -10,7 +10,7 @@ import pytest
 from extender.app.recording.decisions import PastDecision, PastDecisions
 from extender.errors import UnknownPod
 from extender.extender_v1.decoding import decode_args
-from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
 from extender.runtime.clock import ManualClock
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.offline.recording.recorded import RecordedServer

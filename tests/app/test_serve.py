@@ -15,11 +15,11 @@ from werkzeug.test import Client
 from extender import Cluster
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application, serve
+from extender.config.setting_sources import load
 from extender.config.settings import Settings
-from extender.config.sources import load
 from extender.errors import ConfigurationError
 from extender.runtime.unsettled import UnsettledWrites
-from extender.web import server
+from extender.web import gunicorn_server
 from tests.stock.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
@@ -28,7 +28,7 @@ EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     served: list[Settings] = []
-    monkeypatch.setattr(server, "serve", lambda settings, _: served.append(settings))
+    monkeypatch.setattr(gunicorn_server, "serve", lambda settings, _: served.append(settings))
     return served
 
 

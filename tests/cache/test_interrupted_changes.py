@@ -11,7 +11,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent
-from extender.cache.pods import PodStore
+from extender.cache.pod_store import PodStore
 from extender.errors import IllegalTransition
 from extender.model.node import Node
 from extender.model.pod import Pod

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from extender.cli.answers.explain import explain
 from extender.cli.main import cli
-from extender.cli.processes import settings_options
+from extender.cli.process_commands import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
 from extender.runtime.product_version import product_commit, product_version
 from tests.stock.process import free_port

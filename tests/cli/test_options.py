@@ -16,7 +16,7 @@ import yaml
 
 from extender.app.recording.decisions import PastDecisions
 from extender.cli.main import main
-from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
+from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.runtime.clock import ManualClock
 from extender.web.answers import Answer
 from extender.web.pages import PageServer

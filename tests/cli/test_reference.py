@@ -16,7 +16,7 @@ from extender.config.settings import OPTIONS
 from extender.plugins.registry import IN_TREE
 from extender.policy.classic import names as classic_names
 from extender.policy.classic.names import PolicySpec
-from extender.policy.configuration.schema import ConfigurationSpec
+from extender.policy.configuration.configuration_fields import ConfigurationSpec
 from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
 from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from extender.cli.main import cli
 from extender.offline.documents.codes import CauseCode, code_of
-from extender.offline.documents.kinds import API_VERSION, DocumentKind, names_in
+from extender.offline.documents.document_kinds import API_VERSION, DocumentKind, names_in
 from extender.offline.documents.schemas import CHECKS, SCHEMAS, schema
 from extender.plugins.registry import IN_TREE
 from extender.web.answers import Answer

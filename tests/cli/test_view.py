@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from extender.cli.processes import EXAMPLE, PENDING
+from extender.cli.process_commands import EXAMPLE, PENDING
 from tests.builders import make_node, make_pod
 from tests.cli.test_main import extender
 from tests.cluster.fake_api import PODS, fake_api

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from extender.config.setting_sources import load
 from extender.config.settings import COMMANDS, OPTIONS, Command, Settings
-from extender.config.sources import load
 from extender.errors import ConfigurationError
 
 

@@ -22,7 +22,7 @@ from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import SystemClock
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.ports import Attempt
+from extender.scheduler.scheduler_ports import Attempt
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web.calls import Call, Outcome, PodReference, report

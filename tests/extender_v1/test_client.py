@@ -22,7 +22,7 @@ from extender.extender_v1.client import (
     encode_binding_args,
     encode_preemption_args,
 )
-from extender.extender_v1.types import HostPriority
+from extender.extender_v1.messages import HostPriority
 from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.framework.schema import ShapePoint, score_by_utilization
+from extender.framework.policy_fields import ShapePoint, score_by_utilization
 
 
 @pytest.mark.parametrize(

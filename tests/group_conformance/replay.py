@@ -27,9 +27,9 @@ from extender.groups import (
     decide_group,
 )
 from extender.groups.decision import leaf_decisions, with_reason
+from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_tree import waiting_members
 from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
-from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.groups.tree import waiting_members
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.app.live import identify
+from extender.app.live_lookups import identify
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError

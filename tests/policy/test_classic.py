@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extender.framework.find_fit import find_fit
+from extender.framework.policy_fields import ShapePoint
 from extender.framework.profile import DEFAULT_LIMITS, Profile
-from extender.framework.schema import ShapePoint
 from extender.framework.status import Code
 from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity

@@ -15,7 +15,7 @@ from extender.plugins.node_resources.allocation_scores import (
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.pod_topology_spread.spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
 from extender.plugins.registry import default_profile
-from extender.policy.configuration.schema import PreFilterOnly
+from extender.policy.configuration.configuration_fields import PreFilterOnly
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import refusals

@@ -26,7 +26,7 @@ from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, NominatedNode, Nominating
-from extender.scheduler.ports import Attempt, GroupResult, SchedulerTelemetry
+from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates

@@ -137,7 +137,7 @@ class World:
         stand_ins: dict[str, object] = {
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
-            "extender.app.live.identify": lambda _: ("simulation", "none"),
+            "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),
             "extender.app.housekeeping.Cache": WitnessedCache,
             "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,

@@ -9,7 +9,7 @@ import pytest
 
 from extender.errors import DeadlineExceeded, InvalidAnswer
 from extender.extender_v1.encoding import validate_filter
-from extender.extender_v1.types import ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderFilterResult
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry

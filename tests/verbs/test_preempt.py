@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from extender.errors import InvalidAnswer
-from extender.extender_v1.types import ExtenderPreemptionResult, MetaPod, MetaVictims
+from extender.extender_v1.messages import ExtenderPreemptionResult, MetaPod, MetaVictims
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from extender.table.features import FeatureGates

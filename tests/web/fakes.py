@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.config.settings import Settings
 from extender.errors import DeadlineExceeded, InvalidAnswer, MalformedRequest
-from extender.extender_v1 import encoding, types
+from extender.extender_v1 import encoding, messages
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
@@ -21,13 +21,13 @@ from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.telemetry.metrics import Metrics
 
 
-class ScriptedArgs(types.ExtenderArgs, frozen=True):
+class ScriptedArgs(messages.ExtenderArgs, frozen=True):
     """The requests of filter, prioritize and preempt here."""
 
     do: str = ""
 
 
-class ScriptedBinding(types.ExtenderBindingArgs, frozen=True):
+class ScriptedBinding(messages.ExtenderBindingArgs, frozen=True):
     """The requests of bind here."""
 
     do: str = ""
@@ -35,7 +35,10 @@ class ScriptedBinding(types.ExtenderBindingArgs, frozen=True):
 
 Scripted = ScriptedArgs | ScriptedBinding
 Answered = (
-    types.HostPriorityList | types.ExtenderPreemptionResult | types.ExtenderBindingResult | types.ExtenderFilterResult
+    messages.HostPriorityList
+    | messages.ExtenderPreemptionResult
+    | messages.ExtenderBindingResult
+    | messages.ExtenderFilterResult
 )
 
 
@@ -90,11 +93,11 @@ class ScriptedVerb:
     def encode(self, request: Scripted, result: Answered) -> bytes:
         if request.do == "unsafe":
             raise InvalidAnswer("scripted")
-        if isinstance(result, types.ExtenderFilterResult):
+        if isinstance(result, messages.ExtenderFilterResult):
             return encoding.encode_filter(result)
         return (
             encoding.encode_priorities(result)
-            if isinstance(result, types.HostPriorityList)
+            if isinstance(result, messages.HostPriorityList)
             else encoding.encode(result)
         )
 
@@ -103,10 +106,10 @@ class ScriptedVerb:
 
     def _answer(self, names: list[str], error: str) -> Answered:
         if self.name == "bind":
-            return types.ExtenderBindingResult(error)
+            return messages.ExtenderBindingResult(error)
         if self.name == "filter":
-            return types.ExtenderFilterResult(node_names=names, error=error)
-        return types.HostPriorityList(names, np.ones(len(names), np.int64))
+            return messages.ExtenderFilterResult(node_names=names, error=error)
+        return messages.HostPriorityList(names, np.ones(len(names), np.int64))
 
 
 def _names(request: Scripted) -> list[str]:

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from extender.cli.main import cli
+from extender.config.setting_sources import load
 from extender.config.settings import Settings
-from extender.config.sources import load
-from extender.web import server
+from extender.web import gunicorn_server
 from extender.web.app import ExtenderApp
 from extender.web.environ import take_signals
 from extender.web.telemetry import log
@@ -40,7 +40,7 @@ def build(settings: Settings) -> ExtenderApp:
 def serve(settings: Settings) -> None:
     """In the place of extender.app.serve.serve."""
     log.configure(settings.log_format, settings.log_level)
-    server.serve(settings, lambda: build(settings))
+    gunicorn_server.serve(settings, lambda: build(settings))
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.plugins.registry import users_rules
-from extender.plugins.users.calls import described
 from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.rule_calls import described
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.table import PodInfo

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.errors import ConfigurationError, MalformedInput
+from extender.framework.policy_fields import Strict
 from extender.framework.profile import Profile
-from extender.framework.schema import Strict
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.users.predicate import CustomPredicate
 from extender.policy.extenders import ExtenderSpec, read_extenders

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from extender.errors import UnknownPod
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderBindingResult,
@@ -21,11 +21,11 @@ from extender.extender_v1.types import (
 )
 from extender.groups import GroupDecision, member_failure
 from extender.groups.decision import UNSCHEDULABLE_GROUP, leaf_decisions
-from extender.groups.preemption import GroupPreemption
-from extender.groups.tree import waiting_members
+from extender.groups.group_preemption import GroupPreemption
+from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
-from extender.scheduler.ports import EventType
+from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.verbs.verb import FAILED, PASSED

@@ -30,7 +30,7 @@ from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.product_version import product_version
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.ports import Events, EventType
+from extender.scheduler.scheduler_ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
 from extender.web.answers import Page
 from extender.web.telemetry import log
@@ -42,7 +42,7 @@ SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 class ObservedEvents:
-    """A scheduler.ports.Events that passes each event to the observers, and then to the real writer of events."""
+    """A scheduler_ports.Events that passes each event to the observers, and then to the real writer of events."""
 
     def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
         self._events = events

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.cli.output.formats import Output, say, show
 from extender.cli.output.listing import in_order
+from extender.cli.output.output_formats import Output, say, show
 from extender.cli.running import RunningReplica
 from extender.errors import ExtenderError, UnknownPod
-from extender.offline.documents.kinds import DocumentKind, headed
+from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 if TYPE_CHECKING:

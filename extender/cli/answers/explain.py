@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.decisions import print_decisions, print_last_decisions
-from extender.cli.answers.sources import (
+from extender.cli.answers.source_options import (
     DOES_NOT_FIT,
     FILE,
     Progress,
@@ -26,12 +26,12 @@ from extender.cli.answers.sources import (
 )
 from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
-from extender.cli.output.formats import Format, Output, output_option, say, show, switch
 from extender.cli.output.listing import in_order, list_options
+from extender.cli.output.output_formats import Format, Output, output_option, say, show, switch
 from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
 from extender.cli.usage import ACCESS, refuse_options
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import DocumentKind, headed, one_or_list
+from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.cli.output.jsonpath import JsonPath

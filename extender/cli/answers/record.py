@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from extender.cli.answers.sources import (
+from extender.cli.answers.source_options import (
     DOES_NOT_FIT,
     FILE,
     Progress,
@@ -19,8 +19,7 @@ from extender.cli.answers.sources import (
     print_notes,
     source_options,
 )
-from extender.cli.files import os_error_text, write_whole
-from extender.cli.output.formats import (
+from extender.cli.output.output_formats import (
     Format,
     Output,
     answer_stream,
@@ -32,10 +31,11 @@ from extender.cli.output.formats import (
     switch,
 )
 from extender.cli.usage import refuse_options
+from extender.cli.whole_files import os_error_text, write_whole
 from extender.config.cluster_access import ClusterAccess, live_access
-from extender.config.sources import load
+from extender.config.setting_sources import load
 from extender.errors import ConfigurationError, MalformedInput
-from extender.offline.documents.kinds import DocumentKind, one_or_list
+from extender.offline.documents.document_kinds import DocumentKind, one_or_list
 from extender.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
         **({"record_bytes": record_bytes} if record_bytes else {}),
     }
     settings = load(None, os.environ, options)
-    from extender.app.live import readable
+    from extender.app.live_lookups import readable
     from extender.app.recording.observation import record as run
 
     names, notes = readable(settings) if settings.cluster is None else ([], [])

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.answers.sources import Source, print_notes, source_options
-from extender.cli.output.formats import Output, output_option, say, show
+from extender.cli.answers.source_options import Source, print_notes, source_options
+from extender.cli.output.output_formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import DocumentKind, headed
+from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.sources import (
+from extender.cli.answers.source_options import (
     DOES_NOT_FIT,
     FILE,
     Progress,
@@ -22,9 +22,9 @@ from extender.cli.answers.sources import (
     source_options,
 )
 from extender.cli.completion import nodes
-from extender.cli.output.formats import Output, output_option
+from extender.cli.output.output_formats import Output, output_option
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import DocumentKind
+from extender.offline.documents.document_kinds import DocumentKind
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.model.node import Node

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 import click
 
-from extender.cli.answers.sources import Source, source_options
-from extender.cli.output.formats import answer_stream
+from extender.cli.answers.source_options import Source, source_options
+from extender.cli.output.output_formats import answer_stream
 from extender.errors import ConfigurationError
 
 

@@ -11,8 +11,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
-from extender.cli.files import os_error_text
 from extender.cli.mcp.tools import Tools
+from extender.cli.whole_files import os_error_text
 from extender.errors import ExtenderError
 from extender.runtime.product_version import product_version
 

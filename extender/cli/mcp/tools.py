@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from extender.cli.answers.sources import Source, known_key, pod_key
+from extender.cli.answers.source_options import Source, known_key, pod_key
 from extender.cli.answers.what_if import scaled, target
 from extender.cli.doctor import extender_at
 from extender.config.cluster_access import with_default_files
 from extender.errors import ConfigurationError
-from extender.offline.documents.kinds import Document, DocumentKind, headed
+from extender.offline.documents.document_kinds import Document, DocumentKind, headed
 from extender.offline.explain.explanation import Explanation, explain_workload
 from extender.offline.explain.group import explain_group
 from extender.offline.explain.overview import pending_groups, pending_pods

@@ -1,4 +1,4 @@
 """Prints the answers of commands in the format of `-o`, and selects and sorts what they show.
 
-Start with `formats`.
+Start with `output_formats`.
 """

@@ -30,7 +30,7 @@ _DECODE = msgspec.json.Decoder(ResourceClaim).decode
 
 
 class ApiClaims:
-    """A scheduler.ports.ClaimWriter that sends strategic merge patches with UID and version as preconditions.
+    """A scheduler_ports.ClaimWriter that sends strategic merge patches with UID and version as preconditions.
 
     If a claim was changed after it was read, the writer reads it again, checks it, and repeats the patch.
     """

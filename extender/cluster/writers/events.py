@@ -54,7 +54,7 @@ class _Series:
 
 
 class ApiEvents:
-    """A scheduler.ports.Events that writes in the background. If too many events wait, new ones are dropped."""
+    """A scheduler_ports.Events that writes in the background. If too many events wait, new ones are dropped."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class _Condition:
 
 
 class ApiGroupStatuses:
-    """A scheduler.ports.GroupStatuses that writes in the background.
+    """A scheduler_ports.GroupStatuses that writes in the background.
 
     A condition that the group already has is not written, and True is never replaced.
     """

@@ -47,7 +47,7 @@ class _Status:
 
 
 class ApiStatuses:
-    """A scheduler.ports.Statuses that writes in the background. A status that the pod already has is not written."""
+    """A scheduler_ports.Statuses that writes in the background. A status that the pod already has is not written."""
 
     def __init__(
         self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
@@ -173,7 +173,7 @@ class ApiActivator:
 
 
 class ApiEvictor:
-    """A scheduler.ports.Evictor that marks the victim in its status, and then deletes it.
+    """A scheduler_ports.Evictor that marks the victim in its status, and then deletes it.
 
     Both calls have the victim's UID as precondition, so that a recreated pod of the same name is not affected.
     """

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Object)
 
 
 class ApiVolumes:
-    """A scheduler.ports.VolumeWriter that sends merge patches with UID and version as preconditions."""
+    """A scheduler_ports.VolumeWriter that sends merge patches with UID and version as preconditions."""
 
     def __init__(self, client: Caller) -> None:
         self._client = client

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from extender.devices.allocator.allocating import AllocatingDevices, Candidate, DeviceResult, Undo
 from extender.devices.allocator.consumable_capacity import CapacityError, consumed, has_room
 from extender.devices.allocator.request_data import AllocationError, ClaimsToAllocate, RequestData
-from extender.devices.cel.selectors import SelectorError, matches
+from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device import Amounts, PoolDevice
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.inventory import Views

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from extender.devices.cel.selectors import SelectorError, matches
+from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device import PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import Pool

@@ -36,7 +36,7 @@ from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, PO
 from extender.offline.manifests.wording import plain
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.volume_reservations import bound
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 from extender.volumes.node_volumes import node_term
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"

@@ -32,7 +32,7 @@ from extender.offline.state import ClusterState
 from extender.scheduler.binding.device_reservations import pending_claim
 from extender.scheduler.group_members import reserved
 from extender.scheduler.scheduling_cycle import Chosen
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from extender.offline.documents.document_kinds import API_VERSION
 from extender.offline.documents.group_schemas import (
     GangCapacityPart,
     GroupCountPart,
@@ -17,7 +18,6 @@ from extender.offline.documents.group_schemas import (
     MovedGroupPart,
     PendingGroupPart,
 )
-from extender.offline.documents.kinds import API_VERSION
 from extender.offline.documents.parts import ChangePart, Code, Document, DocumentPart
 
 CHECKS = (

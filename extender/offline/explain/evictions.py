@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from extender.groups.preemption import GroupPreemption
+from extender.groups.group_preemption import GroupPreemption
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline.state import ClusterState

@@ -19,10 +19,10 @@ from extender.groups import (
     Tree,
     decide_group,
 )
+from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_tree import leaves, scheduled_members, waiting_members
 from extender.groups.idle_claims import idle_claims
-from extender.groups.placements import domains
-from extender.groups.preemption import GroupPreemption, preempt_for_group
-from extender.groups.tree import leaves, scheduled_members, waiting_members
+from extender.groups.topology_placements import domains
 from extender.offline.claims.sharing import without_group
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.changes.suggestion import SuggestedChange

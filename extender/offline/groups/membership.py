@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from extender.groups import Composite, Leaf, Tree
+from extender.groups.group_tree import leaves, waiting_members
 from extender.groups.mismatch import mismatch
-from extender.groups.tree import leaves, waiting_members
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
@@ -19,7 +19,7 @@ from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
 from extender.table import PodInfo
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 
 class Obstacle(NamedTuple):

@@ -8,7 +8,7 @@ from random import Random
 
 from extender.groups import Composite, GroupDecision, GroupStatus, Tree, decide_group
 from extender.groups.decision import leaf_decisions
-from extender.groups.preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_preemption import GroupPreemption, preempt_for_group
 from extender.model.scheduling.pod_groups import GroupName
 from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
 from extender.offline.groups.verdict import rules_for

@@ -9,7 +9,7 @@ from extender.engine import rule_errors
 from extender.framework.profile import Profile
 from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
 from extender.groups.decision import leaf_decisions
-from extender.groups.tree import leaves, waiting_members
+from extender.groups.group_tree import leaves, waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, obstacle

@@ -32,7 +32,7 @@ from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, R
 from extender.offline.manifests import limit_ranges, pod_level, tolerations
 from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
 from extender.offline.manifests.validation import placement, resources
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 T = TypeVar("T", bound=Object)
 

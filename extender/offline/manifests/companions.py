@@ -19,7 +19,7 @@ from extender.model.workloads import LimitRange, Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
 from extender.offline.manifests.objects import DEFAULT_NAMESPACE, identified, to_object, with_priority
 from extender.offline.manifests.validation import companions
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
 _NAMES = frozenset(kind.__name__ for kind in _KINDS)

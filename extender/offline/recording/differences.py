@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.recording.encoding import placed_keys
+from extender.offline.recording.line_encoding import placed_keys
 from extender.offline.recording.lines import AttemptLine, CallLine, GroupLine, NodeNumbers, from_digits, from_ranges
 from extender.offline.recording.worlds import World
 from extender.scheduler.scheduling_cycle import Chosen, Failure

@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from extender.errors import MalformedCluster
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     NULL,
     ExtenderBindingArgs,
     ExtenderBindingResult,

@@ -6,14 +6,14 @@ import threading
 from random import Random
 
 from extender.cache.changes import Changes, Current, Updates
-from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
+from extender.extender_v1.messages import ExtenderArgs, ExtenderPreemptionArgs
 from extender.groups import GroupDecision
-from extender.groups.preemption import GroupPreemption
-from extender.groups.tree import waiting_members
+from extender.groups.group_preemption import GroupPreemption
+from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
-from extender.scheduler.ports import EventType
+from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows

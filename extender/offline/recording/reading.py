@@ -16,14 +16,14 @@ from extender.cache.changes import Current
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
-from extender.extender_v1.types import NULL
+from extender.extender_v1.messages import NULL
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import DECODERS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
 from extender.offline.manifests.files import MOST_JSON_BYTES
-from extender.offline.policies import AnyPolicy
+from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,

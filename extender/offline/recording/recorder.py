@@ -19,7 +19,7 @@ import msgspec
 
 from extender.cache.changes import Current, Updates
 from extender.offline.manifests.redaction import Redaction
-from extender.offline.recording.encoding import LineEncoder
+from extender.offline.recording.line_encoding import LineEncoder
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,

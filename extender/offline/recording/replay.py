@@ -14,7 +14,7 @@ from extender.engine import rule_errors
 from extender.errors import ConfigurationError
 from extender.offline.frames import frame
 from extender.offline.html import rendering
-from extender.offline.policies import AnyPolicy
+from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.differences import (
     Difference,
     as_dict,

@@ -11,7 +11,7 @@ import msgspec
 
 from extender.cache.changes import POD
 from extender.errors import MalformedCluster, MalformedInput
-from extender.extender_v1.types import NULL
+from extender.extender_v1.messages import NULL
 from extender.model.meta import Object
 from extender.offline.recording.lines import (
     AttemptLine,

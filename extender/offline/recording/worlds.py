@@ -16,16 +16,16 @@ from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Current, Update, apply
 from extender.cache.placements import PodPlacement
 from extender.errors import MalformedCluster
-from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
+from extender.extender_v1.messages import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.groups import Composite, GroupDecision, Leaf, Tree
-from extender.groups.tree import waiting_members
+from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
-from extender.offline.policies import AnyPolicy
+from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,

@@ -24,7 +24,7 @@ from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation, in_order
 from extender.runtime.near_names import nearest
 from extender.table import PodInfo
-from extender.table.pods.templates import twin
+from extender.table.pods.pod_templates import twin
 
 # kubectl's names for kinds of workloads -> the kind of the object that owns the pods.
 KINDS = {

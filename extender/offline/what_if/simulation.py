@@ -34,7 +34,7 @@ from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
 from extender.table.podinfo import Group
-from extender.table.pods.templates import twin
+from extender.table.pods.pod_templates import twin
 
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.framework.policy_fields import MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
-from extender.framework.schema import MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.plugins.node_resources.allocation import (
     CPU_AND_MEMORY,
     Allocation,

@@ -24,7 +24,7 @@ from extender.framework.events.queueing_hints import (
 )
 from extender.framework.node_selectors import is_required_node, required_node_selector
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.schema import LabelKey, Positive, Strict
+from extender.framework.policy_fields import LabelKey, Positive, Strict
 from extender.model.node import Node
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.spread import (

@@ -1,9 +1,8 @@
 """Turns users' functions into rules of the scheduler, with decorators such as `@predicate`.
 
-Start with `predicate`. `function` reads the signature, and `calls` calls the function with a time limit.
+Start with `predicate`. `function` reads the signature, and `rule_calls` calls the function with a time limit.
 """
 
-from extender.plugins.users.calls import LiveHost, OfflineHost
 from extender.plugins.users.function import CustomRule, RuleFunction, custom_rules, put_in_force
 from extender.plugins.users.post_filter import Nominate, PostFilterFunction, post_filter
 from extender.plugins.users.predicate import PredicateFunction, predicate
@@ -19,6 +18,7 @@ from extender.plugins.users.reserve import (
     pre_bind,
     reserve,
 )
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 
 DECORATORS = (
     "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"

@@ -28,8 +28,8 @@ from extender.framework.permit import NO_PERMITS, PendingPermits
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.calls import is_ctrl_c
 from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits, refuse_in_queue_rule
+from extender.plugins.users.rule_calls import is_ctrl_c
 from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows

@@ -10,9 +10,9 @@ from typing import ParamSpec, TypeVar
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import POST_FILTER
 from extender.framework.rules import PostFilter, Proposal
-from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import answer_of, sendable
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")

@@ -15,9 +15,9 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
-from extender.plugins.users.calls import answer_of, is_ctrl_c, sendable
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import answer_of, is_ctrl_c, sendable
 from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.calls import answer_of
 from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 

@@ -12,9 +12,9 @@ from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.framework.rules import PreEnqueueRule, QueueSort
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
-from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost, in_queue_rule
+from extender.plugins.users.rule_calls import answer_of, sendable
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")

@@ -12,9 +12,9 @@ from extender.framework.permit import BindRule, PendingPermits, ReserveRule, Wai
 from extender.framework.plugin import PERMIT, POST_BIND, PRE_BIND, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.calls import answer_of, sendable
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import answer_of, sendable
 from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")

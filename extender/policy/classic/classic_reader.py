@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from extender.framework.policy_fields import points
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
-from extender.framework.schema import points
 from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.node_resources import weights

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from extender.framework.policy_fields import LabelKey, Percentage, ResourceSpec, Shape, Strict
 from extender.framework.rules import Predicate, Priority
-from extender.framework.schema import LabelKey, Percentage, ResourceSpec, Shape, Strict
 from extender.model.node import NO_EXECUTE
 from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality

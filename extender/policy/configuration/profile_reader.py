@@ -24,7 +24,7 @@ from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import DEFAULT_SCHEDULER
-from extender.policy.configuration.schema import (
+from extender.policy.configuration.configuration_fields import (
     ALL,
     ConfigurationSpec,
     Enabled,

@@ -27,7 +27,7 @@ from extender.model.devices.claims import (
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.device_holds import DeviceHolds
-from extender.scheduler.ports import ClaimWriter, Events
+from extender.scheduler.scheduler_ports import ClaimWriter, Events
 from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
 from extender.table import PodInfo
 

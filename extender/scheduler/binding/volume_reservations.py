@@ -21,7 +21,7 @@ from extender.model.volumes.storage import (
     PersistentVolumeClaim,
 )
 from extender.plugins.volume_binding import VolumePlan, plan_volumes
-from extender.scheduler.ports import VolumeWriter
+from extender.scheduler.scheduler_ports import VolumeWriter
 from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
 from extender.table import PodInfo
 

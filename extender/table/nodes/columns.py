@@ -17,7 +17,7 @@ from extender.model.requests import is_counted
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
 from extender.table.labels import LabelColumns, Rows
 from extender.table.nodes.facts import FactColumn, Image, NodeFacts, image_sizes
-from extender.table.nodes.resources import (
+from extender.table.nodes.offered_resources import (
     BUILT_IN,
     CPU,
     DERIVED,

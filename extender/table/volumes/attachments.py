@@ -21,9 +21,9 @@ from extender.table.filing import ShrinkingDict
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.nodes.columns import NodeColumns
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 from extender.table.podinfo import PodInfo
-from extender.table.pods.columns import PodColumns
+from extender.table.pods.pod_columns import PodColumns
 from extender.table.volumes.csi import (
     READ_KINDS,
     ObjectKey,

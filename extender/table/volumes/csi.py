@@ -27,7 +27,7 @@ from extender.model.volumes.storage import (
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.nodes.columns import NodeColumns
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 
 ObjectKey = tuple[str, str]  # kind, key
 READ_KINDS = (PersistentVolumeClaim.__name__, PersistentVolume.__name__, StorageClass.__name__)

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
-from extender.scheduler.ports import Attempt, GroupResult
+from extender.scheduler.scheduler_ports import Attempt, GroupResult
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.metrics import Metrics, gauge
@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
 
 
 class SchedulerMetrics(Metrics):
-    """The metrics of a process that runs the loop; implements scheduler.ports.SchedulerTelemetry."""
+    """The metrics of a process that runs the loop; implements scheduler_ports.SchedulerTelemetry."""
 
     def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
         super().__init__(clock, version, ALL_SERIES)

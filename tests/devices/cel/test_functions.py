@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.devices.cel.selectors import SelectorError, matches
+from extender.devices.cel.device_selectors import SelectorError, matches
 from tests.builders import make_device, make_device_class
 from tests.devices.cel.test_selectors import device
 from tests.stock.api_client import ApiError

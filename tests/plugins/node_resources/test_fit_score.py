@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.schema import ShapePoint
+from extender.framework.policy_fields import ShapePoint
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesFitScore,

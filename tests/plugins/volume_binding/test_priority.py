@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.schema import ShapePoint
+from extender.framework.policy_fields import ShapePoint
 from extender.plugins.volume_binding import VolumeBindingScore
 from tests.builders import (
     ZONE,

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.scheduler.ports import Attempt, GroupResult
+from extender.scheduler.scheduler_ports import Attempt, GroupResult
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.series import SCHEDULER_SERIES
 from tests.builders import make_node, make_pod

@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 from extender.config.settings import Settings
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock, SystemClock
-from extender.scheduler.ports import Attempt
+from extender.scheduler.scheduler_ports import Attempt
 from extender.web.app import Backend, create_app
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import combinations, islice
 
 from extender.model.pod import Pod
-from extender.offline.explain.changes import device_claims, volume_claims
+from extender.offline.explain.changes import device_claims, volume_claim_changes
 from extender.offline.explain.changes.acceptance import Acceptance, acceptance, is_accepted
 from extender.offline.explain.changes.new_nodes import added_node
 from extender.offline.explain.changes.node_labels import NodeSelection, labelled_node
@@ -41,7 +41,10 @@ POD_CHANGES: Sequence[PodChange] = (
     HostPorts(),
     NodeNameChange(),
 )
-CLAIM_CHANGES: Mapping[str, ClaimSteps] = {"volume-claim": volume_claims.steps, "device-claim": device_claims.steps}
+CLAIM_CHANGES: Mapping[str, ClaimSteps] = {
+    "volume-claim": volume_claim_changes.steps,
+    "device-claim": device_claims.steps,
+}
 
 
 def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from extender.groups import Composite, GroupDecision, Leaf, Tree
-from extender.groups.placements import domains
-from extender.groups.tree import scheduled_members, waiting_members
+from extender.groups.group_tree import scheduled_members, waiting_members
+from extender.groups.topology_placements import domains
 from extender.model.pod import Pod, PodSpec
 from extender.model.quantity import amounts
 from extender.model.scheduling.pod_groups import CompositeSchedulingPolicy

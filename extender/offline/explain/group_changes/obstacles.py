@@ -13,8 +13,8 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.groups import Composite, Leaf, Tree
+from extender.groups.group_tree import waiting_members
 from extender.groups.mismatch import preemption_policy
-from extender.groups.tree import waiting_members
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import (

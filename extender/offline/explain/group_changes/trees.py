@@ -8,7 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from extender.groups import Composite, Leaf, Tree
-from extender.groups.tree import waiting_members
+from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import (
     CompositeGangPolicy,

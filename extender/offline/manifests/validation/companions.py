@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from extender.devices.cel.selectors import SelectorError, check
+from extender.devices.cel.device_selectors import SelectorError, check
 from extender.offline.manifests.validation import formats, pods, types, volumes
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 

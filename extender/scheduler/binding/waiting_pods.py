@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from extender.errors import BindingFailed
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.reservations import Awaited
-from extender.scheduler.ports import Workers
+from extender.scheduler.scheduler_ports import Workers
 from extender.table import PodInfo
 
 OnEnd = Callable[[Exception | None], object]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.groups import DecideOne, GroupStatus, MemberDecision, decide_group
-from extender.groups.placements import DEFAULT_SCORING, TopologyPlacement, total_scores
-from extender.groups.tree import waiting_members
+from extender.groups.group_tree import waiting_members
+from extender.groups.topology_placements import DEFAULT_SCORING, TopologyPlacement, total_scores
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.table.trial import Trial

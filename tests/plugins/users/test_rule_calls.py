@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
-from extender.plugins.users.calls import MAX_RUNNING, answer_of
+from extender.plugins.users.rule_calls import MAX_RUNNING, answer_of
 from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
 from tests.stock.waiting import wait_until
 

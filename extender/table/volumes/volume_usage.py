@@ -17,9 +17,9 @@ from extender.model.volumes.storage import FILESYSTEM, PersistentVolume
 from extender.table.filing import ShrinkingDict
 from extender.table.journal import FREE_VOLUMES, Journal
 from extender.table.nodes.columns import NodeColumns
-from extender.table.objects import Objects
+from extender.table.object_index import Objects
 from extender.table.podinfo import PodInfo
-from extender.table.pods.columns import PodColumns
+from extender.table.pods.pod_columns import PodColumns
 from extender.table.volumes.attachments import Attachments
 from extender.table.volumes.csi import CSINodes
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from extender.cli.completion import contexts, namespaces
-from extender.cli.files import os_error_text
-from extender.cli.output.formats import Output, answering, say, say_lines, show
+from extender.cli.output.output_formats import Output, answering, say, say_lines, show
 from extender.cli.usage import refuse_options
+from extender.cli.whole_files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
-from extender.offline.documents.kinds import DocumentKind, headed
+from extender.offline.documents.document_kinds import DocumentKind, headed
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles

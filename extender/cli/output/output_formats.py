@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from extender.cli.output.jsonpath import Template, template_of
-from extender.offline.documents.kinds import names_in
+from extender.offline.documents.document_kinds import names_in
 from extender.runtime.text import printable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -12,13 +12,13 @@ from extender.cache.changes import NODE, Current, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
-from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
+from extender.extender_v1.messages import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.groups import GroupDecision, Leaf, Tree
-from extender.groups.tree import waiting_members
+from extender.groups.group_tree import waiting_members
 from extender.model.devices.claims import PendingClaim
-from extender.model.documents import WHOLE
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.model.whole_objects import WHOLE
 from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording.lines import (
     AttemptLine,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.devices.cel import selectors
-from extender.devices.cel.selectors import SelectorError, matches
+from extender.devices.cel import device_selectors
+from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.cel.values import Semver
 from extender.devices.device import PoolDevice
 from extender.errors import DeadlineExceeded
@@ -145,7 +145,7 @@ class CountedAttributes(dict[str, DeviceAttribute]):
 
 def test_many_selectors_of_a_pod_are_evaluated_once_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads a value that no two devices have in common, and they are asked device by device."""
-    monkeypatch.setattr(selectors, "_cache", selectors._SelectorCache())  # full of other tests' selectors
+    monkeypatch.setattr(device_selectors, "_cache", device_selectors._SelectorCache())  # full of other tests' selectors
     devices = []
     for serial in range(50):
         made = device(make_device(f"d{serial}", {"serial": serial}))
@@ -167,8 +167,8 @@ def test_the_caches_of_expressions_and_verdicts_have_a_limit() -> None:
         assert matches(f"{number} < 10000", asked)
         assert matches(f"{number} < 10000", asked)
         assert not matches(f"{number} > 10000", asked)
-    assert len(selectors._cache.selectors) <= 4096
-    assert sys.getsizeof(asked.verdicts_of(selectors._cache)) < 10_000
+    assert len(device_selectors._cache.selectors) <= 4096
+    assert sys.getsizeof(asked.verdicts_of(device_selectors._cache)) < 10_000
 
 
 def test_an_evaluation_ends_at_the_deadline() -> None:

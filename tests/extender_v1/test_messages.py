@@ -16,7 +16,7 @@ import pytest
 from extender.errors import InvalidAnswer, MalformedRequest
 from extender.extender_v1.decoding import NamesReader, decode_args, decode_binding_args, decode_preemption_args
 from extender.extender_v1.encoding import encode_priorities, validate_filter, validate_preempt, validate_prioritize
-from extender.extender_v1.types import (
+from extender.extender_v1.messages import (
     ExtenderFilterResult,
     ExtenderPreemptionResult,
     HostPriorityList,

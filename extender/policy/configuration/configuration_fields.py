@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from extender.framework.policy_fields import Ignored, NonNegative, Percentage, Positive, Strict
 from extender.framework.rules import NO_REFUSAL, Check, Predicate, Verdict
-from extender.framework.schema import Ignored, NonNegative, Percentage, Positive, Strict
 from extender.framework.status import Refusal
 from extender.policy.extenders import ExtenderSpec
 from extender.table import PodInfo, Table

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
-from extender.cli.output import formats
+from extender.cli.output import output_formats
 from extender.cli.output.jsonpath import template_of
 from extender.cli.output.listing import in_order, path_of, selector_of
 from tests.builders import make_node, make_pod
@@ -116,9 +116,9 @@ def test_control_characters_of_names_do_not_reach_a_terminal(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[str] = []
-    monkeypatch.setattr(formats, "answer_stream", lambda: SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(output_formats, "answer_stream", lambda: SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
     document = {"kind": "Explanation", "pod": "shop/\x1b[31mred"}
-    formats.show(document, formats.Output(formats.Format.NAME))
-    formats.show(document, formats.Output(formats.Format.JSONPATH, template_of("{.pod}{'\\n'}")))
+    output_formats.show(document, output_formats.Output(output_formats.Format.NAME))
+    output_formats.show(document, output_formats.Output(output_formats.Format.JSONPATH, template_of("{.pod}{'\\n'}")))
     assert printed == ["shop/\\x1b[31mred", "shop/\\x1b[31mred\n" if is_terminal else "shop/\x1b[31mred\n"]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.groups.tree import Tree, scheduled_members
+from extender.groups.group_tree import Tree, scheduled_members
 from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.nodes.resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
+from extender.table.nodes.offered_resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 NO_PLACEMENTS = "no feasible placements found"
 _MOST_POINTS = 100

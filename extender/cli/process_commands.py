@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from extender.config.setting_sources import load
 from extender.config.settings import Command, Option, Settings, options_of
-from extender.config.sources import load
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
