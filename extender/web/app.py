@@ -216,7 +216,7 @@ def _view(page: Page) -> Response:
 
 
 def _act(action: Page) -> Response:
-    if request.content_type:  # refuses an HTML form that another site makes the browser send
+    if request.content_type:  # refuses an HTML form that another site makes a browser send
         check_media_type(request.content_type, "")
     return _view(action)
 

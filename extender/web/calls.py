@@ -95,7 +95,7 @@ class PodReference(NamedTuple):
 
     @classmethod
     def of(cls, request: object) -> PodReference | None:
-        """Returns the reference to the request's pod, without labels for a bind; None if `request` is None."""
+        """Returns the reference to a request's pod; None if there is no request. A bind request has no labels."""
         if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)

@@ -87,10 +87,12 @@ def _host_port(address: object) -> tuple[str, str]:
 def take_signals(lifecycle: Lifecycle) -> None:
     """Sets signal handlers for a gunicorn worker that does not know `lifecycle`.
 
-    On SIGTERM readiness goes down before the worker stops; SIGUSR2 compares the cache with the API server; at exit the
-    application is stopped. gunicorn loads the application in the worker, after it has set its own handlers. With
-    --preload it loads the application earlier and then replaces these handlers. `worker.ThreadPerConnection` replaces
-    them too, because it calls `lifecycle` itself.
+    SIGTERM makes the process unready before the worker stops, and SIGUSR2 compares the cache with the API server. At
+    exit the application is stopped.
+
+    These handlers replace those of gunicorn, which loads the application in the worker after it has set its own. With
+    --preload, gunicorn replaces these handlers again. `worker.ThreadPerConnection` does so too, because it calls
+    `lifecycle` itself.
     """
     stop_worker = signal.getsignal(signal.SIGTERM)
     if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():

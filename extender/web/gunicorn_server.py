@@ -79,8 +79,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
 def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
     """Serves until SIGTERM or SIGINT, then exits the process (SystemExit): 0 after an orderly stop.
 
-    On SIGTERM readiness goes down at once. `settings.drain_seconds` later no connection is accepted, and the calls in
-    flight have `settings.graceful_seconds` more to end.
+    SIGTERM makes the process unready at once. After `settings.drain_seconds` it stops accepting connections, and calls
+    in flight have another `settings.graceful_seconds` to end.
 
     Raises:
         ConfigurationError: the certificates cannot be used.

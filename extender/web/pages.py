@@ -147,7 +147,7 @@ class PageServer:
         return lambda body: self._answer(head, str(connected.getpeername()[0]), body)
 
     def _check_media_type(self, head: Head) -> None:
-        """Checks that a POST has no body or plain JSON, as an HTML form of another site cannot send.
+        """Refuses a POST whose body is not JSON, because an HTML form of another site may have sent it.
 
         Raises:
             RequestRefused: it has a body of another type (415).

@@ -33,7 +33,7 @@ def log_start(
     """Logs the line about the start of the process.
 
     Args:
-        cluster: the address of the cluster, and its version or the reason why that is unknown.
+        cluster: the cluster's address, and its version, or the reason why the version is unknown.
     """
     address, kubernetes = cluster
     fields = {
