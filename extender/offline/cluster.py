@@ -152,7 +152,7 @@ class Cluster:
         return self.usage._repr_html_()
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
-        """Returns the decision about the pod on every node. A pod on a node is judged as if it were not.
+        """Returns the decision about the pod on every node. A pod that is on a node is judged as if it were waiting.
 
         A mapping is a manifest; defaults are filled in as an API server with these objects would.
 

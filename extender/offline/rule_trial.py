@@ -107,7 +107,7 @@ def _imported(path: Path) -> ModuleType:
 
 
 def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: ClusterState) -> RuleTrial:
-    """Runs the rule on all nodes for the pending pods, or for all pods if none is pending; for MOST_PODS at most.
+    """Runs the rule on all nodes for at most MOST_PODS pods: the pending ones, or any pods if none is pending.
 
     Raises ConfigurationError if the rule does not take these arguments.
     """

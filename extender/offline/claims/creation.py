@@ -71,9 +71,9 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
 
 
 def create_around(state: ClusterState, workload: Workload) -> None:
-    """Adds what is created with the pods of a workload: its controller, and the groups and claims in the same file.
+    """Adds the objects that are created with a workload's pods: its controller, and the groups and claims in its file.
 
-    A claim that the cluster has already stays as it is.
+    A claim that the cluster already has is not changed.
 
     Raises MalformedCluster if the API server would refuse one of them.
     """
@@ -217,7 +217,7 @@ def _generated(
 
 
 def _missing_volume_claims(pod: Pod, objects: Objects) -> dict[str, Volume | PersistentVolumeClaim]:
-    """Returns name -> source of each claim to create: an ephemeral volume, or a template in the StatefulSet."""
+    """Returns name -> source for each volume claim to create; the source is a volume or a StatefulSet's template."""
     sources: dict[str, Volume | PersistentVolumeClaim] = {}
     for volume in pod.spec.volumes or ():
         if volume.ephemeral is not None:

@@ -1,6 +1,6 @@
 """Describes every kind of document that commands print, as models; each gives a JSON Schema.
 
-A key of a model is always there, unless its type says `None` and it has a default.
+A document has every key of its model, except optional ones: those with a default whose type allows `None`.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class Explanation:
 
 
 def explain_workload(state: ClusterState, workload: Workload) -> Explanation:
-    """Explains the first pod of a workload, on a copy of the cluster that has the claims created for the pod."""
+    """Explains the first pod of a workload, on a copy of the cluster in which the pod's claims exist."""
     with_claims, admitted = admit_new(state, workload)
     return Explanation(with_claims, admitted.pod, admitted.notes)
 
@@ -282,7 +282,7 @@ def _node_text(name: str, state: ClusterState) -> str:
 
 
 def _kinds_that_are_missing(pod: Pod, state: ClusterState) -> Iterator[str]:
-    """Yields a note if the pod uses claims and the cluster has none: a file may have been written without them."""
+    """Yields a note if the pod uses claims and the cluster has none, because its file may leave them out."""
     if claims_of(pod) and not state.objects.all(PersistentVolumeClaim):
         yield _missing("PersistentVolumeClaims", "pv,pvc,sc")
     if pod.spec.resource_claims and not state.objects.all(ResourceClaim):

@@ -1,4 +1,4 @@
-"""Lists all pending pods, one line each, grouped by the cause that keeps them pending; and the groups among them."""
+"""Lists all pending pods and pod groups, one line each; the pods are grouped by the cause that keeps them pending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BESIDE_OTHERS = "no node is left beside the other members of its group"
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pending pod, and what keeps it pending.
+    """A pending pod, and the reason why it is pending.
 
     Attributes:
         namespace: the namespace of the pod.
@@ -50,7 +50,7 @@ class PendingPod:
 
     @property
     def verdict(self) -> str:
-        """The available nodes as text, such as `0/20`, and the node if preemption helps; `-` if there are no nodes."""
+        """The number of available nodes as text, such as `0/20`, and the node on which preemption helps, if any."""
         if not self.nodes:
             return "-"
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")

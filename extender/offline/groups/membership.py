@@ -70,7 +70,7 @@ class Membership:
         return _root_of(self._state.objects, pod.group_key)
 
     def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
-        """Returns the root of this group; None if the group does not exist, and no pod or group names it."""
+        """Returns the root of this group; None if the group does not exist and nothing refers to it."""
         if kind == PodGroup.__name__:
             members = self._members.get(key)
             group = self._state.objects.get(PodGroup, key)

@@ -141,8 +141,8 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
 def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the steps from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
 
-    A step is the plugin's item in `waterfall` with "plugin" added, and "x" and "width" in per cent of the chart's
-    width.
+    A step has the keys of the plugin's item in `waterfall`, plus "plugin", and "x" and "width" in per cent of the
+    chart's width.
     """
     ends = [0]
     for line in waterfall["plugins"].values():

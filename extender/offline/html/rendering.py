@@ -26,7 +26,7 @@ _LONG = 20_000
 class Links:
     """Gives the addresses of a page's links; an empty address means no link.
 
-    This class gives no addresses; a notebook uses it, because it cannot reach other pages. Subclasses give addresses.
+    This class gives only empty addresses, for notebooks, which cannot reach other pages. Subclasses give real ones.
     """
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  no link

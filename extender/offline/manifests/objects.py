@@ -202,7 +202,7 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def with_ports(container: Container, host_network: bool) -> Container:
-    """Returns the container; if `host_network` is True, with a host port for each of its ports."""
+    """Adds the missing host ports to the container if the pod uses the host's network."""
     if not (host_network and container.ports):
         return container
     ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]

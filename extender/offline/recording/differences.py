@@ -36,7 +36,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields one difference for each pair of different verdicts by filter, with all nodes that have this pair."""
+    """Yields one difference for each pair of recorded and replayed verdict by filter, with all nodes that have it."""
     args = second.args(line)
     second.remember(args.pod)
     answer = second.filter.decide(args)

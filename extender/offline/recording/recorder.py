@@ -114,7 +114,7 @@ class RotatingFiles:
             self._text_bytes += len(line)
 
     def count_from_here(self) -> None:
-        """Starts counting the text for the limit of a file from here; a checkpoint at its beginning does not count."""
+        """Counts the text of this file from here on, because the checkpoint at its beginning does not count."""
         self._text_bytes = 0
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Says if the API server would create a pod with a changed spec; a LimitRange, for one, may refuse it."""
+"""Says if the API server would create a pod with a changed spec; for example, a LimitRange may refuse it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def is_accepted(state: ClusterState, pod: Pod) -> bool:
 def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
     """Returns the LimitRanges that a changed pod must satisfy.
 
-    These are those of its namespace; none if they do not allow the pod itself, which then was created before them.
+    They are the LimitRanges of its namespace. If these do not even allow the original pod, they are newer than the pod,
+    and none of them is returned.
     """
     limits = [each for each in state.objects.all(LimitRange).values() if each.namespace == pod.namespace]
     return limits if limits and is_accepted(state, pod) else []

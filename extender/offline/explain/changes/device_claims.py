@@ -1,4 +1,4 @@
-"""Suggests changes that give a pod its devices: its claims ask for less, or another claim's users are removed."""
+"""Suggests changes that give a pod its devices: request less in its claims, or remove the users of another claim."""
 
 from __future__ import annotations
 

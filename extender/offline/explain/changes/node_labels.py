@@ -195,7 +195,7 @@ def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
 
 
 def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequirement]:
-    """Returns demand -> requirement: what nodeSelector and one term of required affinity demand of labels."""
+    """Returns demand -> requirement, for the labels that nodeSelector and one term of required affinity demand."""
     requirements = {
         _label_demand(key, value): NodeSelectorRequirement(key=key, operator="In", values=[value])
         for key, value in (pod.spec.node_selector or {}).items()

@@ -134,8 +134,8 @@ def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) 
     Args:
         enough: pods whose removal is known to suffice; only smaller sets are searched. None if none are known.
 
-    Small sets are tried first, and among them pods of low priority that no budget protects. In a large cluster only
-    the pods on the nodes of `enough` are tried, and those that a rule relates to the pod wherever they run.
+    Small sets are tried first, and among them pods of low priority that no budget protects. In a large cluster, only
+    pods on the nodes of `enough` and the pods in `_related` are tried.
     """
     if enough is None and not _needs_other_pods(pod):
         return None

@@ -171,7 +171,7 @@ def _smallest(
     """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size.
 
     Args:
-        bare: takes from the pod what other kinds of change will take care of.
+        bare: removes from the pod what changes of the other kinds are for.
     """
     enough: list[PodStep] = []
     for step in kind.steps(bare(pod), state):

@@ -180,10 +180,10 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
 
 @dataclass(slots=True)
 class _Plan:
-    """The changes so far.
+    """The changes that a search has chosen so far.
 
     Attributes:
-        specs: the spec of a member -> what it is changed to.
+        specs: the original spec of a member -> its changed spec.
     """
 
     steps: list[SuggestedChange] = field(default_factory=list)
@@ -347,7 +347,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
 
 
 def _best(state: ClusterState, tree: Tree) -> list[MemberOutcome]:
-    """Returns the outcome of each waiting member if as many as fit are placed."""
+    """Places as many waiting members as fit, and returns the outcome of each."""
     return list(member_outcomes(decide(state, tree, enforces_gangs=False)))
 
 

@@ -144,7 +144,7 @@ def _selector_fault(expression: str | None) -> str | None:
 
 
 def _references(parent: Fields, known: set[str], path: str) -> Iterator[str]:
-    """Yields the faults in a list of request names, to which a constraint or a configuration applies."""
+    """Yields the faults in the names of requests that a constraint or a configuration lists."""
     seen: set[str] = set()
     for number, name in enumerate(texts(parent, "requests")):
         if name not in known:

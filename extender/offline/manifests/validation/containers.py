@@ -15,7 +15,7 @@ def faults(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
     """Yields the faults in the containers of a pod spec.
 
     Args:
-        is_template: True for a pod template, for which the API server checks a little less.
+        is_template: True for a pod template, for which the API server does fewer checks.
     """
     if not spec.get("containers"):
         yield f"{path}.containers: is empty; expected at least one container"

@@ -128,9 +128,9 @@ def _label_keys(term: Fields, labels: Mapping[str, str], path: str) -> Iterator[
 
 
 def _is_selected_twice(key: str, term: Fields, labels: Mapping[str, str]) -> bool:
-    """Returns True if the selector requires something of `key` twice, at least once by an expression.
+    """Returns True if the selector has several requirements for `key`, and one of them is an expression.
 
-    For each key in `matchLabelKeys` that the pod has as a label, the API server adds an expression.
+    The API server adds an expression for each key in `matchLabelKeys` that is a label of the pod.
     """
     selector = term.get("labelSelector") or {}
     expressions = Counter(expression.get("key") for _, expression in items(selector, "matchExpressions", ""))
