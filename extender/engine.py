@@ -178,7 +178,7 @@ class Decision:
 
 
 class DecisionLimit:
-    """Limits the time of each decision. While a user's rule has not returned, no other decision is begun.
+    """Limits the time of each decision. No decision starts while a user's rule of an earlier one still runs.
 
     Attributes:
         time: the limit, which starts again for each decision.
@@ -206,7 +206,7 @@ class DecisionLimit:
 class Engine:
     """Decides about pods on one table. One thread at a time may use it.
 
-    A pod that is on a node is judged as if it were not. Every method that decides raises:
+    A pod that is on a node is judged as if it were waiting. Every method that decides raises:
         MalformedCluster: the pod has a malformed quantity.
         RuleFailed: a user's rule raised.
         DeadlineExceeded: the limit has passed.
@@ -252,7 +252,7 @@ class Engine:
         return self.table.nodes.names_of(fit.feasible if despite_errors else self._feasible(info, fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
-        """Returns which pods preemption would evict for the pod, on `nodes` or by default wherever it may help.
+        """Returns which pods preemption would evict for the pod; tries `nodes`, or by default all where it may help.
 
         This works even if the pod's profile has no preemption.
         """

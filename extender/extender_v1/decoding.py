@@ -237,9 +237,9 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns the fields of each node's victims by node name; None for null.
+    """Returns node name -> the fields of its victims; the fields are None if the JSON has null.
 
-    If the decoder misses a field, the keys are matched in any case.
+    If the decoder misses a field, this looks for keys in upper or lower case.
     """
     with suppress(*UNDECODABLE):  # the code below reports the error
         decoded: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)

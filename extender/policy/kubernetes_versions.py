@@ -1,4 +1,4 @@
-"""The defaults of feature gates in other versions of Kubernetes than the one that `FeatureGates` describes."""
+"""Lists the defaults of feature gates in other Kubernetes versions; `FeatureGates` has those of the current one."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Library:
         if ":" in name and name not in self._rules and not self._imports:
             faults.add(path, f"{name} is imported only from the directory of the policy that --policy names")
             return None
-        if module in self._not_importable:  # reported for the module's first rule already
+        if module in self._not_importable:  # the module's first rule has already reported this
             return None
         try:
             rule = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))

@@ -254,7 +254,7 @@ class _ProfileReader:
         return tuple(plugin.others[point](arguments) for plugin, arguments in given if arguments is not None)
 
     def _queue_sort(self) -> QueueSort | None:
-        """Returns the user's rule that sorts the queue; adds a fault unless exactly one plugin sorts it."""
+        """Returns the user's rule that sorts the queue, if any; adds a fault if several plugins sort it."""
         names = self._running(QUEUE_SORT)
         if len(names) > 1:
             what = f"only one plugin can sort the queue, got {', '.join(names)}; disable the others"
