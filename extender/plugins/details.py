@@ -58,7 +58,7 @@ def _on(nodes: int) -> str:
 def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str, awaited: AwaitedPods) -> str:
     if not reason.startswith(_INSUFFICIENT):
         most = int(table.nodes.allocatable[table.nodes.resources["pods"]][rows].max())
-        return f"the largest of these nodes takes {counted(most, 'pod')}"
+        return f"the largest of these nodes allows {counted(most, 'pod')}"
     resource = reason.removeprefix(_INSUFFICIENT)
     request = pod.requests.get(resource, 0)
     index = table.nodes.resources.get(resource)
@@ -70,7 +70,7 @@ def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str, awaited: Awa
     name = table.nodes.names[offering[free.argmax()]]
     largest = int(table.nodes.allocatable[index][offering].max())
     asked, most_free, limit = distinguishable(resource, request, max(int(free.max()), 0), largest)
-    without = " (without what is kept for nominated pods)" if kept.any() else ""
+    without = " (after subtracting the requests of nominated pods)" if kept.any() else ""
     parts = [f"requests {asked}; the most free is {most_free} on {name}{without}"]
     if len(offering) < len(rows):
         parts.append(f"{len(rows) - len(offering)} of these nodes have none")
@@ -187,8 +187,8 @@ def _existing_anti_affinity(pod: PodInfo, table: Table, rows: Rows) -> str:
     """Returns a text with the placed pods whose anti-affinity makes the rows refuse this pod."""
     chosen = frozenset(rows.tolist())
     texts = [
-        f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to it "
-        f"per {term.topology_key}"
+        f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to this pod "
+        f"within {term.topology_key}"
         for slot, info in enumerate(table.pods.infos)
         if info is not None
         for term in info.required_anti_affinity

@@ -57,7 +57,7 @@ def test_the_most_free_leaves_out_what_is_kept_for_nominated_pods() -> None:
     nodes = [make_node("a").capacity(cpu="4").obj(), make_node("b").capacity(cpu="1500m").obj()]
     explanation = explained(make_pod("p").req(cpu="2").priority(0).obj(), *nodes, nominated)
     assert detail("Insufficient cpu", explanation) == (
-        "requests 2; the most free is 1.5 on b (without what is kept for nominated pods)"
+        "requests 2; the most free is 1.5 on b (after subtracting the requests of nominated pods)"
     )
 
 
