@@ -238,7 +238,7 @@ def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> 
 
 
 def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
-    """Returns the nominated pods whose resources `pod` must leave free, on nodes of the table."""
+    """Returns the pods that are nominated to nodes of the table and whose resources `pod` must leave free."""
     return table.nominated.awaited_by(pod, lambda scheduler_name: profile.awaits_those_of(pod, scheduler_name))
 
 

@@ -123,7 +123,7 @@ class PreEnqueueRule(PreEnqueue, Protocol):
     """A PreEnqueue rule of a profile."""
 
     def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
-        """Does the same as PreEnqueue.refuse. `table`: the cluster, given only by offline commands."""
+        """Returns a refusal if the pod must not be tried yet, else None. Only offline commands give the `table`."""
         ...
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Code(IntEnum):
-    """The outcome for one node. The higher the value, the less can change it."""
+    """The outcome for one node. When outcomes are merged, the highest value counts."""
 
     SUCCESS = 0
     UNSCHEDULABLE = 1

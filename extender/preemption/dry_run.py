@@ -25,7 +25,7 @@ from extender.table.labels import BoolColumn, Rows
 class _PodDependent(NamedTuple):
     """A predicate that depends on placed pods, and its check.
 
-    The check is None if the predicate refuses every node while all pods are in place.
+    The check is None if the predicate refuses every node before any pod is removed.
     """
 
     predicate: Predicate

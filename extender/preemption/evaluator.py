@@ -43,9 +43,9 @@ class Preemption:
 
 
 class ProcessedPreemption(NamedTuple):
-    """The corrected form of the victims that kube-scheduler chose.
+    """The result of correcting the victims that kube-scheduler chose.
 
-    Neither attribute has nodes that are not in the table, or nodes where no eviction helps.
+    Nodes that are not in the table, and nodes where no eviction helps, are left out.
 
     Attributes:
         candidates: the nodes with the victims that must leave them.

@@ -220,7 +220,7 @@ class Table:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
 
     def _recount_requests(self) -> None:
-        """Recomputes the requests of pods after resources were added to or removed from the offered ones."""
+        """Recomputes the requests of pods after nodes began or stopped offering a resource."""
         if self._resource_changes != self.nodes.offered.changes:
             self._resource_changes = self.nodes.offered.changes
             for row, change in self.pods.recount():

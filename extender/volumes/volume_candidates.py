@@ -138,9 +138,9 @@ class StoragePools:
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:
-    """Returns the storage pools for the claim's volume; None if capacity does not limit it.
+    """Returns the storage pools for the claim's volume; None if any node has enough space.
 
-    Capacity does not limit it if the driver reports none, or if the claim requests no size.
+    This is assumed if the driver does not report capacity, or if the claim requests no size.
     """
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:

@@ -30,7 +30,7 @@ class CostBudget:
         """Subtracts `units` from the remaining cost.
 
         Raises:
-            EvaluationError: fewer units are left.
+            EvaluationError: fewer than `units` are left.
             DeadlineExceeded: the decision's deadline has passed.
         """
         self.left -= units

@@ -63,7 +63,7 @@ class Quantity:
     """A Kubernetes quantity in billionths.
 
     Attributes:
-        scale: the power of ten that upstream uses with its int64; None if upstream stores a decimal.
+        scale: the decimal exponent, if upstream stores the quantity as an int64 and an exponent; else None.
     """
 
     nanos: int

@@ -138,7 +138,7 @@ def _is_understood(slice_: ResourceSlice) -> bool:
 
 
 def _selects_well(slice_: ResourceSlice) -> bool:
-    """Returns True if all node selectors in use, of the slice and of its devices, can be parsed."""
+    """Returns True if all node selectors that the slice and its devices use can be parsed."""
     selecting: list[ResourceSliceSpec | Device] = [slice_.spec]
     if slice_.spec.per_device_node_selection:
         selecting += slice_.devices

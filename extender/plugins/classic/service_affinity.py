@@ -27,9 +27,8 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 class ServiceAffinity:
     """Requires the pod's service to stay on nodes with equal labels (upstream serviceaffinity, Filter, until v1.22).
 
-    The pod's nodeSelector gives the values of the labels. If a value is missing there, the node of a placed pod gives
-    it; that pod must have all labels of this pod. Upstream takes the first such pod that it finds; this takes the one
-    on the lowest row.
+    The pod's nodeSelector may give the required values. The others are read from the node of a placed pod that has all
+    labels of this pod. Upstream takes the first such pod that it finds; this takes the pod on the lowest row.
     """
 
     labels: tuple[str, ...]

@@ -134,7 +134,7 @@ _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 @dataclass(slots=True)
 class _CachedScores:
-    """The scores of distinct resources, int16[id]; `cursor` is the last change of resources that they include."""
+    """The scores of distinct resources, int16[id]. `cursor` is the position of the last change that they include."""
 
     scores: NDArray[np.int16]
     cursor: int

@@ -86,7 +86,7 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns, for each pair of policies, bool[capacity]: True for the nodes in `among` whose pods count."""
+    """Returns policies -> bool[capacity]: True for nodes in `among` whose pods count under these policies."""
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}

@@ -1,9 +1,9 @@
 """Reads the signature of a user's function, which defines how to call it and which arguments the policy may set.
 
-The number of positional parameters selects the form of the function. A predicate or priority with two takes (pod,
-node), which are structs of the model, and is called for each node. If the node is annotated as `NodeInfo`, it has its
-pods and totals. One with three takes (pod, table, rows) and is called once for all rows. Other decorators define their
-own forms.
+The number of positional parameters selects the form of the function. A predicate or priority of (pod, node) is called
+for each node; both arguments are structs of the model. If `node` is annotated as `NodeInfo`, it has its pods and
+totals. A predicate or priority of (pod, table, rows) is called once for all rows. Other decorators define their own
+forms.
 
 The keyword-only parameter `handle` gets a `Handle`. Other keyword-only parameters are the rule's arguments. The policy
 sets them, and pydantic validates them by their annotations.

@@ -111,7 +111,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns.remove(uid)
 
     def recount(self) -> None:
-        """Recomputes the pods' requests after resources were added to or removed from the offered ones."""
+        """Recomputes the requests of pods after nodes began or stopped offering a resource."""
         for _ in self._columns.recount():
             pass
 

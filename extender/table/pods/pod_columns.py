@@ -89,7 +89,7 @@ class PodColumns:
             self._partly_counted.add(slot)
 
     def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Recomputes the pods' requests after resources were added to or removed from the offered ones.
+        """Recomputes the requests of pods after nodes began or stopped offering a resource.
 
         Yields, for each pod whose request changed, the row of its node and the change: int64[resource].
         """
