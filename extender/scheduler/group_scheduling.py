@@ -51,6 +51,7 @@ from extender.scheduler.scheduling_cycle import (
     Chosen,
     EvictionPlan,
     Failure,
+    SchedulingCycle,
 )
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -227,20 +228,27 @@ class GroupScheduler:
                 tree = self._tree(root, waiting)
                 if isinstance(tree, Failure):  # a group was deleted or moved after the cycle began
                     return tree
-                trial = Trial(table)
-                decide_one = self._within_limit(decides_members(cycle, table), table)
-                observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
-                decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
-                decision = decide()
-                placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
-                decided = self._post_filter(decision, trial, decide, cycle.profile)
-                cycle.group_decided(table, decision, decided.preemption)
-                return decided
+                try:
+                    return self._decide_tree(tree, table, cycle, began_at)
+                except Exception as error:
+                    cycle.group_failed(table, tree, _text_of(error))
+                    raise
         except DeadlineExceeded as error:
             return Failure(str(error))
         except Exception as error:  # nothing has changed yet, and one group must not stop the others
             _log.exception("scheduling failed group=%s", root.key)
-            return Failure(f"{type(error).__name__}: {error}")
+            return Failure(_text_of(error))
+
+    def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:
+        placing, trial = self.pods.placing, Trial(table)
+        decide_one = self._within_limit(decides_members(cycle, table), table)
+        observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
+        decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
+        decision = decide()
+        placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
+        decided = self._post_filter(decision, trial, decide, cycle.profile)
+        cycle.group_decided(table, decision, decided.preemption)
+        return decided
 
     def _post_filter(
         self, decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
@@ -414,6 +422,10 @@ def group_of(decision: GroupDecision) -> PodGroup:
     """Returns the PodGroup of a decision; the decision must not be about a composite group."""
     assert isinstance(decision.tree, Leaf)
     return decision.tree.group
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) if isinstance(error, DeadlineExceeded) else f"{type(error).__name__}: {error}"
 
 
 def _runs(decision: GroupDecision) -> bool:

@@ -23,7 +23,7 @@ from extender.framework.rankings import Rankings
 from extender.framework.rules import Proposal
 from extender.framework.score import score
 from extender.framework.status import Code, Refusal
-from extender.groups import GroupDecision
+from extender.groups import GroupDecision, Tree
 from extender.groups.group_preemption import GroupPreemption
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
@@ -140,6 +140,9 @@ class AttemptObserver(Protocol):
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
         """Observes the decision about a pod group, with its table. Called in the loop's thread."""
 
+    def group_failed(self, table: Table, tree: Tree, message: str) -> None:
+        """Observes that an error ended the attempt for a pod group. Called in the loop's thread."""
+
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         """Observes an event about a pod. Called in any thread."""
 
@@ -197,6 +200,11 @@ class SchedulingCycle:
         """Passes the decision about a pod group to the observers. This cycle has decided about the members."""
         for observer in self._observers:
             observer.group_attempted(table, decision, preemption)
+
+    def group_failed(self, table: Table, tree: Tree, message: str) -> None:
+        """Passes the error that ended a group's attempt to the observers."""
+        for observer in self._observers:
+            observer.group_failed(table, tree, message)
 
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         decided = self._choose(pod, table, table.nodes.rows)

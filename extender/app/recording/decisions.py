@@ -19,7 +19,7 @@ from extender.extender_v1.messages import (
     ExtenderPreemptionResult,
     HostPriorityList,
 )
-from extender.groups import GroupDecision, member_failure
+from extender.groups import GroupDecision, Tree, member_failure
 from extender.groups.decision import UNSCHEDULABLE_GROUP, leaf_decisions
 from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import waiting_members
@@ -116,6 +116,11 @@ class PastDecisions:
                 reason = member_failure(leaf, member, waits_for_victims=preemption.helps)
                 node = "" if reason is not None else member.node_name or ""
                 self._add(info.pod.key, PastDecision(at, "attempt", reason or f"chose {node}", node))
+
+    def group_failed(self, table: Table, tree: Tree, message: str) -> None:  # noqa: ARG002  an observer's
+        at = self._clock.now()
+        for info in waiting_members(tree):
+            self._add(info.pod.key, PastDecision(at, "attempt", message))
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:  # noqa: ARG002  an observer's
         """Remembers an event of the loop, except an event that only repeats the message of a failed attempt."""

@@ -200,12 +200,15 @@ class LineEncoder:
         draws: list[tuple[int, int]],
         decision: GroupDecision,
         victims: Sequence[PodInfo],
+        *,
+        is_failed: bool = False,
     ) -> Iterator[Line]:
         """Yields the line for an attempt to schedule a group; `order` is as in `attempt`."""
         tree = decision.tree
         line = GroupLine(
             at=at, moment=moment, group=f"{type(tree.group).__name__} {tree.group.key}",
             tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=draws, message=decision.text,
+            failed=is_failed,
         )  # fmt: skip
         yield from self._ordering(line, order)
         line.placed = placed_keys(decision)

@@ -201,6 +201,7 @@ class GroupLine(_Line, tag="group"):
         group: the root group, as KIND NAMESPACE/NAME.
         tree: the root group with its members, as the attempt saw them.
         message: why the group is not scheduled; "" if it is.
+        failed: True if an error ended the attempt, so that there is no decision.
         placed: pod -> the chosen node, for the members that would be bound.
         victims: the keys of the pods that preemption evicts.
     """
@@ -211,6 +212,7 @@ class GroupLine(_Line, tag="group"):
     order: str = ""
     draws: list[tuple[Draw, Draw]] = []
     message: str = ""
+    failed: bool = False
     placed: dict[str, str] = {}
     victims: list[str] = []
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from random import Random
 
 from extender.cache.changes import Changes, Current, Updates
 from extender.extender_v1.messages import ExtenderArgs, ExtenderPreemptionArgs
-from extender.groups import GroupDecision
+from extender.groups import GroupDecision, GroupStatus, Tree
 from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
@@ -94,11 +95,19 @@ class RecordingObserver:
         self._rows = table.nodes.rows if was_put else None
 
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
+        self._group_attempted(table, decision, preemption.victims, is_failed=False)
+
+    def group_failed(self, table: Table, tree: Tree, message: str) -> None:
+        self._group_attempted(table, GroupDecision(tree, GroupStatus.ERROR, (message,)), (), is_failed=True)
+
+    def _group_attempted(
+        self, table: Table, decision: GroupDecision, victims: Sequence[PodInfo], *, is_failed: bool
+    ) -> None:
         order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
         was_put = self._recorder.put(
             at,
-            lambda encoder: encoder.group(at, moment, order, draws, decision, preemption.victims),
+            lambda encoder: encoder.group(at, moment, order, draws, decision, victims, is_failed=is_failed),
             _attempt_bytes(order, len(waiting_members(decision.tree))),
         )
         self._rows = table.nodes.rows if was_put else None

@@ -43,6 +43,7 @@ MISSING = "decided on changes that were not recorded"
 UNJUDGED = "not judged by any rule"
 PLANNED = "asked about members of a pod group, whose plans are not recorded"
 UNDECIDED = "ended because a rule did not answer in time"
+FAILED = "ended in an error"
 EXTENDERS = "other extenders took part, and their answers are not recorded"
 Progress = Callable[[int, int], None]
 DecisionLine = CallLine | AttemptLine | GroupLine
@@ -245,6 +246,8 @@ class _Replay:
         what = line.verb if isinstance(line, CallLine) else GROUP if isinstance(line, GroupLine) else ATTEMPT
         if isinstance(line, AttemptLine) and line.message.startswith(LATE):
             obstacle = obstacle or UNDECIDED
+        if isinstance(line, GroupLine) and line.failed:
+            obstacle = obstacle or (UNDECIDED if line.message.startswith(LATE) else FAILED)
         with rule_errors(), naming_step(number):
             obstacle = obstacle or (PLANNED if self._is_planned(line) else "")
             compared = None if obstacle else self._differences(line)

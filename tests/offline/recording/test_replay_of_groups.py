@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ExtenderError
+from extender.errors import DeadlineExceeded, ExtenderError
 from extender.offline.recording.lines import GroupLine
 from extender.offline.recording.reading import Recording
-from extender.offline.recording.replay import PLANNED, replay
+from extender.offline.recording.replay import FAILED, PLANNED, UNDECIDED, replay
+from extender.runtime.clock import LATE
 from extender.table.features import FeatureGates
 from tests.builders import make_composite_pod_group, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import CALL, CHANGE, HEADER, NODES, mutated, uses, written
 from tests.scheduler.test_pod_groups import member, node
-from tests.scheduler.world import World
+from tests.scheduler.world import NAME, World
 
 GATES = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
 CHECKPOINT = {"line": "checkpoint", "at": 1, "moment": 1, "objects": 1}
@@ -69,6 +70,35 @@ def test_no_attempt_of_a_group_differs_under_the_rules_of_the_recording(seed: in
     assert [each.to_dict() for each in result.changed] == []
     assert result.decided["group"] == len(recorded)
     assert result.left_out == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "left_out"),
+    [(DeadlineExceeded(LATE), LATE, UNDECIDED), (ValueError("oops"), "ValueError: oops", FAILED)],
+    ids=["too late", "failed"],
+)
+def test_an_attempt_that_ends_in_an_error_is_recorded_and_left_out_of_a_replay(
+    error: Exception, text: str, left_out: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    nodes = [node(name) for name in ("n1", "n2", "n3")]
+    world = World(make_pod_group("g", 2), *nodes, *(member(name, "g") for name in "ab"), features=GATES, record=path)
+    decide_member, calls = world.cycles[NAME].decide_member, iter([1, 2])
+
+    def fails_at_second(*arguments: Any) -> Any:
+        if next(calls, 0) == 2:
+            raise error
+        return decide_member(*arguments)
+
+    world.cycles[NAME].decide_member = fails_at_second  # type: ignore[method-assign]  # for this world alone
+    world.settle()
+    world.pass_time(5)
+    world.observed.stop()
+    failed, *others = attempts(path)
+    assert (failed.message, failed.failed, bool(failed.draws), failed.placed) == (text, True, True, {})
+    assert [line.placed.keys() for line in others] == [{"default/a", "default/b"}]
+    result = replay(path)
+    assert (result.left_out, result.changed) == ({left_out: 1}, [])
 
 
 def test_an_attempt_of_a_group_is_a_step_about_the_group(tmp_path: Path) -> None:
