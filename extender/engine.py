@@ -1,4 +1,4 @@
-"""Decides where a pod can run and why not elsewhere, also as if the cluster were different.
+"""Decides where a pod can run, and says why it cannot run elsewhere, in the real or in a supposed cluster.
 
 `Engine.decide` runs a pod's profile over the nodes of a table and returns a `Decision`. `Engine.suppose` changes the
 table for the length of a `with` block. The offline answers, the pages and users of the library call the engine, so they
@@ -134,7 +134,7 @@ class Decision:
 
     @cached_property
     def reasons(self) -> Counter[str]:
-        """Reason -> the number of nodes that gave it."""
+        """Reason -> the number of nodes that refuse the pod for this reason."""
         counts: Counter[str] = Counter()
         for refusal, nodes in self.refused_nodes:
             counts.update(dict.fromkeys(refusal.reasons, len(nodes)))

@@ -1,8 +1,8 @@
 """Turns the body of a verb's request into an answer, and times, counts and logs the call.
 
 Requests arrive in two ways. Under another WSGI server, Flask's views read the body and call the verb's handler. The
-worker of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. In both ways each
-of these is checked once: caller, method, media type, encoding, length.
+worker of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. Either way, a
+request's caller, method, media type, encoding and length are checked once.
 """
 
 from __future__ import annotations
