@@ -66,7 +66,7 @@ class DomainOffer:
 
 @dataclass(frozen=True, slots=True)
 class ChildGroup:
-    """The outcome for one child of a CompositePodGroup, tried after the children before it.
+    """The outcome for one child of a CompositePodGroup, with the members of earlier children in place.
 
     Attributes:
         kind, key: the child group.
@@ -162,7 +162,7 @@ class GroupExplanation:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks for people on the members."""
+        """Remarks on the members, for the user."""
         return remarks_on(self._state, [info.pod for info in self._waiting])
 
     @cached_property

@@ -64,7 +64,7 @@ class GroupVerdicts:
         return self.of_root(self.membership.root_of(pod))
 
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
-        """Returns the verdict on a root group, or on one that does not exist."""
+        """Returns the verdict on a root group, which may be missing."""
         identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
         if identity not in self._verdicts:
             self._verdicts[identity] = self._decided(root)

@@ -70,7 +70,7 @@ class NodeMap:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The cells as page.js reads them: {"columns", "groups": [[[name, text], ...], ...]}."""
+        """The cells in the form that the script page.js expects: {"columns", "groups": [[[name, text], ...], ...]}."""
         columns = self.groups[0].columns if self.groups else 1
         return {"columns": columns, "groups": [[[c.name, c.text] for c in group.cells] for group in self.groups]}
 

@@ -135,7 +135,7 @@ class Redaction:
         return redacted
 
     def key(self, kind: str, key: str) -> str:
-        """Returns the redacted object's key for an object's key, which is `namespace/name` or a UID."""
+        """Redacts a key of an object, which is `namespace/name` or a UID."""
         return key if kind in _NAMED_KINDS else self.text(key)
 
     def _value(self, field: str, value: Any) -> Any:

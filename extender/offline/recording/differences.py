@@ -197,7 +197,7 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins that change the lead of node `after` over node `before` between the two sets of rules."""
+    """Returns the plugins whose preference for node `after` over `before` differs between the two sets of rules."""
     if first is second:
         return ""
 

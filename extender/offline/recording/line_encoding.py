@@ -97,7 +97,7 @@ class LineEncoder:
         yield self._object_line(at, moment, kind, key, present)
 
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
-        """Yields the whole cluster; used after `dropped` changes were not recorded."""
+        """Yields a checkpoint, which has the whole cluster, because `dropped` changes before it were not recorded."""
         self._present.clear()
         self._learn(update.current for update in updates)
         objects = sum(update.kind in RECORDED_KINDS for update in updates)

@@ -118,9 +118,9 @@ class Recording:
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """The state before some of the steps, as (step, state); `state` starts from the nearest one.
+        """The state before some of the steps, as (step, state), from which `state` starts instead of the first line.
 
-        A copy is made only after at least as many lines as the state has objects, so all copies together have at most
+        A copy is made only after at least as many lines as the state has objects. So all copies together have at most
         as many objects as there are lines.
         """
         state: dict[tuple[str, str], ObjectLine] = {}

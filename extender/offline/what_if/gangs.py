@@ -69,7 +69,7 @@ def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], numbe
 
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
-    """Returns the reasons why the first member of the gang that does not fit is refused."""
+    """Returns the reasons why nodes refuse the first member that does not fit; empty if all members fit."""
     with before_refused(state, decide(state, leaf, enforces_gangs=False)) as refused:
         if refused is None:
             return []

@@ -227,7 +227,7 @@ def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """Removes surplus pods of a workload, and returns the missing ones to add.
+    """Removes surplus pods of a workload; if it has too few, returns the new pods to add.
 
     Pending pods are removed first, then the youngest. A StatefulSet's pods are removed and added by ordinal.
     """

@@ -116,7 +116,7 @@ def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
 def copy_of(node: Node, name: str) -> Node:
     """Returns a copy of the node under another name, uncordoned and without taints that mark a bad condition.
 
-    Labels that hold the old name, or the old hostname, hold the new name.
+    Labels with the old name or the old hostname as value get the new name.
     """
     old_names = (node.name, node.labels.get(HOSTNAME))
     labels = {key: name if value in old_names else value for key, value in node.labels.items()}

@@ -88,7 +88,7 @@ def _changed_class(state: ClusterState, name: str) -> Iterator[ClaimStep]:
 
 
 def _unbound(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolumeClaim:
-    """Returns the claim as it would be right after it was created with this class."""
+    """Returns the claim as if it had just been created with this StorageClass."""
     annotations = {key: value for key, value in claim.annotations.items() if key not in _BINDING_ANNOTATIONS}
     return replace(
         claim,

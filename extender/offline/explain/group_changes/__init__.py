@@ -1,1 +1,1 @@
-"""Suggests changes for a pod group. Start with `admitting` (it does not fit) or `obstacles` (no scheduler tries it)."""
+"""Suggests changes for a pod group: `admitting` if it does not fit, `obstacles` if no scheduler tries it."""

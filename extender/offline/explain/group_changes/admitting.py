@@ -51,9 +51,9 @@ Search = Callable[[ClusterState, Pod], SuggestedChange | None]
 
 
 def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:
-    """Returns the changes that admit all waiting members, the smallest first; for a gang also a lower minimum.
+    """Returns the changes after which all waiting members fit, the smallest first, and a lower minimum for a gang.
 
-    With a lower minimum the group is scheduled, but the members that find no node keep waiting.
+    With the lower minimum the group is scheduled, but the members that do not fit keep waiting.
     """
     searches: list[Search] = [_smallest_pod_change, uncordoned_node, removed_pods, labelled_node]
     found = [

@@ -70,7 +70,7 @@ def _grace_period(spec: Fields, *, is_template: bool) -> int:
 
 
 def _resize_policies(container: Fields, pod_restarts: object, path: str, *, is_init: bool) -> Iterator[str]:
-    """Yields the faults of what happens when resources change; `is_init` is True for an init container that ends."""
+    """Yields the faults of resizePolicy; `is_init` is True for an init container that ends."""
     seen: set[object] = set()
     for here, policy in items(container, "resizePolicy", path):
         name = policy.get("resourceName")

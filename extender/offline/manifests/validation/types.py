@@ -306,7 +306,7 @@ def _parameters(configuration: Fields, path: str) -> Iterator[str]:
         yield f"{path}.parameters: expected a mapping"
 
 
-# Type -> what checks the fields of an object of this type together.
+# Type -> the function that checks the fields of an object of this type together.
 _CHECKS: Mapping[str, Callable[[Fields, str], Iterator[str]]] = {
     "V1SeccompProfile": security.seccomp_profile,
     "V1AppArmorProfile": security.app_armor_profile,

@@ -131,7 +131,7 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
 
 
 def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
-    """Yields the faults of fields that require completionMode Indexed, and of an Indexed Job's numbers of pods."""
+    """Yields the faults of fields that only an Indexed Job may have, and of its numbers of pods."""
     if job.get("completionMode") != "Indexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if job.get(field) is not None:
