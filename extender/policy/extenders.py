@@ -184,9 +184,9 @@ def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: F
 
 
 def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
-    """Returns the profile with NodeResourcesFit ignoring these resources, which extenders manage.
+    """Returns the profile with a NodeResourcesFit that ignores these resources, because extenders manage them.
 
-    The resources replace the ignoredResources in the plugin's arguments, as upstream.
+    As upstream, they replace the ignoredResources in the plugin's arguments.
     """
     if not resources:
         return profile

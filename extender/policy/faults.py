@@ -37,7 +37,7 @@ class Faults:
     def read(self, model: type[M], value: object, path: str = "") -> M | None:
         """Returns `value` as an instance of `model`; adds a fault for each faulty part and leaves that part out.
 
-        So the other parts are checked too. Returns None if a required part is faulty or missing.
+        Leaving it out lets the other parts be checked too. Returns None if a required part is faulty or missing.
         """
         document = _without_nulls(value)
         wrong: list[Location] = []

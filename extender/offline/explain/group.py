@@ -178,7 +178,7 @@ class GroupExplanation:
 
     @property
     def blocker(self) -> str:
-        """The reason why the next member finds no node, with its numbers; or why no scheduler tries the group."""
+        """The reason, with numbers, why the next member does not fit, or why no scheduler tries the group."""
         if self.refused is None or not self.refused.reasons:
             return self.message
         first = self.refused.reasons[0]
@@ -276,7 +276,7 @@ class GroupExplanation:
 
     @property
     def _lacking_label(self) -> str | None:
-        """The label of the topology constraint, if no node has it."""
+        """The key of the topology constraint's label if no node has this label, else None."""
         tree = self.verdict.tree
         key = tree.group.topology_key if tree is not None else None
         return key if not self.domains else None

@@ -42,7 +42,7 @@ class GroupPlacement:
 
 
 class GroupMembers:
-    """The waiting members of a root group in the order in which they are tried, with the groups of the cluster.
+    """The waiting members of a root group, in the order in which they are tried, and their tree of groups.
 
     Attributes:
         obstacle: why no scheduler tries the group; None if one does.

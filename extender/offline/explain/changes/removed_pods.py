@@ -1,7 +1,7 @@
 """Suggests the fewest pods to remove so that a pod can run.
 
-Preemption names pods that are enough on one node, by their priorities. If it names none, the cause may be pods on other
-nodes, or pods that are nominated and not on a node yet. In any case smaller sets of pods are then tried one by one.
+Preemption finds pods on one node whose removal suffices. If it finds none, pods on other nodes or nominated pods may be
+the cause. In both cases, smaller sets of pods are then tried one by one.
 """
 
 from __future__ import annotations

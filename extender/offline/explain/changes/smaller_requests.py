@@ -50,9 +50,10 @@ class Requests:
 
 
 def _reductions(pod: Pod, state: ClusterState, requests: Amounts, *, is_limited: bool) -> Iterable[dict[str, int]]:
-    """Returns what nodes offer of the resources that they are short of, the smallest reductions first.
+    """Returns resource -> amount to lower its request to, for each way to fit a node; the smallest reductions first.
 
-    For each set of such resources there is one reduction; if `is_limited`, there is one for each different offer.
+    Nodes that are short of the same resources share one reduction. If `is_limited`, they do so only if they also offer
+    the same amounts.
     """
     bare = lowered(pod, dict.fromkeys(requests, 0))
     nodes = state.engine.feasible(bare, despite_errors=True) if requests else []
