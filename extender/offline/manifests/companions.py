@@ -42,7 +42,9 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
         return None
     metadata = item.get("metadata") or {}
     if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
-        metadata = {**metadata, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
+        name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
+        home = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
+        metadata = {**metadata, "namespace": home, **({"name": name} if name else {})}
     item = {**item, "metadata": metadata}
     if companions.is_checked(item):
         item = schema.without_nulls(kind, item)
