@@ -37,7 +37,7 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     Raises:
         MalformedCluster: the API server would refuse the object; the message has the path of every fault.
     """
-    kind = item.get("kind")
+    kind = str(item.get("kind"))
     if kind not in _NAMES:
         return None
     metadata = item.get("metadata") or {}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from extender.errors import MalformedCluster
+from extender.offline.manifests.companions import companion
 from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState
 from tests.builders import Object
-from tests.offline.admission import handmade
+from tests.offline.admission import companions, handmade
 from tests.offline.admission.comparing import cluster
 from tests.offline.admission.generator import made
 
@@ -41,6 +43,16 @@ def test_a_manifest_of_odd_values_ends_in_one_kind_of_error(seed: int) -> None:
         container, key = random.choice(list(_places(manifest)))
         container[key] = copy.deepcopy(random.choice(_ODD))
         _admit(manifest, state)
+
+
+def test_a_claim_or_a_group_of_odd_values_ends_in_one_kind_of_error() -> None:
+    random, manifests = Random(3), [obj for _, obj in companions.cases()]
+    for _ in range(_MANIFESTS):
+        manifest = copy.deepcopy(random.choice(manifests))
+        container, key = random.choice(list(_places(manifest)))
+        container[key] = copy.deepcopy(random.choice(_ODD))
+        with suppress(MalformedCluster):
+            companion(manifest, "manifest")
 
 
 def _admit(manifest: Object, state: ClusterState) -> None:
