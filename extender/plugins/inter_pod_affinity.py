@@ -115,7 +115,7 @@ class InterPodAffinityFilter(PerTemplate):
 
 
 def _forbidden_pods(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Counts, for each distinct anti-affinity term of the pod, the placed pods that match; omits terms with none."""
+    """Counts the placed pods that match each anti-affinity term of the pod; omits terms that match no pods."""
     terms = dict.fromkeys((term.topology_key, query_for(term, table)) for term in pod.required_anti_affinity)
     matches_by_term = [(key, table.matching(query)) for key, query in terms]
     return [pods_by_domain(key, matches, table) for key, matches in matches_by_term if matches.total]

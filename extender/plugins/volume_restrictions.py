@@ -97,7 +97,7 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns the number of claims that the pod in each slot shares, by name, with this pod's exclusive claims.
+        """Returns, for the pod in each slot, how many of its claims have the name of an exclusive claim of this pod.
 
         Namespaces are not compared, as in upstream's RemovePod.
         """

@@ -176,7 +176,7 @@ def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequenc
 
 
 def _named(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for potential victims with one of these UIDs, for any node."""
+    """Returns bool[n]: True for the potential victims whose UID is listed, under any node."""
     slot_of = table.pods.slot_of
     slots = [slot_of[uid] for uids in uids_by_node.values() for uid in uids if uid in slot_of]
     return np.isin(potential.slots, slots) if slots else np.zeros(len(potential.slots), np.bool_)

@@ -1,7 +1,7 @@
 """Counts the devices, and the allocated devices, of a class on each node.
 
 Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator, it counts devices in slices of all
-generations. Its selectors cannot read if a device allows multiple allocations.
+generations. Its selectors cannot read a device's `allowMultipleAllocations`.
 """
 
 from __future__ import annotations

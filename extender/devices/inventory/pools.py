@@ -131,7 +131,7 @@ class Pool:
 
 
 def _is_understood(slice_: ResourceSlice) -> bool:
-    """Returns True if the slice selects nodes and uses no compatibility groups, an alpha feature."""
+    """Returns True if the slice selects nodes and does not use compatibility groups (an alpha feature)."""
     spec = slice_.spec
     selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
     return bool(selects) and not _uses_compatibility_groups(slice_)

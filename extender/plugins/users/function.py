@@ -267,7 +267,7 @@ def _refuse_lazy(name: str, function: Callable[..., object]) -> None:
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
     """Returns a pydantic model of the arguments, which are the function's keyword-only parameters.
 
-    Only their annotations are evaluated, because the types of pod and node may be imported only for type checkers.
+    Other annotations are not evaluated, because the types of pod and node may be imported only for type checkers.
     """
     annotations = {p.name: Any if p.annotation is p.empty else p.annotation for p in parameters}
     names = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})

@@ -222,7 +222,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns (slot of a list of terms, effect) -> the amount that each pod with this list adds."""
+        """Returns the amount that each pod adds to an effect; the key is (slot of the pod's list of terms, effect)."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
