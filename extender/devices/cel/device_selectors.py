@@ -93,9 +93,13 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
     return verdict
 
 
-def check(expression: str) -> None:
-    """Raises SelectorError if the expression is not a valid selector."""
-    _compiled(expression)
+def compilation_fault(expression: str) -> str | None:
+    """Returns why the expression is not a valid selector; None if it is valid."""
+    try:
+        _compiled(expression)
+    except SelectorError as error:
+        return str(error)
+    return None
 
 
 class _SelectorCache:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from extender.devices.cel.device_selectors import SelectorError, check
+from extender.devices.cel.device_selectors import compilation_fault
 from extender.offline.manifests.validation import formats, pods, types, volumes
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
 
@@ -136,11 +136,7 @@ def _selector_fault(expression: str | None) -> str | None:
         return None  # `types` reports that it is missing
     if len(expression) > _LONGEST_SELECTOR:
         return f"is longer than {_LONGEST_SELECTOR} characters"
-    try:
-        check(expression)
-    except SelectorError as error:
-        return str(error)
-    return None
+    return compilation_fault(expression)
 
 
 def _references(parent: Fields, known: set[str], path: str) -> Iterator[str]:
