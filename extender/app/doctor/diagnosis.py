@@ -30,12 +30,15 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.plugins.registry import users_rules
+from extender.plugins.users.post_filter import CustomPostFilter
 from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
 from extender.plugins.users.rule_calls import described
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
+_OF_THE_LOOP = (CustomPreEnqueue, CustomQueueSort, CustomPostFilter)
 _MOST_SECONDS = 0.1  # more is too slow, because kube-scheduler waits for the rule with every pod
 
 
@@ -88,7 +91,7 @@ def diagnose(
         ConfigurationError: a file cannot be read.
     """
     nodes: Sequence[Node] = ()
-    policy, finding = (None, None) if policy_path is None else _policy(policy_path, access or IN_CLUSTER)
+    policy, finding = (None, None) if policy_path is None else _policy(policy_path, access or IN_CLUSTER, mode)
     if access is not None:
         client = KubeClient(credentials_of(access))
         try:
@@ -121,12 +124,20 @@ def diagnose(
         yield from check_endpoint(config, [node.name for node in nodes])
 
 
-def _policy(path: Path, access: ClusterAccess) -> tuple[Policy | None, Finding]:
+def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None, Finding]:
     try:
         policy = policy_of(path, "", access=access)
     except ConfigurationError as error:
         return None, fail(
             "policy", "; ".join(error.faults), "correct it; `extender reference policy` lists every field"
         )
-    rules = sum(len(profile.predicates) + len(profile.priorities) + len(profile.permit) for profile in policy.profiles)
-    return policy, ok("policy", f"loaded {counted(len(policy.profiles), 'profile')} with {counted(rules, 'rule')}")
+    rules = [rule for profile in policy.profiles for rule in profile.rules]
+    message = f"loaded {counted(len(policy.profiles), 'profile')} with {counted(len(rules), 'rule')}"
+    idle = {rule.name for rule in rules if isinstance(rule, _OF_THE_LOOP)} if mode != SCHEDULE else ()
+    if not idle:
+        return policy, ok("policy", message)
+    return policy, warn(
+        "policy",
+        f"{message}; these never run in `extender serve`: {', '.join(sorted(idle))}",
+        "use `extender schedule`, or remove them: kube-scheduler has its own queue and preemption",
+    )

@@ -262,6 +262,22 @@ def test_each_fault_is_named(
 
 
 @pytest.mark.parametrize(
+    ("flags", "level"),
+    [pytest.param([], "warn", id="serve"), pytest.param(["--mode", "schedule"], "ok", id="schedule")],
+)
+def test_rules_that_never_run_beside_kube_scheduler_are_named(
+    installation: Installation, flags: list[str], level: str
+) -> None:
+    rule = "from extender import Pod, pre_enqueue\n\n\n@pre_enqueue\ndef gate(pod: Pod) -> bool:\n    return True\n"
+    (installation.folder / "gates_of_doctor.py").write_text(rule)
+    installation.policy += "profiles: [{plugins: {preEnqueue: {enabled: [{name: 'gates_of_doctor:gate'}]}}}]\n"
+    installation.flags += flags
+    (found,) = [each for each in installation.examined() if each["check"] == "policy"]
+    assert found["level"] == level
+    assert ("never run in `extender serve`: gates_of_doctor:gate" in found["message"]) == (level == "warn")
+
+
+@pytest.mark.parametrize(
     ("document", "message"),
     [
         pytest.param(lambda: lease(60), "was renewed [0-9]+ s ago by a, so there is no leader", id="nobody renews it"),
