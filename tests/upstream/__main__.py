@@ -34,7 +34,7 @@ def main() -> None:
         report = _directory(results, group, mode) / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
         with (
             tempfile.TemporaryDirectory() as directory,
-            UpstreamCluster(binaries, Path(directory), GROUPS[group].nodes) as plane,
+            UpstreamCluster(binaries, Path(directory), GROUPS[group].nodes, GROUPS[group].gates) as plane,
             MODES[mode](plane),
         ):
             run_specs(plane, GROUPS[group], report, options.timeout_minutes, options.spec)

@@ -22,21 +22,26 @@ NAMESPACE = "extender-system"
 _MANIFESTS = Path(__file__).parents[2] / "manifests"
 _RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _START_SECONDS = 120
+_APIS = ("resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true", "scheduling.k8s.io/v1beta1=true")
 # Those that the specs' framework looks for on each node; without, it waits a minute before each spec.
 _DAEMONS = ("kube-proxy", "fluentd-elasticsearch", "node-problem-detector")
 
 
 class UpstreamCluster(ControlPlane):
-    """`with UpstreamCluster(binaries, directory, 6) as plane:` has nodes whose pods run, and the shipped accounts."""
+    """`with UpstreamCluster(binaries, directory, 6) as plane:` has nodes whose pods run, and the shipped accounts.
 
-    apiserver_flags: Sequence[str] = (
-        "--allow-privileged=true",
-        "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
-    )
+    Attributes:
+        gates: the feature gates of all servers and schedulers, "Name=true" each.
+    """
 
-    def __init__(self, binaries: Binaries, directory: Path, nodes: int) -> None:
+    apiserver_flags: Sequence[str] = ("--allow-privileged=true", f"--runtime-config={','.join(_APIS)}")
+
+    def __init__(self, binaries: Binaries, directory: Path, nodes: int, gates: Sequence[str] = ()) -> None:
         super().__init__(binaries, directory)
         self._nodes = nodes
+        self.gates = gates
+        self.gate_flags = ("--feature-gates", ",".join(gates)) if gates else ()
+        self.apiserver_flags = (*self.apiserver_flags, *self.gate_flags)
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -73,6 +78,7 @@ class UpstreamCluster(ControlPlane):
             f"--root-ca-file={self.ca_file}",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
+            *self.gate_flags,
         ]
         self.spawn("kube-controller-manager", command, "kube-controller-manager.log")
         assert wait_until(lambda: len(self.client.list("ServiceAccount")) >= len(SYSTEM_NAMESPACES))
@@ -83,7 +89,7 @@ class UpstreamCluster(ControlPlane):
 
 @contextmanager
 def stock(plane: UpstreamCluster) -> Iterator[None]:
-    with plane.scheduler():
+    with plane.scheduler(gates=plane.gates):
         yield
 
 
@@ -91,8 +97,8 @@ def stock(plane: UpstreamCluster) -> Iterator[None]:
 def webhook(plane: UpstreamCluster) -> Iterator[None]:
     """The stock scheduler, and `extender serve` for all four verbs beside its own plugins."""
     with (
-        serve(plane.account("service"), plane.directory, timeout_seconds=_START_SECONDS) as extender,
-        plane.scheduler(extender.configuration()),
+        serve(plane.account("service"), plane.directory, *plane.gate_flags, timeout_seconds=_START_SECONDS) as extender,
+        plane.scheduler(extender.configuration(), gates=plane.gates),
     ):
         yield
 
@@ -100,7 +106,7 @@ def webhook(plane: UpstreamCluster) -> Iterator[None]:
 @contextmanager
 def loop(plane: UpstreamCluster) -> Iterator[None]:
     """`extender schedule` in the place of the stock scheduler."""
-    with schedule(plane.account("scheduler"), plane.directory, timeout_seconds=_START_SECONDS):
+    with schedule(plane.account("scheduler"), plane.directory, *plane.gate_flags, timeout_seconds=_START_SECONDS):
         yield
 
 
@@ -120,16 +126,18 @@ _NEEDS_A_KUBELET = (
 
 
 class Group(NamedTuple):
-    """Specs whose text matches `focus` and not `skip`, and the nodes of the cluster that they are run on."""
+    """Specs whose text matches `focus` and not `skip`, with the nodes and the feature gates that they need."""
 
     focus: str
     skip: str = ""
     nodes: int = 6
+    gates: Sequence[str] = ()
 
 
 _ASYNC = "async preemption"
 GROUPS = {
     "scheduling": Group(r"\[sig-scheduling\]", _ASYNC),
+    "pod groups": Group("FeatureGate:GenericWorkload", gates=("GenericWorkload=true",)),
     # It fills all nodes, and gives all of them five minutes, which fake kubelets of six nodes do not keep.
     "asynchronous preemption": Group(_ASYNC, nodes=2),
     "local volumes": Group("Pod with node different|StatefulSet with pod affinity|Stress with local volumes"),
@@ -149,7 +157,7 @@ def run_specs(plane: UpstreamCluster, group: Group, report: Path, timeout_minute
         f"--kubeconfig={plane.kubeconfig}",
         "--provider=skeleton",
         f"--ginkgo.focus={alone or group.focus}",
-        f"--ginkgo.skip={'|'.join(filter(None, ('OffByDefault', group.skip)))}",
+        f"--ginkgo.skip={'|'.join(filter(None, (group.skip, '' if group.gates else 'OffByDefault')))}",
         "--ginkgo.seed=7",
         "--ginkgo.v",
         f"--ginkgo.timeout={timeout_minutes}m",
