@@ -252,7 +252,7 @@ class Settings(BaseModel):
         10.0, "how long a leader keeps leading after its last renewal; less than leaseDurationSeconds", gt=0
     )
     retry_period_seconds: Seconds = setting(
-        2.0, "time between two checks of the lease; less than renewDeadlineSeconds by at least a sixth", gt=0
+        2.0, "time between two checks of the lease; less than five sixths of renewDeadlineSeconds", gt=0
     )
     leader_service: str = setting(
         "",
@@ -328,7 +328,7 @@ class Settings(BaseModel):
         only="schedule",
         gt=0,
     )
-    status_rate: Rate = setting(100.0, "most writes of a pod's status a second", only="schedule")
+    status_rate: Rate = setting(100.0, "most writes of pod statuses a second, for all pods together", only="schedule")
     event_rate: Rate = setting(
         200.0, "most events a second; a tenth of it while pods wait in the active queue", only="schedule"
     )

@@ -73,7 +73,7 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
     if dropped := requested - answered:
         raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(dropped)}")
     if len(set(passed)) + len(refused) != len(answered):
-        raise InvalidAnswer("filter: a node is answered twice")
+        raise InvalidAnswer("filter: the answer names a node twice")
 
 
 def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:

@@ -26,7 +26,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _LONGEST = 256
-# A number with a larger exponent becomes the largest quantity; with a smaller negative one, the smallest.
+# Numbers with an exponent above 64 become the largest quantity, and those below -9 the smallest.
 _EXPONENT_BOUND = 64
 _SMALLEST = -9
 

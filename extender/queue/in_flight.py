@@ -27,7 +27,7 @@ class Flight:
         own: the recorded changes that concern only this pod.
         activated: True if the pod, when it is rejected, is to be tried again without waiting for an event.
         gone: True if the pod was deleted, or bound by another scheduler.
-        woken_by: the rules that reported during the attempt that they may now accept pods they rejected.
+        woken_by: the rules that called `handle.wake` during the attempt, so the pods that they rejected may fit now.
         returned: True if the pod was gone and then appeared again, for example because the API server was restored from
             a backup. The pod is then added to the queue again when the attempt ends.
     """

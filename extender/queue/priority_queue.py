@@ -388,7 +388,7 @@ class PriorityQueue:
                 return total
             self._closed.wait(YIELD_SECONDS)  # another thread can take the lock now
 
-    # ---- these hold the lock
+    # ---- called with the lock held
 
     def _attempted(self) -> Iterator[QueuedPod]:
         """Yields the pods in flight, and the members that return to the queue when their group's attempt ends."""

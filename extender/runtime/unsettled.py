@@ -117,7 +117,10 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """The time until which unrecorded writes of predecessors may arrive; None if all are settled."""
+        """The time until which writes of earlier processes, of which there is no record here, may arrive.
+
+        None if no such write can arrive any more.
+        """
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]

@@ -231,7 +231,7 @@ class PreemptionExecutor:
         return needs_room
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
-        """Evicts the last victim after all others, because the preemptor is admitted again when that one leaves."""
+        """Evicts all victims but one side by side, then that one, whose leaving lets the preemptor be tried again."""
 
         def evict(victim: PodInfo) -> None:
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)

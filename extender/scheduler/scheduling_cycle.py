@@ -122,7 +122,7 @@ class Failure:
 
     @property
     def node_to_nominate(self) -> str:
-        """The node to nominate the pod to; "" if its nomination is kept or cleared."""
+        """The node to nominate the pod to; "" if there is none. `nominated_node` says if an earlier one is kept."""
         return self.nominated_node if isinstance(self.nominated_node, str) else ""
 
     @property

@@ -230,7 +230,7 @@ def test_a_preempt_request_needs_one_of_the_maps() -> None:
         pytest.param(["a", "z"], {"b": "x"}, "the request does not name the nodes z", id="a stranger passes"),
         pytest.param(["a"], {"b": "x", "z": "x"}, "the request does not name the nodes z", id="a stranger fails"),
         pytest.param(["a"], {}, "without a reason: b", id="a node dropped in silence"),
-        pytest.param(["a", "b"], {"b": "x"}, "answered twice", id="both"),
+        pytest.param(["a", "b"], {"b": "x"}, "names a node twice", id="both"),
     ],
 )
 def test_filter_answers_that_would_hurt(passed: list[str], failed: dict[str, str], message: str) -> None:

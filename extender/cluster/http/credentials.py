@@ -109,14 +109,14 @@ _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionEr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientConfig:
-    """The address of the API server and the credentials, as they were read at one time.
+    """The address of the API server and the credentials that were read together.
 
     Attributes:
-        base: the path before all paths of the API, usually "".
+        base: the prefix of every path of the API, usually "".
         authorization: the Authorization header; None if there is no token.
         impersonation: the headers that ask the API server to act as another user.
         valid_until: when the credentials must be read again, in monotonic seconds.
-        material: everything that the endpoint was made from; if it has changed, a new endpoint is needed.
+        material: the settings that the endpoint was created from; a change of them needs a new endpoint.
     """
 
     endpoint: Endpoint

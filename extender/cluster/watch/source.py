@@ -134,7 +134,7 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.state.version:  # an earlier thread of this kind has ended, perhaps during an event
+        if reflector.state.version:  # the thread before this one has ended, perhaps in the middle of an event
             self._distrust(reflector, "its thread had ended")
         while not self._stopping.is_set():
             try:

@@ -35,7 +35,7 @@ class AttributeConstraint:
     distinct: bool
 
     def applies_to(self, request: str, parent: str) -> bool:
-        """Returns True if the constraint applies to the request. `parent`: the request without the subrequest."""
+        """Returns True if the constraint applies to the request; of `gpu/large`, the `parent` is `gpu`."""
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:

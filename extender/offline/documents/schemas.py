@@ -130,7 +130,7 @@ class ExplanationDocument(Document, ExplanationPart):
 
 
 class ExplanationListDocument(Document):
-    """`extender explain -f FILE`: several pods."""
+    """`extender explain -f FILE`: the explanation of each pod, if the file has several."""
 
     kind: Literal["ExplanationList"]
     items: list[ExplanationDocument]
@@ -311,7 +311,7 @@ class _RuleTrial(DocumentPart):
 
 
 class RuleTrialsDocument(Document):
-    """`extender rule test`: each rule on a cluster."""
+    """`extender rule test`: what each rule answers about the pods and nodes of a cluster."""
 
     kind: Literal["RuleTrials"]
     rules: list[_RuleTrial]

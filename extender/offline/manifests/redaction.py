@@ -211,7 +211,7 @@ def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
 
 
 def _translated_line(line: str, texts: Mapping[str, str]) -> str:
-    surplus = 0  # characters by which the line has grown since its last gap between columns
+    surplus = 0  # how many characters the replacements since the last gap between columns have added
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal surplus

@@ -160,7 +160,7 @@ class Recording:
         return Cluster(self.objects(number), policy)
 
     def pod(self, number: int) -> Pod | None:
-        """Returns the pod of a call or an attempt; None if the step's line holds no pod. Raises MalformedCluster."""
+        """Returns the pod of a call or an attempt; None if its line has no pod. Raises MalformedCluster."""
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None

@@ -208,7 +208,10 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping
 
 
 def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
-    """Yields lines of text: both outcomes, the moved pods, and the plugins that cause it; `every` shows whole lists."""
+    """Yields lines of text: the result under each policy, the pods that moved, and the plugins that moved them.
+
+    `every`: whether long lists are shown as a whole.
+    """
     both = (comparison.first, comparison.second)
     lines: list[Cells] = [
         ("", *names),

@@ -1,1 +1,1 @@
-"""The classic `kind: Policy`: predicate and priority names become profiles."""
+"""Converts the old `kind: Policy`, which lists predicates and priorities by name, into a profile with their plugins."""

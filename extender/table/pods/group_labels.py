@@ -103,9 +103,7 @@ class GroupLabels:
                 mask &= ~self._mask(having)
             case "DoesNotExist":
                 mask &= ~self._mask((self._by_key.get(key),))
-            case (
-                _
-            ):  # an operator that the API does not allow in label selectors; checked for one group of pods at a time
+            case _:  # Gt and Lt, which selectors of pods cannot have: too rare for an index
                 for slot in np.flatnonzero(mask).tolist():
                     mask[slot] = requirement.matches(self._groups[slot].mapping)
 

@@ -88,7 +88,7 @@ class _Body(Protocol):
         """Returns the whole body, None until all of it has been fed."""
 
     def missing(self) -> int:
-        """Returns how many bytes to receive next: those that the body still lacks, or one piece if that is unknown."""
+        """Returns how many bytes to receive next: the rest of the body, or _PIECE_BYTES if its length is unknown."""
 
 
 class RequestParser:
@@ -110,7 +110,7 @@ class RequestParser:
 
     @property
     def wanted(self) -> int:
-        """Returns how many bytes to receive next: those that the body still lacks, or one piece if that is unknown."""
+        """Returns how many bytes to receive next: the rest of the body, or _PIECE_BYTES if its length is unknown."""
         return self._body.missing() if self._body is not None else _PIECE_BYTES
 
     def feed(self, data: bytes) -> None:

@@ -33,7 +33,7 @@ from extender.devices.cel.values import (
 
 TOO_LONG = "operation cancelled: cost limit exceeded"
 MAX_LENGTH = 1_000_000
-"""An evaluation fails if a string or list is longer. Upstream, the cost limit has the same effect."""
+"""An evaluation fails if a string or list is longer than this. Upstream, the cost limit has the same effect."""
 
 
 def fail(message: str) -> Any:

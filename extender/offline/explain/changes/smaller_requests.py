@@ -101,10 +101,11 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
 def _no_lower_than_needed(
     pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
 ) -> dict[str, int]:
-    """Removes resources from `targets` that need not be lowered, and raises extended resources as far as they fit.
+    """Returns the lowered requests in `targets` without those that the pod fits without lowering.
 
-    A resource need not be lowered if the profile ignores it. An extended resource may be backed by devices, which
-    `Engine.free_for` does not count. Returns {} if the pod does not even fit with `targets`.
+    The profile may ignore a resource, for example. A request for an extended resource is lowered no further than it
+    must be: devices may provide it, and `Engine.free_for` does not count them. Returns {} if the pod does not even fit
+    with all of `targets`.
     """
 
     def fits(tried: Amounts) -> bool:
