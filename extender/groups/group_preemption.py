@@ -17,7 +17,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, GroupStatus, MemberDecision
 from extender.groups.group_tree import Tree, waiting_members
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
@@ -130,11 +130,10 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
     """Returns the units that are on nodes and have a lower priority than `priority`."""
-    is_placed = table.pods.row >= 0
-    # The group's priority counts, and a pod that another scheduler has bound may have a higher one.
-    slots = np.flatnonzero(
-        is_placed if table.features.generic_workload else is_placed & (table.pods.priority < priority)
-    )
+    candidates = table.pods.row >= 0
+    if not _has_lower_group(table, priority):  # no need to look at every pod of the cluster
+        candidates &= table.pods.priority < priority
+    slots = np.flatnonzero(candidates)
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
     disruptions: dict[GroupName, Disruption] = {}
@@ -151,6 +150,12 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
             disruptions[of.whole] = of
     together = [VictimUnit(pods, disruptions[name].priority, disruptions[name].kind) for name, pods in whole.items()]
     return [*singles, *together]
+
+
+def _has_lower_group(table: Table, priority: int) -> bool:
+    """Returns True if the pods of some group may have a lower priority than their own: that of their root group."""
+    groups = (group for kind in (PodGroup, CompositePodGroup) for group in table.objects.all(kind).values())
+    return table.features.generic_workload and any(group.priority < priority for group in groups)
 
 
 def _select(
