@@ -86,7 +86,7 @@ class Changes:
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Records that a list has reported every object of the kind, although most have not changed."""
+        """Records that a list has reported every object of the kind, which changes none of the values."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:

@@ -141,7 +141,7 @@ class Comparer:
         """Waits for the watch; returns the suspects that are differences, and the suspects that are still undecided."""
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
-            # This must be asked before the cache, which then contains everything that the watch had delivered.
+            # The watch is asked first: when the cache is asked, it has all that the watch had delivered by then.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]

@@ -65,7 +65,7 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """False if the group may not preempt, or waits for earlier victims."""
+        """True if victims were searched for: the group may preempt, and no earlier victims of it are still leaving."""
         return self.text not in (NEVER, ONGOING)
 
 

@@ -182,7 +182,7 @@ class Cluster:
     ) -> Listing[PendingPod]:
         """Returns the pending pods of one namespace or of all, each with the reason why, grouped by cause.
 
-        `progress` is called with the number of pods judged so far and the number of all.
+        `progress` is called with the number of pods judged so far, and the total number.
         """
         return Listing(pending_pods(self._state, namespace, progress))
 

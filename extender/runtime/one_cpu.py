@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class LinuxCpus:
     """The CPUs of the machine, and the threads of this process; see proc(5), sched_setaffinity(2) and sched(7).
 
-    Every method raises OSError.
+    Every method may raise OSError.
     """
 
     def __init__(self) -> None:

@@ -156,7 +156,7 @@ class QueueSweep:
                 _log.error("added a waiting pod that the queue lacked pod=%s", key)
                 self._queue.add(info)
         for uid in surplus & self._surplus:
-            _log.error("removed a pod from the queue that does not wait uid=%s", uid)
+            _log.error("removed a pod from the queue that needs no node uid=%s", uid)
             self._queue.delete(uid)
         self._missing = missing
         self._surplus = surplus

@@ -448,7 +448,7 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns UID -> Failure for the members of a PodGroup that are not bound, with the node to nominate each to."""
+    """Returns UID -> Failure for each member that is not bound; the failure says to which node it is nominated."""
     failures = {}
     for uid, member in decision.members.items():
         message = failure_message(decision, member, waits_for_victims=preemption.helps)

@@ -138,9 +138,9 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Returns which nodes each selector selects. Uses cached results if there are any.
+    """Returns the nodes from which each volume or storage pool can be reached. Uses cached results if there are any.
 
-    `selections`: for each item, a key and a function that evaluates its selector.
+    `selections`: for each of them, a key and a function that evaluates its node selector.
     """
     rows_by_key = table.reader(_SelectedRows).current()
     index: dict[Hashable, int] = {}

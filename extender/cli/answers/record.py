@@ -105,7 +105,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
 
 
 def _key(path: Path) -> bytes:
-    """Returns the key in the file. Raises OSError, or ConfigurationError if the key is too short to be secret."""
+    """Returns the key in the file. Raises OSError, or ConfigurationError if the key is too short to be safe."""
     advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
     if not path.exists():
         raise ConfigurationError([f"{path}: no such file; {advice}"])

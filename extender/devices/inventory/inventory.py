@@ -167,7 +167,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields each distinct view of the pool, with the rows of the nodes that have this view."""
+        """Yields each set of devices of the pool that some nodes can reach, with the rows of these nodes."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:

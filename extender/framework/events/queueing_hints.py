@@ -176,7 +176,10 @@ class QueueingHints:
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns the keys under which `reads` indexes the pod. If `reads` raises, the keys match every change."""
+        """Returns the values that the rule's hints read from the pod, by which the pod is indexed.
+
+        If reading them raises, the pod is indexed so that every change finds it.
+        """
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 class DocumentKind(StrEnum):
-    """The kinds of documents."""
+    """The `kind` of each document that a command prints as JSON or YAML."""
 
     EXPLANATION = "Explanation"
     GROUP_EXPLANATION = "GroupExplanation"

@@ -127,7 +127,7 @@ def pending_pods(
 ) -> list[PendingPod]:
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
-    `progress` is called with the number of pods judged so far and the number of all. Only the first `most` pods are
+    `progress` is called with the number of pods judged so far and the total number. Only the first `most` pods are
     judged; None means all. With a `selector`, only pods whose labels match it are returned. `groups` has the verdicts
     on pod groups that are known already.
     """

@@ -287,7 +287,10 @@ class NodeNumbers:
         return [self.names[number] for number in numbers.tolist()]
 
     def check(self, line: Line) -> None:
-        """Checks the references to nodes in a line. Raises ValueError if a node has no name yet, or occurs twice."""
+        """Checks the numbers of nodes in a line of the recording.
+
+        Raises ValueError if no earlier line names a node, or if a node occurs twice.
+        """
         if isinstance(line, CallLine):
             asked = self._check_ranges(line.nodes)
             for ranges in (*line.refused.values(), *line.unresolvable.values()):

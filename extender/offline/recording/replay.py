@@ -124,7 +124,7 @@ class ReplayResult:
 
 
 class _Item(NamedTuple):
-    """The number of a line. Items sort by moment; at the same moment, changes come before decisions."""
+    """A line of the recording and its moment, by which lines are sorted; of one moment, changes come first."""
 
     moment: int
     is_decision: bool

@@ -226,7 +226,7 @@ class SimulationResult:
         return frame([*placed, *remaining], ("pod", "node", "previous", "reason"))
 
     def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Returns (title, nodes) for the maps on a page: before and after."""
+        """Returns (title, nodes) for the maps on a page: the nodes before and after the simulation."""
         return [("before", self.before.nodes), ("after", self.after.nodes)]
 
     def _repr_html_(self) -> str:

@@ -105,7 +105,7 @@ class OfflineHost:
         self._clock = clock
 
     def failed(self, rule: str, error: BaseException) -> None:
-        if not isinstance(error, Exception):  # it would end the caller's thread or process
+        if not isinstance(error, Exception):  # SystemExit, for example, would end the caller's thread or process
             action = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
             error = RuntimeError(f"the rule {action}").with_traceback(error.__traceback__)
         error.add_note(f"in rule {rule}")

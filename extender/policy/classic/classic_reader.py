@@ -78,7 +78,7 @@ class _PredicateReader:
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
     def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields (rank, rules) for one entry of the list; predicates run in the order of their ranks."""
+        """Yields the plugins of one entry of `predicates`, with the rank by which all plugins are sorted."""
         if PREDICATES.get(spec.name):
             if spec.argument:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")

@@ -101,8 +101,8 @@ class MatchCount(NodeCounts):
     """The number of pods on each node that match one query.
 
     Attributes:
-        groups: the groups that match the query, if they are few; else empty.
-        index: if many groups match, the row of `Matches._wide` that marks them; else -1.
+        groups: the groups of equal pods that match the query, if they are few; else empty.
+        index: if many match, the row of the matrix `Matches._wide` that marks them; else -1.
     """
 
     __slots__ = ("groups", "index", "query")

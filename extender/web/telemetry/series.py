@@ -117,7 +117,7 @@ SERIES: Mapping[str, Series] = {
         ),
         counter(
             "extender_preemption_victims_total",
-            "Pods that serve evicted for pods which only rules refused (--preempt-for-rules).",
+            "Pods that `extender serve` evicted for pods which only users' rules refused (--preempt-for-rules).",
         ),
         counter(
             "extender_policy_reloads_total",

@@ -1,8 +1,8 @@
 """Defines a gunicorn worker with one blocking thread for each connection, which reads requests and answers them.
 
-Of gunicorn's settings it uses bind, certificates, worker_connections, graceful_timeout and the hooks around a
-worker. It ignores keepalive (the application's `lifecycle` has the limits), the hooks around a request, the access log,
-max_requests and the PROXY protocol (`check_config` says so).
+It heeds these settings of gunicorn: bind, the certificates, worker_connections, graceful_timeout, and the hooks of a
+worker's start and end. It ignores the others, among them keepalive (the application sets its own time limits), the
+hooks before and after a request, the access log, max_requests and the PROXY protocol; `check_config` reports them.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequiremen
 
 
 def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
-    """Returns a value of a label that meets all these requirements of it; None if none is found."""
+    """Returns a value for a label with which it meets all these requirements; None if none is found."""
     compiled = list(map(compile_requirement, requirements))
     for value in (value for each in requirements for value in _values_meeting(each)):
         is_valid = Requirement("key", "In", frozenset((value,))).well_formed()
