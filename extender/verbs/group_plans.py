@@ -243,7 +243,11 @@ class GroupPlans:
         return None
 
     def _follow(self, plan: Plan) -> bool:
-        """Compares new changes with the plan; returns False if a member was deleted or got a node in another way."""
+        """Compares new changes with the plan; returns False if a member was deleted or is on another node.
+
+        A member on its planned node is no reason to plan again: the new plan would not know which nodes were answered
+        for the members whose bind has not begun.
+        """
         updates, cursor, is_restart = self._cache.updates_since(plan.cursor)
         if is_restart:
             return False
@@ -251,7 +255,7 @@ class GroupPlans:
         planned = plan.planned_nodes()
         for update in updates:
             if update.kind == POD and update.key in plan.members:
-                if not isinstance(update.current, PodInfo):
+                if not _is_as_planned(plan, update):
                     return False
             elif (node := _touched_node(update)) in planned and update.key not in plan.counted:
                 plan.touched.add(node)
@@ -452,6 +456,13 @@ def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGrou
         if member is not None and member.node_name is None:
             return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
     return RefusedGroup(decision.text, rules)
+
+
+def _is_as_planned(plan: Plan, update: Update) -> bool:
+    """Returns True if the member waits, or is on its planned node."""
+    if isinstance(update.current, PodPlacement):
+        return update.current.node_name == plan.node_of(update.key)
+    return isinstance(update.current, PodInfo)
 
 
 def _touched_node(update: Update) -> str:

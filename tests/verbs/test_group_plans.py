@@ -20,6 +20,7 @@ from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
+from extender.table import PodInfo
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
 from extender.verbs.group_plans import GroupPlans
@@ -217,6 +218,16 @@ def test_a_bind_to_another_node_ends_the_plan() -> None:
     webhook.plans.bound(pod, "elsewhere")
     assert len(webhook.plans) == 0
     assert webhook.telemetry.dropped == {"bound_elsewhere": 1}
+
+
+def test_a_member_assumed_on_its_planned_node_does_not_end_the_plan() -> None:
+    gang = members(4)
+    webhook = Webhook(*NODES, make_pod_group("gang", 4), *gang)
+    answered = [webhook.ask(pod, NAMES) for pod in gang[:2]]
+    assert webhook.cache.assume(PodInfo(webhook.pod("m0")), *answered[0]) is None
+    answered += [webhook.ask(pod, NAMES) for pod in reversed(gang[2:])]
+    assert sorted(name for names in answered for name in names) == NAMES
+    assert webhook.telemetry.dropped == {}
 
 
 def test_the_nominated_node_alone_may_be_refused_within_a_pass() -> None:
