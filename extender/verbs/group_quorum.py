@@ -151,11 +151,12 @@ class GroupQuorum:
         """Refuses the call of each member that was deleted, so that its node is free again at once."""
         with self._lock:
             for its_round in list(self._rounds.values()):
-                for call in list(its_round.waiting.values()):
-                    pod = call.info.pod
-                    if self._cache.find_pod(pod.uid, pod.key) is None:
-                        self._leave(its_round, call.info)
-                        call.end(f"pod {pod.key} no longer exists")
+                calls = list(its_round.waiting.values())
+                deleted = [call for call in calls if self._cache.find_pod(call.info.uid, call.info.pod.key) is None]
+                for call in deleted:
+                    call.end(f"pod {call.info.pod.key} no longer exists")
+                if deleted:
+                    self._leave(its_round, *(call.info for call in deleted))
 
     # ---- helpers
 
@@ -171,10 +172,11 @@ class GroupQuorum:
             self._end_if_out_of_reach(its_round)
         return its_round, call
 
-    def _leave(self, its_round: _Round, info: PodInfo) -> None:
-        """Removes a member that was deleted or may not wait from its round. The caller holds the lock."""
-        its_round.waiting.pop(info.uid, None)
-        its_round.failed.add(info.uid)
+    def _leave(self, its_round: _Round, *infos: PodInfo) -> None:
+        """Removes members that were deleted or may not wait from their round. The caller holds the lock."""
+        for info in infos:
+            its_round.waiting.pop(info.uid, None)
+            its_round.failed.add(info.uid)
         if its_round.waiting:
             self._end_if_out_of_reach(its_round)
         else:
