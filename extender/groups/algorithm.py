@@ -6,7 +6,7 @@ compositePodGroupSchedulingDefaultAlgorithm), and PlacementFeasible of GangSched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -229,18 +229,23 @@ class _Attempt:
         self.trial.revert(mark)
         return replace(decision, placement=placement.name)
 
-    def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> list[TopologyPlacement]:
-        """Sorts the placements by their total with all members; `choose` says which of the best comes first."""
+    def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> Iterator[TopologyPlacement]:
+        """Yields the placements by their total with all members, the highest first; `choose` orders those that tie."""
         if len(placements) == 1:
-            return list(placements)
+            yield placements[0]
+            return
         waiting = waiting_members(tree)
         proposed = [(placement, waiting) for placement in placements]
         totals = total_scores(tree, proposed, self.trial.table, self.rules.scoring)
-        by_total = sorted(zip(totals, placements, strict=True), key=lambda pair: -pair[0])
-        ties = {placement.name: placement for total, placement in by_total if total == by_total[0][0]}
-        if_chosen = [GroupDecision(tree, GroupStatus.SCHEDULED, placement=name) for name in ties]
-        first = ties[self.choose(if_chosen).placement]
-        return [first, *(placement for _, placement in by_total if placement is not first)]
+        by_total: dict[int, dict[str, TopologyPlacement]] = {}
+        for total, placement in zip(totals, placements, strict=True):
+            by_total.setdefault(total, {})[placement.name] = placement
+        for _, ties in sorted(by_total.items(), reverse=True):
+            if_chosen = {name: GroupDecision(tree, GroupStatus.SCHEDULED, placement=name) for name in ties}
+            while if_chosen:
+                name = self.choose(list(if_chosen.values())).placement
+                del if_chosen[name]
+                yield ties[name]
 
     def _is_unsurpassed(self, decision: GroupDecision) -> bool:
         """Returns True if no placement with a lower total for all members can have a higher total for some of them.

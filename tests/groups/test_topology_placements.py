@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,13 @@ def test_no_rack_is_tried_after_the_fullest_that_takes_all_members() -> None:
     decision = decide_group(tree(*objects), Trial(table), noting, BY_PLACEMENTS)
     assert decision.placement == "r3"
     assert tried == [["n-r2"]] * 3 + [["n-r3"]] * 3  # r2 would be fuller, but takes two
+
+
+def test_racks_that_tie_are_chosen_at_random_though_a_fuller_one_is_too_small() -> None:
+    objects = [*racks(r0=2, a=4, b=4, c=4), gang(3), *members("g", 3)]
+    table, choose = table_of(*objects), Random(1).choice
+    decisions = [decide_group(tree(*objects), Trial(table), deciding(table), BY_PLACEMENTS, choose) for _ in range(30)]
+    assert {decision.placement for decision in decisions} == {"a", "b", "c"}
 
 
 @given(
