@@ -240,10 +240,20 @@ class SubQueues:
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
-            if waiting is entity and entity.rejection is rejection and not self._stays_gated(entity):
-                self.requeue(entity, strategy, event, now)
+            if waiting is entity and entity.rejection is rejection:
+                self._requeue_helped(entity, strategy, event, now)
             number += 1
         return number
+
+    def _requeue_helped(self, entity: Entity, strategy: Strategy, event: str, now: float) -> None:
+        """Requeues the entity, unless it is gated and a PreEnqueue rule still refuses it.
+
+        Such an entity is not removed and added again, because that takes a millisecond for a group of 100, and each of
+        its 1,000 victims may wake it.
+        """
+        is_gated = self.gated.get(entity.uid) is entity
+        if not is_gated or self._admits(entity):
+            self.requeue(entity, strategy, event, now, admitted=is_gated)
 
     def end_backoffs(self, now: float, most: int) -> int:
         """Makes up to `most` pods and groups ready whose backoff has ended; returns how many."""
@@ -262,19 +272,24 @@ class SubQueues:
                 number += 1
         return number
 
-    def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float) -> Tier:
-        """Moves the pod or group to the tier that `strategy` and its backoff require; returns that tier."""
+    def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float, *, admitted: bool = False) -> Tier:
+        """Moves the pod or group to the tier that `strategy` and its backoff require; returns that tier.
+
+        Args:
+            admitted: True if the PreEnqueue rules have just admitted it; they are not called again.
+        """
         if strategy is Strategy.SKIP:
             return self._put(entity, Tier.UNSCHEDULABLE, event)
         if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(entity, now):
-            return self._put(entity, Tier.BACKOFF if self._admits(entity) else Tier.GATED, event)
-        return self.activate(entity, event, now, admitted=False)
+            return self._put(entity, Tier.BACKOFF if admitted or self._admits(entity) else Tier.GATED, event)
+        return self.activate(entity, event, now, admitted=admitted)
 
     def activate(self, entity: Entity, event: str, now: float, *, admitted: bool) -> Tier:
         """Makes the pod or group ready, or gates it if a PreEnqueue rule refuses; returns its tier.
 
         Args:
-            admitted: True if the PreEnqueue rules admitted it when its backoff began; they are not called again.
+            admitted: True if the PreEnqueue rules have admitted it, now or before its backoff; they are not called
+                again.
         """
         if not (admitted or self._admits(entity)):
             return self._put(entity, Tier.GATED, event)
@@ -288,14 +303,6 @@ class SubQueues:
         for entities in (self.active, self.backoff):
             for entity in list(entities):
                 entities.add(entity)
-
-    def _stays_gated(self, entity: Entity) -> bool:
-        """Returns True if the entity is gated, and a PreEnqueue rule still refuses it.
-
-        Such an entity is not removed and added again, because that takes a millisecond for a group of 100, and each of
-        its 1,000 victims may wake it.
-        """
-        return self.gated.get(entity.uid) is entity and not self._admits(entity)
 
     def _admits(self, entity: Entity) -> bool:
         """Returns True if every PreEnqueue rule admits the pod, or each member of the group."""

@@ -303,8 +303,10 @@ class Preempting:
     def __init__(self) -> None:
         self.under_way = True
         self.refusal: Refusal = EVICTING
+        self.calls = 0
 
     def refuse(self, pod: PodInfo) -> Refusal | None:
+        self.calls += 1
         return self.refusal if self.under_way else None
 
 
@@ -332,9 +334,10 @@ def test_the_events_of_a_rule_that_gates_a_gated_pod_wake_it_too() -> None:
     preempting.refusal = unschedulable(FIT, "no room")
     rig.queue.move(A_NODE_CAME)
     assert {rule for rule, _ in rig.queue.rejections()} == {PORTS, FIT}
-    preempting.under_way = False
+    preempting.under_way, preempting.calls = False, 0
     rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"active": ["p"]}
+    assert preempting.calls == 1
 
 
 # ---- activate
