@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -217,10 +217,8 @@ class WorkerPool:
                 except BaseException as error:  # raised below
                     errors.append(error)
 
-        names = [thread.name for thread in self._threads[1 : len(calls)]]
-        helpers = [threading.Thread(target=work, name=f"helper of {name}", daemon=True) for name in names]
-        for helper in helpers:
-            helper.start()
+        names = [f"helper of {thread.name}" for thread in self._threads[1 : len(calls)]]
+        helpers = list(_started(threading.Thread(target=work, name=name, daemon=True) for name in names))
         work()
         for helper in helpers:
             helper.join()
@@ -243,6 +241,16 @@ class WorkerPool:
                 self._on_error(threading.current_thread().name, error)
             finally:
                 self._room.release()
+
+
+def _started(threads: Iterable[Thread]) -> Iterator[Thread]:
+    """Starts the threads, as many as the system allows, and yields those that run."""
+    for thread in threads:
+        try:
+            thread.start()
+        except RuntimeError:
+            return
+        yield thread
 
 
 class TimedLock:

@@ -72,6 +72,16 @@ def test_after_an_error_no_further_call_begins(pool: WorkerPool) -> None:
     assert len(called) < 1000
 
 
+def test_calls_run_even_if_no_further_thread_can_be_started(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    called: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool.run_all([partial(called.append, number) for number in range(10)])
+    assert called == list(range(10))
+
+
 def test_submit_waits_while_the_backlog_is_full(pool: WorkerPool) -> None:
     gate, done = threading.Event(), threading.Event()
     for _ in range(4):
