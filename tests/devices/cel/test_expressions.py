@@ -8,7 +8,7 @@ import pytest
 
 from extender.devices.cel.device_selectors import SelectorError, matches
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_slice
-from tests.devices.cel.test_selectors import DEVICE, DRIVER, device
+from tests.devices.cel.test_device_selectors import DEVICE, DRIVER, device
 from tests.stock.oracle import Oracle
 
 

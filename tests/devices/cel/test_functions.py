@@ -9,7 +9,7 @@ import pytest
 
 from extender.devices.cel.device_selectors import SelectorError, matches
 from tests.builders import make_device, make_device_class
-from tests.devices.cel.test_selectors import device
+from tests.devices.cel.test_device_selectors import device
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 
