@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +26,9 @@ _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, Res
 _NAMES = frozenset(kind.__name__ for kind in _KINDS)
 _PREEMPTS = "PreemptLowerPriority"
 _HIGHEST_PRIORITY = 10**9
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_LONGEST_NAME = 63
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
@@ -42,7 +46,8 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
         return None
     metadata = item.get("metadata") or {}
     if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
-        name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
+        prefix = metadata.get("generateName")
+        name = metadata.get("name") or (prefix and _generated_name(str(prefix), place))
         home = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
         metadata = {**metadata, "namespace": home, **({"name": name} if name else {})}
     item = {**item, "metadata": metadata}
@@ -52,6 +57,16 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
             raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     obj = to_object(item, place)
     return obj and identified(obj)
+
+
+def _generated_name(prefix: str, place: str) -> str:
+    """Returns a name as the API server generates one, the same each time for the object in this place.
+
+    Source: upstream names.SimpleNameGenerator. Nothing else can name such an object by accident.
+    """
+    digest = sha256(f"{prefix} {place}".encode()).digest()
+    suffix = "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
+    return prefix[: _LONGEST_NAME - _SUFFIX_LENGTH] + suffix
 
 
 def admitted(obj: Object, objects: Objects) -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.manifests import files
+from extender.offline.manifests.companions import companion
 from extender.offline.manifests.files import load
 from tests.builders import make_node, make_pod
 
@@ -204,3 +206,25 @@ def test_the_example_is_whole() -> None:
     assert {pod.node_name for pod in pods} - nodes == {""}
     assert 3 <= sum(not pod.node_name for pod in pods) <= 8
     assert len({(type(obj), obj.uid) for obj in objects}) == len(objects)
+
+
+def test_generated_names_of_claims_are_as_the_api_server_makes_them() -> None:
+    def claim(prefix: str, place: str) -> str:
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        made = companion(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"generateName": prefix}, "spec": spec},
+            place,
+        )
+        assert made is not None
+        return made.metadata.name
+
+    first, second, long = (
+        claim("data-web-", "f: document 1"),
+        claim("data-web-", "f: document 2"),
+        claim("a" * 253, "f"),
+    )
+    assert first == claim("data-web-", "f: document 1")
+    assert len({first, second, "data-web-0"}) == 3
+    assert re.fullmatch("data-web-[bcdfghjklmnpqrstvwxz2456789]{5}", first)
+    assert long.startswith("a" * 58)
+    assert len(long) == 63
