@@ -26,7 +26,7 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, P
 from extender.table import PodInfo
 
 Viable = Callable[[Collection[str]], Collection[str]]
-"""Takes UIDs of pods, and returns the UIDs of those that may be bound together; see `groups.tree.viable`."""
+"""Takes UIDs of pods, and returns the UIDs of those that may be bound together; see `groups.group_tree.viable`."""
 
 
 class MemberState(Enum):

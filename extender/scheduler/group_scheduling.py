@@ -6,7 +6,7 @@ Source: upstream schedule_one_podgroup.go.
       1. look up the tree of groups; check that all its members can be scheduled together
       2. leave out members that are being deleted or have a node
       3. decide about the members in order, each while the members before it are on their nodes (groups.decide_group);
-         if the group is refused, find pods to evict for all of them (groups.preemption)
+         if the group is refused, find pods to evict for all of them (groups.group_preemption)
       4. if the group succeeds: assume all chosen members at once, reserve what they need, start their binding cycles
       5. for members that are not placed: undo everything, write the reason, put them back into the queue
       6. write the condition of each PodGroup; end the attempt in the queue

@@ -269,7 +269,7 @@ class World:
             raise NotFound(f"pods {pod.name} not found", 404)
         return self.pod(pod.name)
 
-    # ---- what the loop calls (ports.Binder, scheduler.ports)
+    # ---- what the loop calls (ports.Binder, scheduler.scheduler_ports)
 
     def bind(self, binding: Binding) -> None:
         if self.faults:

@@ -68,7 +68,7 @@ class Writer:
 
 
 class VolumeWrites(Writer):
-    """A scheduler.ports.VolumeWriter, and the controllers that act on what it writes."""
+    """A scheduler.scheduler_ports.VolumeWriter, and the controllers that act on what it writes."""
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         self._begin("bind", volume)
@@ -97,7 +97,7 @@ class VolumeWrites(Writer):
 
 
 class ClaimWrites(Writer):
-    """A scheduler.ports.ClaimWriter.
+    """A scheduler.scheduler_ports.ClaimWriter.
 
     Attributes:
         mappings: what the statuses of pods tell, by pod.

@@ -5,6 +5,6 @@ is recorded with the moment of the table that it was decided on. A replay applie
 table and runs the same verb or scheduling cycle again, so that the order in which threads ran does not matter.
 
 `observers` passes the changes and decisions of a running process to `recorder`, which writes them to a file. `lines`
-defines the format of the file, and `encoding` creates its lines. `reading` reads the file step by step, and `replay`
-makes the decisions again and reports differences. Start with `lines`.
+defines the format of the file, and `line_encoding` creates its lines. `reading` reads the file step by step, and
+`replay` makes the decisions again and reports differences. Start with `lines`.
 """
