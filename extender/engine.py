@@ -350,6 +350,12 @@ class Engine:
             trial.revert()
 
     @contextmanager
+    def within_limit(self) -> Iterator[None]:
+        """Runs the block within the time limit; an exception of a user's rule becomes a RuleFailed."""
+        with self.limit.begin(self.table), rule_errors():
+            yield
+
+    @contextmanager
     def _deciding(self, info: PodInfo) -> Iterator[None]:
         """Runs the block with the pod off its node, within the limit; an error names the pod or rule at fault."""
         with (

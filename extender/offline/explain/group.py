@@ -7,7 +7,6 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from extender.engine import rule_errors
 from extender.errors import UnknownPod
 from extender.framework.profile import Profile
 from extender.groups import (
@@ -299,7 +298,7 @@ class GroupExplanation:
             return GroupPreemption("")
         trial, decide_one = Trial(self._state.table), self._decides_members(tree)
         rules = rules_for(profile, tree)
-        with self._state.engine.limit.begin(self._state.table), rule_errors():
+        with self._state.engine.within_limit():
             return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
 
     def _judge(self, best: GroupDecision) -> None:
@@ -332,7 +331,7 @@ class GroupExplanation:
 
         free = without_own_topology(tree)
         rules = replace(rules_for(self._profile_of(tree), free), enforces_gangs=False)
-        with self._state.engine.limit.begin(self._state.table), rule_errors():
+        with self._state.engine.within_limit():
             decision = decide_group(free, Trial(self._state.table), decide_within, rules)
         outcomes = list(member_outcomes(decision))
         message = next((outcome.message for outcome in outcomes if outcome.node_name is None), "")

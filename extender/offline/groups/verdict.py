@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from extender.engine import rule_errors
 from extender.framework.profile import Profile
 from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
 from extender.groups.decision import leaf_decisions
@@ -103,7 +102,7 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
     rules = rules_for(cycle.profile, tree)
     if not enforces_gangs:
         rules = replace(rules, enforces_gangs=False)
-    with state.engine.limit.begin(state.table), rule_errors():
+    with state.engine.within_limit():
         return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
 
 

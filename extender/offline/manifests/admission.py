@@ -28,7 +28,7 @@ from extender.model.pod import (
     Toleration,
 )
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
-from extender.model.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
+from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
 from extender.offline.manifests import limit_ranges, pod_level, tolerations
 from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
 from extender.offline.manifests.validation import placement, resources
@@ -59,7 +59,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
         MalformedCluster: the API server would refuse the pod; the message says why.
     """
     admitted = Admitted(pod)
-    ranges = [each for each in objects.all(LimitRange).values() if each.namespace == pod.namespace]
+    ranges = limit_ranges.of_namespace(pod.namespace, objects)
     whole = _in_thousandths(pod.spec.resources)
     admitted.pod = pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER, resources=whole)
     host_network = bool(pod.spec.host_network)

@@ -16,7 +16,7 @@ from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import Object
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.volumes.storage import PersistentVolumeClaim
-from extender.model.workloads import LimitRange, Namespace, PriorityClass
+from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
 from extender.offline.manifests.objects import DEFAULT_NAMESPACE, identified, to_object, with_priority
 from extender.offline.manifests.validation import companions
@@ -84,9 +84,8 @@ def admitted(obj: Object, objects: Objects) -> Object:
 
 def _faults(obj: Object, objects: Objects) -> Iterator[str]:
     if isinstance(obj, PersistentVolumeClaim):
-        for limits in objects.all(LimitRange).values():
-            if limits.namespace == obj.namespace:
-                yield from limit_ranges.claim_violations(obj, limits)
+        for limits in limit_ranges.of_namespace(obj.namespace, objects):
+            yield from limit_ranges.claim_violations(obj, limits)
     devices = obj.spec.devices if isinstance(obj, ResourceClaim) else None
     devices = obj.spec.spec.devices if isinstance(obj, ResourceClaimTemplate) else devices
     is_admin = any(each.exactly and each.exactly.admin_access for each in (devices and devices.requests) or ())

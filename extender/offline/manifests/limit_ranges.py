@@ -14,10 +14,16 @@ from extender.model.quantity import INT64_MAX, NANO, Quantity, ResourceList, mil
 from extender.model.requests import container_totals
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import LimitRange, LimitRangeItem
+from extender.table.object_index import Objects
 
 Amounts = Mapping[str, int]
 _CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"
 _OVERRIDDEN = ("cpu", "memory")  # pod-level amounts of these resources replace the sum over the containers
+
+
+def of_namespace(namespace: str, objects: Objects) -> list[LimitRange]:
+    """Returns the LimitRanges of the namespace."""
+    return [each for each in objects.all(LimitRange).values() if each.namespace == namespace]
 
 
 def with_defaults(pod: Pod, limits: LimitRange, notes: list[str]) -> Pod:

@@ -243,7 +243,7 @@ class Simulation:
             self._queue.finish_group(queued, GroupOutcome.REJECTED)
             return
         cycle = self._cycle(waiting[0].info.pod)
-        with self.state.engine.limit.begin(self.state.table), rule_errors():
+        with self.state.engine.within_limit():
             outcome = members.decide(cycle, self._random)
         for pod in waiting:
             chosen = outcome.placed.get(pod.uid)

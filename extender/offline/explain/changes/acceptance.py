@@ -10,6 +10,7 @@ import msgspec
 from extender.errors import MalformedCluster
 from extender.model.pod import Pod
 from extender.model.workloads import LimitRange
+from extender.offline.manifests import limit_ranges
 from extender.offline.state import ClusterState
 
 Acceptance = Callable[[Pod], bool]
@@ -31,7 +32,7 @@ def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
     They are the LimitRanges of its namespace. If these do not even allow the original pod, they are newer than the pod,
     and none of them is returned.
     """
-    limits = [each for each in state.objects.all(LimitRange).values() if each.namespace == pod.namespace]
+    limits = limit_ranges.of_namespace(pod.namespace, state.objects)
     return limits if limits and is_accepted(state, pod) else []
 
 
