@@ -241,7 +241,7 @@ class GroupScheduler:
 
     def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:
         placing, trial = self.pods.placing, Trial(table)
-        decide_one = self._within_limit(decides_members(cycle, table), table)
+        decide_one = self._timed(decides_members(cycle, table), table)
         observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
         decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
         decision = decide()
@@ -266,12 +266,19 @@ class GroupScheduler:
             placing.telemetry.group_preemption_tried(preemption.code, seconds)
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
-    def _within_limit(self, decide: DecideOne, table: Table) -> DecideOne:
-        """Returns `decide` with a time limit for each member, the same limit as for a pod without a group."""
+    def _timed(self, decide: DecideOne, table: Table) -> DecideOne:
+        """Returns `decide` with a time limit for each member, the same limit as for a pod without a group.
+
+        The time of each decision is observed as that of a pod without a group (upstream SchedulingAlgorithmLatency).
+        """
+        clock, telemetry = self.pods.placing.clock, self.pods.placing.telemetry
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
+            began_at = clock.monotonic()
             with table.until(self.pods.limit.begin()):
-                return decide(info, rows)
+                decision = decide(info, rows)
+            telemetry.decided(clock.monotonic() - began_at)
+            return decision
 
         return decide_one
 

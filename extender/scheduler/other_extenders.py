@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from extender.cache.placements import PodPlacement
-from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
+from extender.errors import BindingFailed, ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
 from extender.extender_v1.messages import HostPriority
@@ -211,10 +211,13 @@ class ExtenderBinder:
         self._placement_of = placement_of
 
     def bind(self, binding: Binding) -> None:
+        """See ports.Binder. Raises BindingFailed if it is an extender that refuses the pod."""
         placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:
                 extender.bind(binding)
+            except Refused as error:
+                self._extenders.pass_over(extender, "bind", BindingFailed(str(error)))
             except ExtenderError as error:
                 self._extenders.pass_over(extender, "bind", error)
             else:

@@ -364,7 +364,8 @@ class BindingCycle:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
-            self._fail(assumed, error, f'running Bind plugin "{DEFAULT_BINDER}": ')
+            by_extender = isinstance(error, BindingFailed)
+            self._fail(assumed, error, "" if by_extender else f'running Bind plugin "{DEFAULT_BINDER}": ')
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
             _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
             self._leave_to_watch(assumed, error)
@@ -459,9 +460,8 @@ class FailureHandler:
         """
         seconds = self.clock.monotonic() - began_at
         if failure.search_seconds is not None:
-            self.telemetry.preemption_tried(
-                "Success" if failure.preemption else "Unschedulable", failure.search_seconds
-            )
+            status = "Success" if failure.preemption else "Unschedulable"
+            self.telemetry.preemption_tried(status, failure.search_seconds)
         if failure.preemption is not None and self.preemption.has_to_wait(pod.info):
             failure = replace(failure, preemption=None, nominated_node=Nominating.KEEP)
         if failure.preemption is not None:

@@ -7,7 +7,7 @@ framework.FitError and Diagnosis.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -182,14 +182,20 @@ class SchedulingCycle:
                 using `table`.
         """
         try:
-            self._rules = self._timer.begin(self.profile) if self._timer else self.profile
-            decided = self._decide(pod, table)
+            decided = self._timed(lambda: self._decide(pod, table))
         except DeadlineExceeded as error:
             self._notify(pod, table, Failure(str(error)))
             raise
-        if self._timer:
-            self._timer.end(*_statuses(decided))
         self._notify(pod, table, decided)
+        return decided
+
+    def _timed(self, decide: Callable[[], Chosen | Failure]) -> Chosen | Failure:
+        """Returns the decision, and measures its rules if it is in the sample."""
+        if self._timer is None:
+            return decide()
+        self._rules = self._timer.begin(self.profile)
+        decided = decide()
+        self._timer.end(*_statuses(decided))
         return decided
 
     def _notify(self, pod: PodInfo, table: Table, decided: Chosen | Failure) -> None:
@@ -215,7 +221,10 @@ class SchedulingCycle:
 
         It finds no victims for the member, because the group preempts as a whole. Raises as `schedule_pod` does.
         """
-        decided = self._choose(pod, table, table.nodes.rows if rows is None else rows)
+        return self._timed(lambda: self._decide_member(pod, table, table.nodes.rows if rows is None else rows))
+
+    def _decide_member(self, pod: PodInfo, table: Table, rows: Rows) -> Chosen | Failure:
+        decided = self._choose(pod, table, rows)
         if isinstance(decided, Fit):
             return Failure(fit_message(decided), rejection_of(decided, self.profile), nominated_node=Nominating.KEEP)
         return decided

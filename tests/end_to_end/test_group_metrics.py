@@ -18,7 +18,13 @@ from tests.stock.waiting import wait_until
 pytestmark = pytest.mark.stock
 
 GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
-PLACEMENTS = ("generated_placements_total", "placement_evaluations_total", "placement_evaluation_duration_seconds")
+PLACEMENTS = (
+    "generated_placements_total",
+    "placement_evaluations_total",
+    "placement_evaluation_duration_seconds",
+    "podgroup_scheduling_algorithm_duration_seconds",
+    "scheduling_algorithm_duration_seconds",
+)
 PREEMPTION = (
     "preemption_evaluation_duration_seconds",
     "preemption_execution_duration_seconds",

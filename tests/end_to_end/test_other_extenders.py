@@ -74,6 +74,33 @@ def test_they_are_asked_what_the_stock_scheduler_asks(
     assert placed(control_plane).keys() == {"victim-a", "victim-b"}
 
 
+def test_a_bind_that_an_extender_refuses_reads_as_from_the_stock_scheduler(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, policy: Callable[..., Path]
+) -> None:
+    client = control_plane.client
+    client.create(make_node("a").capacity(cpu="4", memory="1Gi", pods="10").obj())
+
+    def refusal(name: str) -> tuple[Any, ...]:
+        client.create(make_pod(name).obj())
+        found = wait_until(lambda: condition(control_plane, name))
+        [event, *_] = wait_until(lambda: events_about(control_plane, name))
+        return found["reason"], found["message"], event["reason"], event["message"]
+
+    with FakeExtender(bind={"Error": "not today"}) as fake:
+        entry = extender_entry(fake.url, verbs=("bind",))
+        with control_plane.scheduler({"extenders": [entry]}):
+            by_stock = refusal("p")
+        client.delete("Pod", "p")
+        with start_scheduler("--policy", str(policy(entry))):
+            by_ours = refusal("q")
+    assert by_ours == by_stock == ("SchedulerError", "not today", "FailedScheduling", "not today")
+
+
+def events_about(control_plane: ControlPlane, name: str) -> list[Any]:
+    failed = events(control_plane, "FailedScheduling")
+    return [event for event in failed if event["involvedObject"]["name"] == name]
+
+
 def compared(request: dict[str, Any]) -> Any:
     """The request without what the schedulers' own writes to pods change, and without what is empty."""
     for pod in _pods(request):

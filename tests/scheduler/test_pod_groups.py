@@ -53,6 +53,23 @@ def test_members_of_a_basic_group_are_placed_as_far_as_they_fit() -> None:
     assert world.node_of("c") == "n2"
 
 
+def test_the_decision_about_each_member_is_observed() -> None:
+    world = World(make_pod_group("workers"), node("n1", cpu="3"), *map(member, "abc"), features=ON)
+    world.settle()
+    assert len(world.telemetry.decisions) == 3
+
+
+def test_members_are_measured_by_the_same_sample_as_other_pods() -> None:
+    world = World(node("n1"), make_pod("single").uid("single").scheduler(NAME).req(cpu="1"), features=ON)
+    world.settle()  # the first decision is in the sample
+    world.put(make_pod_group("workers"))
+    for name in "abc":
+        world.put(member(name))
+    world.settle()
+    filtered = [plugin for plugin, point, _ in world.telemetry.plugins if point == "Filter"]
+    assert (len(world.telemetry.decisions), filtered.count("NodeResourcesFit")) == (4, 1)
+
+
 def test_members_that_are_bound_do_not_wake_the_rest_of_their_group() -> None:
     world = World(make_pod_group("workers"), node("n1", cpu="3"), *map(member, "abcde"), features=ON)
     while world.attempt():  # the watch shows the binds only after that
