@@ -124,7 +124,10 @@ class ExplanationDocument(Document, ExplanationPart):
 
     kind: Literal["Explanation"]
     filters: dict[str, list[str] | None] | None = None
-    """With --node: why each filter refuses this node; empty if it accepts the node, null if the policy disables it."""
+    """With --node: why each filter refuses this node; empty if it accepts the node, null if the policy disables it.
+
+    If the policy disables it only at filter and its preFilter excludes the node, the reason of preFilter is given.
+    """
     name: Any = None
     """With --batch: the name of the case."""
 

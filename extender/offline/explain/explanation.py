@@ -68,19 +68,24 @@ class FilterVerdict:
         plugin: the name of the filter.
         reasons: why it refuses the node; empty if it accepts the node.
         detail: the numbers behind the first reason.
-        is_disabled: True if the policy disables the filter, so that it refuses no node.
+        is_disabled: True if the policy disables the filter and nothing else of its plugin refuses the node.
+        passes_pre_filter: True if the policy disables only the filter, and the plugin's preFilter accepts the node.
     """
 
     plugin: str
     reasons: tuple[str, ...] = ()
     detail: str = ""
     is_disabled: bool = False
+    passes_pre_filter: bool = False
 
     @property
     def text(self) -> str:
         """The verdict for people."""
-        accepted = "not checked: the policy disables it" if self.is_disabled else "passes"
-        return ", ".join(self.reasons) or accepted
+        if self.reasons:
+            return ", ".join(self.reasons)
+        if self.passes_pre_filter:
+            return "passes preFilter; not checked at filter: the policy disables it there"
+        return "not checked: the policy disables it" if self.is_disabled else "passes"
 
 
 class Explanation:
@@ -178,7 +183,7 @@ class Explanation:
             with engine.suppose(place=nominated):
                 refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
         if refusal is None:
-            return FilterVerdict(plugin, is_disabled=is_disabled)
+            return FilterVerdict(plugin, is_disabled=is_disabled, passes_pre_filter=is_disabled)
         detail = engine.detail(refusal.plugin, refusal.reasons[0], self.pod, [name])
         return FilterVerdict(plugin, refusal.reasons, detail)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from extender.framework.policy_fields import Ignored, NonNegative, Percentage, Positive, Strict
-from extender.framework.rules import NO_REFUSAL, Check, Predicate, Verdict
-from extender.framework.status import Refusal
+from extender.framework.rules import Check, Predicate, RowCheck
+from extender.framework.status import Refusal, unresolvable
 from extender.policy.extenders import ExtenderSpec
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
 
 ALL = "*"
 
@@ -91,18 +91,12 @@ class PreFilterOnly:
         return self.rule.name
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
-        made = self.rule.prepare(pod, table)
-        if made is None or isinstance(made, Refusal):
-            return made
-        return None if made.only is None else _Named(made.only)
-
-
-class _Named(Check):
-    def __init__(self, only: frozenset[str]) -> None:
-        self.only = only
-
-    def refuse(self, rows: Rows) -> Verdict:  # noqa: ARG002  the form that every check has
-        return NO_REFUSAL
+        check = self.rule.prepare(pod, table)
+        if check is None or isinstance(check, Refusal) or check.only is None:
+            return check if isinstance(check, Refusal) else None
+        named = np.array([table.nodes.row_of[name] for name in check.only if name in table.nodes.row_of], np.intp)
+        refusal = unresolvable(self.name, f"node(s) didn't satisfy plugin(s) [{self.name}]")
+        return RowCheck(lambda rows: [(~np.isin(rows, named), refusal)], check.only)
 
 
 Weight = Annotated[int, Field(ge=0, lt=2**31)]

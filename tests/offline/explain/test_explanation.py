@@ -13,6 +13,8 @@ from extender.offline.explain.explanation import Explanation
 from extender.policy.loading import read
 from tests.builders import (
     Object,
+    PodBuilder,
+    expression,
     make_device,
     make_device_class,
     make_node,
@@ -204,19 +206,43 @@ def test_a_filter_counts_pods_that_are_nominated_to_the_node() -> None:
     ]
 
 
+NOT_AT_FILTER = "passes preFilter; not checked at filter: the policy disables it there"
+EXCLUDED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+
+
 @pytest.mark.parametrize(
-    "plugins",
+    ("point", "pod", "expected"),
     [
-        pytest.param({"filter": {"disabled": [{"name": "NodeResourcesFit"}]}}, id="only as filter"),
-        pytest.param({"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}, id="everywhere"),
+        pytest.param(
+            "multiPoint",
+            make_pod("p").req(cpu="9").require_node({"matchFields": [expression("metadata.name", "In", "big")]}),
+            ("not checked: the policy disables it", "not checked: the policy disables it"),
+            id="everywhere",
+        ),
+        pytest.param(
+            "filter",
+            make_pod("p").req(cpu="9").node_selector(disk="ssd"),
+            (NOT_AT_FILTER, NOT_AT_FILTER),
+            id="only at filter",
+        ),
+        pytest.param(
+            "filter",
+            make_pod("p").req(cpu="9").require_node({"matchFields": [expression("metadata.name", "In", "big")]}),
+            (NOT_AT_FILTER, EXCLUDED),
+            id="only at filter, and preFilter excludes the node",
+        ),
     ],
 )
-def test_a_filter_that_the_policy_disables_says_so(plugins: Object) -> None:
-    profiles = read(profile(plugins=plugins)).scheduler_profiles()
-    cluster = Cluster.from_objects(NODES, profiles)
-    verdicts = {each.plugin: each.text for each in cluster.explain(make_pod("p").req(cpu="9").obj()).on_node("small")}
-    assert verdicts["NodeResourcesFit"] == "not checked: the policy disables it"
-    assert verdicts["NodeName"] == "passes"
+def test_a_filter_that_the_policy_disables_says_what_still_runs(
+    point: str, pod: PodBuilder, expected: tuple[str, str]
+) -> None:
+    disabled = [{"name": "NodeResourcesFit"}, {"name": "NodeAffinity"}]
+    profiles = read(profile(plugins={point: {"disabled": disabled}})).scheduler_profiles()
+    verdicts = Cluster.from_objects(NODES, profiles).explain(pod.obj()).on_node("small")
+    texts = {each.plugin: each.text for each in verdicts}
+    assert (texts["NodeResourcesFit"], texts["NodeAffinity"]) == expected
+    assert texts["NodeName"] == "passes"
+    assert [each.plugin for each in verdicts if each.is_disabled and each.reasons] == []
 
 
 def test_node_by_node_says_whether_evictions_may_help() -> None:
