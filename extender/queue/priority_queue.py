@@ -22,7 +22,6 @@ backoff, here it waits like a single pod for an event that may help one of its m
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -45,7 +44,7 @@ from extender.model.meta import NO_LABELS
 from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf, entity_type
+from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
@@ -357,13 +356,19 @@ class PriorityQueue:
     def pending(self) -> dict[str, int]:
         """Returns the number of waiting pods by tier (scheduler_pending_pods)."""
         with self.lock:
-            return {tier.value: sum(len(entity.pods) for entity in self._tiers[tier]) for tier in Tier}
+            groups = self._tiers.groups()
+            more = {tier: sum(len(group.members) - 1 for group in groups[tier]) for tier in Tier}
+            return {tier.value: len(self._tiers[tier]) + more[tier] for tier in Tier}
 
     def entities(self) -> dict[tuple[str, ...], int]:
         """Returns the number of pods and groups in each tier, by (tier, "pod" or "podgroup") (queued_entities)."""
         with self.lock:
-            kinds = ((tier.value, entity_type(entity)) for tier in Tier for entity in self._tiers[tier])
-            return {**{(tier.value, "pod"): 0 for tier in Tier}, **Counter(kinds)}
+            entities: dict[tuple[str, ...], int] = {}
+            for tier, groups in self._tiers.groups().items():
+                entities[tier.value, "pod"] = len(self._tiers[tier]) - len(groups)
+                if groups:
+                    entities[tier.value, "podgroup"] = len(groups)
+            return entities
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
         """(rule, schedulerName) -> the number of pods that the rule rejected (scheduler_unschedulable_pods)."""

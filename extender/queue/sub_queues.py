@@ -120,6 +120,14 @@ class SubQueues:
         """Yields all pods in the tier, including the members of groups."""
         return (pod for entity in self._by_tier[tier] for pod in entity.pods)
 
+    def groups(self) -> dict[Tier, list[QueuedGroup]]:
+        """Returns the waiting groups in each tier. The cost does not depend on how many pods without a group wait."""
+        by_tier: dict[Tier, list[QueuedGroup]] = {tier: [] for tier in Tier}
+        for group in set(self._group_of.values()):
+            if place := self._entity(group.uid):
+                by_tier[place[0]].append(group)
+        return by_tier
+
     def find(self, uid: str) -> Place | None:
         """Returns the place of the pod with this UID; None if it does not wait."""
         group = self._group_of.get(uid)

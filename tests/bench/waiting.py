@@ -138,8 +138,15 @@ EVENTS: dict[str, Callable[[WaitingCluster, int], object]] = {
     "a claim of a device comes": lambda cluster, i: cluster.tell(make_resource_claim(f"claim-{i}", "gpu")),
     "backoffs end": lambda cluster, _: cluster.queue.flush_backoff(),
     "pods that wait too long are retried": lambda cluster, _: cluster.queue.flush_unschedulable(),
-    "metrics are read": lambda cluster, _: (cluster.queue.pending(), cluster.queue.rejections()),
+    "metrics are read": lambda cluster, _: read_metrics(cluster.queue),
 }
+
+
+def read_metrics(queue: PriorityQueue) -> None:
+    """Reads what a scrape of the metrics reads."""
+    queue.pending()
+    queue.entities()
+    queue.rejections()
 
 
 def measured(waiting: int) -> Iterator[Cost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -14,7 +15,7 @@ from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import make_pod
@@ -275,6 +276,9 @@ class GroupMachine(RuleBasedStateMachine):
     def the_counts_agree(self) -> None:
         pods = self.queue.pods()
         assert self.queue.pending() == {tier.value: len(pods[tier]) for tier in pods}
+        groups = Counter(group.tier for group in self.groups.values() if group.members)
+        entities = {(tier, "podgroup"): number for tier, number in groups.items()}
+        assert self.queue.entities() == {**{(tier.value, "pod"): 0 for tier in Tier}, **entities}
 
 
 TestGroups = GroupMachine.TestCase
