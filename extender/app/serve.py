@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from random import Random
 from typing import Any
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
@@ -193,10 +192,11 @@ class WebhookProcess:
         has_groups = setup.features.generic_workload or settings.coscheduling
         if not (settings.group_plan_seconds and has_groups):
             return None
-        judge = MemberJudge(Random())  # noqa: S311  ties between nodes
+        judge = MemberJudge(setup.observation.random(None))
         return GroupPlans(
             self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
             scheduler_filters=settings.scheduler_filters and not settings.coscheduling,
+            observer=setup.observation.recording,
         )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:

@@ -23,7 +23,7 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.verbs.group_plans import BesideSiblings, GroupPlans, PlannedNode, RefusedGroup
+from extender.verbs.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
 from extender.verbs.members import is_member, rows_in_dry_run
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Summary
@@ -50,7 +50,7 @@ class Filter:
         preemptors: RecentPreemptors | None = None,
         *,
         scheduler_filters: bool = True,
-        plans: GroupPlans | None = None,
+        plans: GroupAnswers | None = None,
     ) -> None:
         """
         Args:

@@ -28,8 +28,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from enum import Enum
 from threading import Lock
 from typing import Protocol
@@ -42,21 +41,16 @@ from extender.cache.groups import GroupState
 from extender.cache.placements import PodPlacement
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
-from extender.groups.group_preemption import victim_units
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.plugins.users.predicate import without_users_predicates
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.table.labels import ABSENT, Rows
-from extender.table.pods.pod_templates import of_one_template
 from extender.table.trial import Trial
+from extender.verbs.group_planning import GroupAnswer, Judge, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
-OTHER_NODE = "the pod group is planned with the pod on another node"
 
 
 class Dropped(Enum):
@@ -69,76 +63,17 @@ class Dropped(Enum):
     AGE = "age"
 
 
-class Judge(Protocol):
-    """Takes a profile and a table, and returns the function that decides about one member on that table."""
+class PlanObserver(Protocol):
+    """Observes the plans of pod groups, in the thread of the filter call. It must be quick and must not raise."""
 
-    def __call__(self, profile: Profile, table: Table, /) -> DecideOne: ...
+    def plan_begins(self) -> None:
+        """Observes that the next random numbers are drawn for a plan."""
 
+    def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
+        """Observes a new plan, with the table on which it was made."""
 
-@dataclass(frozen=True, slots=True)
-class PlannedNode:
-    """The answer for a member that the plan places: its node."""
-
-    node_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedGroup:
-    """The answer for a member of a group that does not fit: no node, with the reason and the rules that refused."""
-
-    reason: str
-    rules: Set[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class BesideSiblings:
-    """The answer for a member without a planned node: filter judges it alone, with these siblings on their nodes."""
-
-    siblings: Sequence[tuple[PodInfo, str]]
-
-
-GroupAnswer = PlannedNode | RefusedGroup | BesideSiblings
-
-
-@dataclass(slots=True)
-class Plan:
-    """The plan for one group.
-
-    Attributes:
-        members: UID -> member, for the waiting members in the order in which they were decided.
-        decisions: UID of a member -> the decision about it.
-        refusal: why the group is not placed; None if it is placed.
-        is_emptied: True if the group fits only once all pods of lower priority have left.
-        cursor: the position in the cache's journal up to which the changes were compared with the plan.
-        counted: the UIDs of the pods that were on the planned nodes when the plan was made.
-        touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
-        answered: the UIDs of the members that were answered in this pass.
-        used_at: the time of the last answer, in monotonic seconds.
-    """
-
-    group: PodGroup
-    profile: Profile
-    members: dict[str, PodInfo]
-    decisions: dict[str, MemberDecision]
-    refusal: RefusedGroup | None
-    is_emptied: bool
-    cursor: int
-    counted: frozenset[str]
-    touched: set[str] = field(default_factory=set)
-    answered: set[str] = field(default_factory=set)
-    used_at: float = 0.0
-
-    def node_of(self, uid: str) -> str | None:
-        decision = self.decisions.get(uid)
-        return decision.node_name if decision is not None else None
-
-    def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns pairs of a member and its node, for the members that were answered with a node."""
-        nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
-        return [(info, node) for info, node in nodes if node is not None]
-
-    def planned_nodes(self) -> Set[str]:
-        return {node for uid in self.decisions if (node := self.node_of(uid)) is not None}
+    def answered_from(self, plan: Plan) -> None:
+        """Observes that the call is answered from this plan."""
 
 
 class GroupPlans:
@@ -147,6 +82,7 @@ class GroupPlans:
     Args:
         seconds: how long a plan is used after its last answer.
         scheduler_filters: True if kube-scheduler runs its own filters first; it may then ask in a dry run.
+        observer: observes each plan; None if the process is not recorded.
         pause: sleeps while the watch has not shown the group; None means time.sleep.
     """
 
@@ -159,14 +95,16 @@ class GroupPlans:
         seconds: float,
         *,
         scheduler_filters: bool = True,
+        observer: PlanObserver | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self._cache = cache
-        self._judge = judge
+        self._planner = Planner(judge, scheduler_filters=scheduler_filters)
         self._telemetry = telemetry
         self._clock = clock
         self._seconds = seconds
-        self._scheduler_filters = scheduler_filters
+        self._observer = observer
+        self._made = 0
         self._pause = pause or time.sleep
         self._planning = Lock()
         self._lock = Lock()  # guards `_plans`, because bind reads it too
@@ -190,14 +128,16 @@ class GroupPlans:
             state = self._cache.groups.get(group.key)
             if info.uid not in state.unscheduled:
                 return None
-            call = _Call(info, names, profile, group, deadline)
+            call = MemberCall(info, names, profile, group, deadline)
             plan = self._current(call)
             if plan is None:
                 plan = self._keep(self._plan(call, state))
             elif not self._is_answerable(plan, call):
                 plan = self._keep(self._plan_rest(plan, call, state))
             plan.used_at = self._clock.monotonic()
-            return _answer(plan, call)
+            if self._observer is not None:
+                self._observer.answered_from(plan)
+            return plan.answer(info, names)
 
     def bound(self, pod: Pod, node_name: str) -> None:
         """Drops the plan of the pod's group if kube-scheduler binds the pod to a node other than the planned one."""
@@ -222,7 +162,7 @@ class GroupPlans:
             self._pause(PAUSE_SECONDS)
         return group
 
-    def _current(self, call: _Call) -> Plan | None:
+    def _current(self, call: MemberCall) -> Plan | None:
         """Returns the group's plan if it applies to this call; otherwise drops it and returns None."""
         with self._lock:
             plan = self._plans.get(call.group.key)
@@ -261,7 +201,7 @@ class GroupPlans:
                 plan.touched.add(node)
         return True
 
-    def _is_answerable(self, plan: Plan, call: _Call) -> bool:
+    def _is_answerable(self, plan: Plan, call: MemberCall) -> bool:
         """Returns True if the planned node of the member is in the request and still fits, or if no node is planned."""
         node = plan.node_of(call.info.uid)
         if plan.refusal is not None or node is None or call.is_about_nominated_node:
@@ -276,7 +216,7 @@ class GroupPlans:
                 return False
             trial = Trial(table)
             try:
-                _place(trial, plan)
+                plan.place_answered(trial)
                 return len(find_fit(plan.profile, call.info, table, np.array([row], np.intp)).feasible) > 0
             finally:
                 trial.revert()
@@ -297,165 +237,39 @@ class GroupPlans:
 
     # ---- planning
 
-    def _plan(self, call: _Call, state: GroupState) -> Plan:
+    def _plan(self, call: MemberCall, state: GroupState) -> Plan:
         """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
         others = [info for info in state.ready() if info.uid != call.info.uid]
-        return self._decide(call, [call.info, *others], state, None)
+        return self._made_plan(call, [call.info, *others], state, None)
 
-    def _plan_rest(self, before: Plan, call: _Call, state: GroupState) -> Plan:
+    def _plan_rest(self, before: Plan, call: MemberCall, state: GroupState) -> Plan:
         """Plans nodes for this call's member and the others not answered yet, beside the answered members."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]
-        rest = self._decide(call, [call.info, *others], state, before)
-        answered = {uid: before.members[uid] for uid in before.answered}
-        rest.members = answered | rest.members
-        rest.decisions = {uid: before.decisions[uid] for uid in answered if uid in before.decisions} | rest.decisions
-        rest.answered = before.answered
-        return rest
+        return self._made_plan(call, [call.info, *others], state, before)
 
-    def _decide(self, call: _Call, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
+    def _made_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
+        """Returns a new plan, after the observer has seen it."""
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
+        if self._observer is not None:
+            self._observer.plan_begins()
         with self._cache.snapshot("groups", call.deadline) as table:
-            trial = Trial(table)
-            try:
-                if before is not None:
-                    _place(trial, before)
-                scheduled = {uid: info for uid, info in state.scheduled.items() if uid in table.pods.slot_of}
-                siblings = {info.uid: info for info, _ in before.placed()} if before is not None else {}
-                leaf = Leaf(call.group, waiting, scheduled | siblings)
-                decision, is_emptied = self._decide_group(call, leaf, trial, before is not None and before.is_emptied)
-                nodes = [table.nodes.row_of[node] for node in set(decision.placed.values())]
-                counted = frozenset(info.uid for row in nodes for info in table.pods.at(table.pods.on(row)))
-            finally:
-                trial.revert()
-        return Plan(
-            call.group,
-            call.profile,
-            {info.uid: info for info in waiting},
-            dict(decision.members) if decision.is_success else {},
-            None if decision.is_success else _refusal(decision, waiting),
-            is_emptied,
-            cursor,
-            counted,
-        )
-
-    def _decide_group(self, call: _Call, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it holds only once the pods of lower priority have left."""
-        decision = self._decision(call, leaf, trial, call.profile)
-        if decision.is_success or not self._scheduler_filters:
-            return decision, False
-        in_tree = without_users_predicates(call.profile)
-        if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:
-            return decision, False
-        units = victim_units(trial.table, leaf.group.priority)
-        mark = trial.mark()
-        for unit in units:
-            for info, _ in unit.pods:
-                trial.take_away(info.uid)
-        in_dry_run = self._decision(call, leaf, trial, call.profile) if units else decision
-        trial.revert(mark)
-        return (in_dry_run, True) if in_dry_run.is_success else (decision, False)
-
-    def _decision(self, call: _Call, leaf: Leaf, trial: Trial, profile: Profile) -> GroupDecision:
-        domain = call.domain(trial.table)
-        decide_one = call.restricted(self._judge(profile, trial.table), trial.table, domain)
-        is_constrained = leaf.group.topology_key is not None
-        rules = GroupRules.beside_scheduler(profile, by_placements=is_constrained and domain is None)
-        return decide_group(leaf, trial, decide_one, rules)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A filter call about a member of a group."""
-
-    info: PodInfo
-    names: list[str]
-    profile: Profile
-    group: PodGroup
-    deadline: Deadline
-
-    @property
-    def is_about_nominated_node(self) -> bool:
-        """True if the request has only the nominated node, which kube-scheduler asks about before the others."""
-        return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
-
-    def rows(self, table: Table) -> Rows:
-        """Returns the rows of the nodes in the request."""
-        nodes = table.nodes
-        rows = nodes.rows_of(self.names)
-        if rows is None:  # a name is unknown or occurs twice
-            rows = np.array(sorted({nodes.row_of[name] for name in self.names if name in nodes.row_of}), np.intp)
-        present: Rows = rows[nodes.present[rows]]
-        return present
-
-    def domain(self, table: Table) -> Rows | None:
-        """Returns the rows of the only topology domain in the request; None if there is no such domain.
-
-        A group with a topology constraint is tried on one domain in each pass. So if the nodes of the request are all
-        in one domain, the other members are restricted to it too.
-        """
-        key = self.group.topology_key
-        if key is None or not len(rows := self.rows(table)):
-            return None
-        ids = table.nodes.labels[key].ids
-        domains = np.unique(ids[rows])
-        if len(domains) > 1 or domains[0] == ABSENT:
-            return None
-        every = table.nodes.rows
-        in_domain: Rows = every[ids[every] == domains[0]]
-        return in_domain
-
-    def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
-        """Returns `decide`, restricted to the nodes that kube-scheduler can choose in this pass.
-
-        The nodes of the request apply to the call's member and to members like it. Other members may use the whole
-        domain.
-        """
-        rows = self.rows(table)
-        named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
-
-        def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-            is_alike = info is self.info or of_one_template(info.pod, self.info.pod)
-            return decide(info, _common(rows, named if is_alike and named is not None else domain))
-
-        return decide_one
+            scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
+            request = PlanRequest(call, waiting, scheduled, before)
+            plan = self._planner.plan(request, table)
+            self._made += 1
+            plan.cursor = cursor
+            plan.number = self._made
+            if self._observer is not None:
+                self._observer.planned(plan, request, table)
+        return plan
 
 
 def find_group(cache: Cache, key: str) -> PodGroup | None:
     """Returns the PodGroup with this key; None if the watch has not shown it."""
     group = cache.effective(PodGroup.__name__, key)
     return group if isinstance(group, PodGroup) else None
-
-
-def _answer(plan: Plan, call: _Call) -> GroupAnswer:
-    uid = call.info.uid
-    if plan.refusal is not None:
-        plan.answered.add(uid)
-        return plan.refusal
-    node = plan.node_of(uid)
-    if node is not None and node not in call.names:  # kube-scheduler asks about the nominated node alone
-        return RefusedGroup(OTHER_NODE)
-    plan.answered.add(uid)
-    return BesideSiblings(plan.placed()) if node is None else PlannedNode(node)
-
-
-def _place(trial: Trial, plan: Plan) -> None:
-    """Puts the members that were answered on their planned nodes, with the objects that they reserve."""
-    for info, node in plan.placed():
-        for obj in plan.decisions[info.uid].reserved:
-            trial.set_object(obj)
-        trial.place(info, node)
-
-
-def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:
-    """Returns the refusal of the group, with the message of the first member that found no node."""
-    rules: Set[str] = frozenset().union(*(member.rules for member in decision.members.values()))
-    for info in waiting:
-        member = decision.members.get(info.uid)
-        if member is not None and member.node_name is None:
-            return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
-    return RefusedGroup(decision.text, rules)
 
 
 def _is_as_planned(plan: Plan, update: Update) -> bool:
@@ -470,9 +284,3 @@ def _touched_node(update: Update) -> str:
     if update.kind == NODE:
         return update.key
     return update.current.node_name if isinstance(update.current, PodPlacement) else ""
-
-
-def _common(rows: Rows | None, other: Rows | None) -> Rows | None:
-    if rows is None or other is None:
-        return other if rows is None else rows
-    return np.intersect1d(rows, other)

@@ -62,6 +62,7 @@ class Observation:
     Attributes:
         changes: the journal of changes that the process's cache must use; None means that any journal will do.
         observers: each is a CallObserver and an AttemptObserver.
+        recording: passes decisions to the recorder; None if the settings name no recording. It is one of the observers.
         pages: path -> page, for the pages that show the remembered decisions.
     """
 
@@ -76,6 +77,7 @@ class Observation:
         """
         self.changes: Changes | None = None
         self.observers: list[Any] = []
+        self.recording: RecordingObserver | None = None
         self.pages: dict[str, Page] = {}
         if settings.decisions_seconds:
             past = PastDecisions(clock, settings.decisions_bytes, settings.decisions_seconds)
@@ -87,7 +89,8 @@ class Observation:
             self._recorder = recorder_of(settings, mode, metrics, clock, redaction)
             self.changes = RecordedChanges(self._recorder)
             self._random = RecordedRandom()
-            self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
+            self.recording = RecordingObserver(self._recorder, self.changes, self._random)
+            self.observers.append(self.recording)
 
     def random(self, seed: int | None) -> Random:
         """Returns the random number generator for scheduling cycles. If decisions are recorded, so are its numbers."""
@@ -136,7 +139,8 @@ def recorder_of(
         text = without_keys(policy_text(settings.policy, settings.access).decode("utf-8", "replace"))
     recorded = RecordedSettings(
         mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
-        score_scale=settings.score_scale,
+        score_scale=settings.score_scale, scheduler_filters=settings.scheduler_filters,
+        coscheduling=settings.coscheduling,
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
     return Recorder(files, recorded, product_version(), clock, metrics.not_recorded, redaction=redaction)

@@ -8,11 +8,20 @@ from typing import Any
 
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.recording.line_encoding import placed_keys
-from extender.offline.recording.lines import AttemptLine, CallLine, GroupLine, NodeNumbers, from_digits, from_ranges
+from extender.offline.recording.line_encoding import placed_keys, planned_keys
+from extender.offline.recording.lines import (
+    AttemptLine,
+    CallLine,
+    GroupLine,
+    NodeNumbers,
+    PlanLine,
+    from_digits,
+    from_ranges,
+)
 from extender.offline.recording.worlds import World
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.verbs.bind import UNFIT
+from extender.verbs.group_planning import OTHER_NODE
 
 PASSES = "passes"
 _MOST_PLUGINS = 4
@@ -39,14 +48,15 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
     """Yields one difference for each pair of recorded and replayed verdict by filter, with all nodes that have it."""
     args = second.args(line)
     second.remember(args.pod)
+    second.plans.current = line.plan or 0
     answer = second.filter.decide(args)
-    recorded = {
+    recorded = _elsewhere(args.names, second.plans.recorded_node(args.pod)) | {
         name: _verdict(reason, final=final)
         for final, refused in ((False, line.refused), (True, line.unresolvable))
         for reason, nodes in refused.items()
         for name in numbers.named(from_ranges(nodes))
     }
-    replayed = {
+    replayed = _elsewhere(args.names, answer.best) | {
         name: _verdict(reason, final=final)
         for final, refused in ((False, answer.failed_nodes), (True, answer.failed_and_unresolvable_nodes))
         for name, reason in refused.items()
@@ -119,6 +129,17 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
     yield Difference(recorded, replayed, cause, [node for node in (line.node, chosen) if node])
 
 
+def plan_differences(line: PlanLine, second: World) -> Iterator[Difference]:
+    """Yields one difference if the group is now refused or planned otherwise, and one for each member elsewhere."""
+    plan = second.plan(line)
+    recorded = _plan_outcome(line.message, emptied=line.emptied)
+    replayed = _plan_outcome(plan.refusal.reason if plan.refusal else "", emptied=plan.is_emptied)
+    if recorded != replayed:
+        yield Difference(recorded, replayed)
+        return
+    yield from _elsewhere_now(line.placed, planned_keys(plan))
+
+
 def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
     """Yields one difference if the message or victims differ, otherwise one for each member on another node."""
     decision, evicted = second.group_attempt(line)
@@ -128,8 +149,13 @@ def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
     if recorded != replayed:
         yield Difference(recorded, replayed)
         return
-    for key in dict.fromkeys((*line.placed, *placed)):
-        before, after = line.placed.get(key), placed.get(key)
+    yield from _elsewhere_now(line.placed, placed)
+
+
+def _elsewhere_now(recorded: Mapping[str, str], replayed: Mapping[str, str]) -> Iterator[Difference]:
+    """Yields one difference for each member of a group that gets another node."""
+    for key in dict.fromkeys((*recorded, *replayed)):
+        before, after = recorded.get(key), replayed.get(key)
         if before != after:
             nodes = [node for node in (before, after) if node]
             yield Difference(f"{key}: {before or 'no node'}", f"{key}: {after or 'no node'}", "", nodes)
@@ -138,8 +164,17 @@ def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
 # ---- verdicts in words
 
 
+def _plan_outcome(message: str, *, emptied: bool) -> str:
+    return message or ("planned for when pods of lower priority have left" if emptied else "planned")
+
+
 def _group_outcome(message: str, victims: Sequence[str]) -> str:
     return f"{message} evicts {', '.join(victims)}" if victims else message or "scheduled"
+
+
+def _elsewhere(names: Sequence[str], best: str) -> dict[str, str]:
+    """Returns the verdicts on the other nodes if filter answers with one node; none if `best` is empty."""
+    return {name: OTHER_NODE for name in names if name != best} if best in names else {}
 
 
 def _verdict(reason: str, *, final: bool) -> str:

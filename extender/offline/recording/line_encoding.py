@@ -18,6 +18,7 @@ from extender.groups.group_tree import waiting_members
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.whole_objects import WHOLE
 from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording.lines import (
@@ -31,12 +32,14 @@ from extender.offline.recording.lines import (
     NodesLine,
     ObjectLine,
     Outcome,
+    PlanLine,
     Verb,
     as_digits,
     as_ranges,
 )
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo
+from extender.verbs.group_planning import Plan, PlanRequest
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())
@@ -124,9 +127,12 @@ class LineEncoder:
             self._redaction.learn([obj for obj in map(_object, values) if obj is not None])
 
     def call(
-        self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str
+        self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str, plan: int = 0
     ) -> Iterator[Line]:
-        """Yields the line for a call of a verb; `result` is its answer, None if it answered with an error only."""
+        """Yields the line for a call of a verb; `result` is its answer, None if it answered with an error only.
+
+        `plan` is the number of the plan from which filter answered, 0 if there is none.
+        """
         line = CallLine(at=at, moment=moment, verb=cast(Verb, verb), result=cast(Outcome, outcome), error=error)
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
@@ -147,6 +153,7 @@ class LineEncoder:
             line.refused = self._by_reason(result.failed_nodes)
             line.unresolvable = self._by_reason(result.failed_and_unresolvable_nodes)
             line.error = line.error or result.error
+            line.plan = plan if plan or request.pod.group_key is not None else None
         elif isinstance(result, HostPriorityList):
             hosts = numbers if result.hosts is request.names else self._numbers.of(result.hosts)
             line.scores = as_digits(result.scores[np.unique(hosts, return_index=True)[1]])
@@ -215,7 +222,31 @@ class LineEncoder:
         line.victims = [victim.pod.key for victim in victims]
         yield line
 
-    def _ordering(self, line: AttemptLine | GroupLine, order: Sequence[str] | None) -> Iterator[Line]:
+    def plan(
+        self,
+        at: float,
+        moment: int,
+        order: Sequence[str] | None,
+        draws: list[tuple[int, int]],
+        plan: Plan,
+        request: PlanRequest,
+        answered: Sequence[str],
+    ) -> Iterator[Line]:
+        """Yields the line for a plan of filter; `order` is as in `attempt`, `answered` as in a PlanLine."""
+        leaf = Leaf(plan.group, request.waiting, request.scheduled)
+        line = PlanLine(
+            at=at, moment=moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
+            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=draws, answered=list(answered), emptied=plan.is_emptied,
+        )  # fmt: skip
+        yield from self._ordering(line, order)
+        yield from self._naming(at, request.call.names)
+        line.nodes = as_ranges(np.unique(self._numbers.of(request.call.names)))
+        line.before = request.before.number if request.before is not None else 0
+        line.message = plan.refusal.reason if plan.refusal is not None else ""
+        line.placed = planned_keys(plan)
+        yield line
+
+    def _ordering(self, line: AttemptLine | GroupLine | PlanLine, order: Sequence[str] | None) -> Iterator[Line]:
         """Sets the line's order of nodes if it has changed; yields the lines that number new nodes."""
         if order is not None:
             self._order = order
@@ -258,6 +289,11 @@ def placed_keys(decision: GroupDecision) -> dict[str, str]:
     """Returns pod -> node for the members that would be placed."""
     keys = {info.uid: info.pod.key for info in waiting_members(decision.tree)}
     return {keys[uid]: node for uid, node in decision.placed.items()}
+
+
+def planned_keys(plan: Plan) -> dict[str, str]:
+    """Returns pod -> node for the members that the plan places."""
+    return {info.pod.key: node for uid, info in plan.members.items() if (node := plan.node_of(uid)) is not None}
 
 
 def _essence(victims: NodeVictims) -> NodeVictims:

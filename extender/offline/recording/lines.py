@@ -61,6 +61,8 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = "DefaultProvider"
     feature_gates: str = ""
     score_scale: Literal["relative", "absolute"] = "relative"
+    scheduler_filters: bool = True
+    coscheduling: bool = False
 
 
 class HeaderLine(_Line, tag="header"):
@@ -116,6 +118,7 @@ class CallLine(_Line, tag="call"):
         pod: the pod of filter, prioritize and preempt.
         nodes: the nodes that filter and prioritize were asked about.
         whole: True if the request held whole nodes instead of names; `outside` are the nodes that the cache lacked.
+        plan: the number of the PlanLine from which filter answered; 0 if it judged a member of a group without a plan.
         refused, unresolvable: filter's answer: reason -> nodes; no eviction helps on the `unresolvable` nodes.
         scores: prioritize's answer: one digit for each node in the order of their numbers, `a` is ten.
         request, answer: the victims by node for preempt; the bodies of request and answer for bind.
@@ -128,6 +131,7 @@ class CallLine(_Line, tag="call"):
     nodes: str = ""
     whole: bool = False
     outside: list[msgspec.Raw] = []
+    plan: Count | None = None
     refused: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     scores: str = ""
@@ -221,6 +225,40 @@ class GroupLine(_Line, tag="group"):
         return decoded(self.tree, _TREE, "tree")
 
 
+class PlanLine(_Line, tag="plan"):
+    """A plan of filter for the members of a pod group, from which it answered the calls that have its number.
+
+    Attributes:
+        moment, order, draws: as in an AttemptLine.
+        number: counts the plans of a process.
+        group: the group, as PodGroup NAMESPACE/NAME.
+        tree: the group, with the member of the call as the first that waits, and the others to be planned.
+        nodes: the nodes that the call was about.
+        before: the number of the plan whose answered members kept their nodes; 0 if this plan began a pass.
+        answered: the UIDs of these members.
+        emptied: True if the group fits only once all pods of lower priority have left.
+        message: why the group is refused; "" if it is not.
+        placed: pod -> the planned node.
+    """
+
+    moment: Count
+    number: Count
+    group: str
+    tree: msgspec.Raw
+    nodes: str = ""
+    order: str = ""
+    draws: list[tuple[Draw, Draw]] = []
+    before: Count = 0
+    answered: list[str] = []
+    emptied: bool = False
+    message: str = ""
+    placed: dict[str, str] = {}
+
+    def decoded_tree(self) -> GroupTree:
+        """Returns the tree in the line. Raises MalformedCluster if its JSON is not a valid tree."""
+        return decoded(self.tree, _TREE, "tree")
+
+
 class EventLine(_Line, tag="event"):
     """The outcome for a pod (bound, failed or preempted), as in the event sent to the API server."""
 
@@ -236,7 +274,8 @@ class DroppedLine(_Line, tag="dropped"):
     entries: Count
 
 
-StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | GroupLine | EventLine | DroppedLine
+DecisionLine = CallLine | AttemptLine | GroupLine | PlanLine
+StepLine = CheckpointLine | ObjectLine | DecisionLine | EventLine | DroppedLine
 """The lines that count as a step of the recording: each records one event."""
 Line = HeaderLine | NodesLine | StepLine
 decode_line = msgspec.json.Decoder(Line).decode
@@ -299,8 +338,10 @@ class NodeNumbers:
             if len(line.scores) != asked and (line.scores or is_scored):
                 raise ValueError(f"{len(line.scores)} scores of {asked} nodes")
             from_digits(line.scores)
-        elif isinstance(line, AttemptLine | GroupLine):
+        elif isinstance(line, AttemptLine | GroupLine | PlanLine):
             self._check_ranges(line.order)
+        if isinstance(line, PlanLine):
+            self._check_ranges(line.nodes)
 
     def _check_ranges(self, text: str) -> int:
         """Returns the number of nodes in the ranges. Raises ValueError if a range is not valid."""
@@ -355,5 +396,7 @@ def elements(line: Line) -> int:
             return len(line.draws) + len(line.plugins) + len(line.victims)
         case GroupLine():
             return len(line.draws) + len(line.placed) + len(line.victims)
+        case PlanLine():
+            return len(line.draws) + len(line.placed) + len(line.answered)
         case _:
             return 0

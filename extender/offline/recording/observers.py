@@ -18,6 +18,7 @@ from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.verbs.group_planning import Plan, PlanRequest
 
 _POD_BYTES, _NAME_BYTES = 2000, 60
 _MOST_BITS = 64
@@ -67,7 +68,7 @@ class RecordedRandom(Random):
 
 
 class RecordingObserver:
-    """Passes every call and attempt to the recorder; implements CallObserver and AttemptObserver.
+    """Passes every call and attempt to the recorder; implements CallObserver, AttemptObserver and PlanObserver.
 
     Args:
         changes: the journal of the cache on which decisions are made.
@@ -79,12 +80,37 @@ class RecordingObserver:
         self._changes = changes
         self._random = random
         self._rows: Rows | None = None
+        self._answering = threading.local()
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        at, moment = self._recorder.now(), self._changes.moment_read
+        at, moment, plan = self._recorder.now(), self._changes.moment_read, self._take_plan()
         self._recorder.put(
-            at, lambda encoder: encoder.call(at, moment, verb, outcome, request, result, error), _size_bytes(request)
+            at,
+            lambda encoder: encoder.call(at, moment, verb, outcome, request, result, error, plan),
+            _size_bytes(request),
         )
+
+    def answered_from(self, plan: Plan) -> None:
+        self._answering.plan = plan.number
+
+    def _take_plan(self) -> int:
+        """Returns the number of the plan from which this thread has answered the call; 0 if there is none."""
+        plan = int(getattr(self._answering, "plan", 0))
+        self._answering.plan = 0
+        return plan
+
+    def plan_begins(self) -> None:
+        if self._random is not None:  # a plan that ended in an error may have left some
+            self._random.take_draws()
+
+    def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
+        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
+        at, moment, answered = self._recorder.now(), self._changes.moment_read, list(plan.answered)
+        size_bytes = _attempt_bytes(order, len(request.waiting)) + _NAME_BYTES * len(request.call.names)
+        was_put = self._recorder.put(
+            at, lambda encoder: encoder.plan(at, moment, order, draws, plan, request, answered), size_bytes
+        )
+        self._rows = table.nodes.rows if was_put else None
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         order, draws = self._changed_order(table), self._random.take_draws() if self._random else []

@@ -22,10 +22,19 @@ from extender.offline.recording.differences import (
     bind_differences,
     filter_differences,
     group_differences,
+    plan_differences,
     preempt_differences,
     prioritize_differences,
 )
-from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLine, GroupLine, ObjectLine
+from extender.offline.recording.lines import (
+    AttemptLine,
+    CallLine,
+    CheckpointLine,
+    DecisionLine,
+    GroupLine,
+    ObjectLine,
+    PlanLine,
+)
 from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
@@ -37,16 +46,15 @@ from extender.verbs.verb import DECIDED
 if TYPE_CHECKING:
     import pandas as pd
 
-ATTEMPT, GROUP = "attempt", "group"
+_WHAT: Mapping[type, str] = {AttemptLine: "attempt", GroupLine: "group", PlanLine: "plan"}
 BEFORE = "decided before the file begins"
 MISSING = "decided on changes that were not recorded"
 UNJUDGED = "not judged by any rule"
-PLANNED = "asked about members of a pod group, whose plans are not recorded"
+PLANNED = "asked about members of a pod group, whose plan is not recorded"
 UNDECIDED = "ended because a rule did not answer in time"
 FAILED = "ended in an error"
 EXTENDERS = "other extenders took part, and their answers are not recorded"
 Progress = Callable[[int, int], None]
-DecisionLine = CallLine | AttemptLine | GroupLine
 _MOST_NODES = 3
 
 
@@ -56,7 +64,8 @@ class ChangedDecision:
 
     Attributes:
         step: the recorded step of the decision.
-        what: the verb; for a decision of the scheduling loop, "attempt" about a pod, or "group" about a pod group.
+        what: the verb; "plan" for filter's plan for a pod group; for a decision of the scheduling loop, "attempt" about
+            a pod, or "group" about a pod group.
         differences: how it differs.
     """
 
@@ -80,7 +89,7 @@ class ReplayResult:
     """The outcome of a replay.
 
     Attributes:
-        decided: the number of decisions repeated, by verb, "attempt" or "group".
+        decided: the number of decisions repeated, by verb, "attempt", "group" or "plan".
         left_out: the number of decisions that could not be made again, by reason.
         changed: the decisions that differ, in the order of the recording.
         notes: remarks about the recording.
@@ -243,13 +252,13 @@ class _Replay:
                 world.change(*reference, present)
 
     def _decide(self, number: int, line: DecisionLine, obstacle: str) -> None:
-        what = line.verb if isinstance(line, CallLine) else GROUP if isinstance(line, GroupLine) else ATTEMPT
+        what = line.verb if isinstance(line, CallLine) else _WHAT[type(line)]
         if isinstance(line, AttemptLine) and line.message.startswith(LATE):
             obstacle = obstacle or UNDECIDED
         if isinstance(line, GroupLine) and line.failed:
             obstacle = obstacle or (UNDECIDED if line.message.startswith(LATE) else FAILED)
         with rule_errors(), naming_step(number):
-            obstacle = obstacle or (PLANNED if self._is_planned(line) else "")
+            obstacle = obstacle or (PLANNED if self._lacks_plan(line) else "")
             compared = None if obstacle else self._differences(line)
             differences = list(compared or ())
         if compared is None:
@@ -261,6 +270,8 @@ class _Replay:
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
         """Makes the decision again and returns the differences; None if it cannot be repeated."""
+        if isinstance(line, PlanLine):
+            return plan_differences(line, self._second)
         if not isinstance(line, CallLine):
             if self._first.rules.asks_extenders or self._second.rules.asks_extenders:
                 return None
@@ -279,11 +290,16 @@ class _Replay:
             case _:
                 return bind_differences(line, self._second)
 
-    def _is_planned(self, line: DecisionLine) -> bool:
-        """Returns True if filter may have used its plan for the pod's group; a replay makes no such plans."""
-        if not self._first.rules.profiles.features.generic_workload or not isinstance(line, CallLine):
+    def _lacks_plan(self, line: DecisionLine) -> bool:
+        """Returns True if the decision depends on a plan for a pod group that was not recorded."""
+        if isinstance(line, PlanLine):
+            return bool(line.before) and not self._second.plans.has(line.before)
+        if not isinstance(line, CallLine) or (line.verb, line.result) != ("filter", DECIDED):
             return False
-        return (line.verb, line.result) == ("filter", DECIDED) and line.decoded_pod().group_key is not None
+        if line.plan is not None:
+            return bool(line.plan) and not self._second.plans.has(line.plan)
+        may_have_plan = self._first.rules.profiles.features.generic_workload
+        return may_have_plan and line.decoded_pod().group_key is not None
 
     def _notes(self) -> Iterator[str]:
         if self._recording.truncated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from extender.offline.recording.lines import (
     GroupLine,
     NodeNumbers,
     ObjectLine,
+    PlanLine,
     StepLine,
     decoded,
     from_digits,
@@ -40,7 +41,7 @@ class RecordedStep:
     Attributes:
         number: its position, from 0.
         at: seconds since the epoch.
-        kind: change, call, attempt, group, event, checkpoint or dropped.
+        kind: change, call, attempt, group, plan, event, checkpoint or dropped.
         subject: the pod (namespace/name), or the object ("Node worker-1", "PodGroup ml/train").
         text: what happened, in one line.
         line: the line of the recording.
@@ -60,10 +61,10 @@ class RecordedStep:
 
 def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
     """Yields the step of each line. Raises MalformedCluster, with the step's number, if a line makes no sense."""
-    pod_keys: dict[str, str] = {}  # by UID
+    seen = _Seen(numbers)
     for number, line in enumerate(lines):
         with naming_step(number):
-            kind, subject, text = _described(line, numbers, pod_keys)
+            kind, subject, text = _described(line, seen)
         yield RecordedStep(number, line.at, kind, subject, text, line)
 
 
@@ -76,17 +77,35 @@ def naming_step(number: int) -> Iterator[None]:
         raise MalformedCluster(f"step {number}: {error}") from None
 
 
-def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -> tuple[str, str, str]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The parts of earlier lines that later lines refer to.
+
+    Attributes:
+        numbers: the numbers of the nodes.
+        pod_keys: UID -> NAMESPACE/NAME.
+        plans: number of a plan -> its line.
+    """
+
+    numbers: NodeNumbers
+    pod_keys: dict[str, str] = field(default_factory=dict)
+    plans: dict[int, PlanLine] = field(default_factory=dict)
+
+
+def _described(line: StepLine, seen: _Seen) -> tuple[str, str, str]:
     """Returns the kind, subject and text of the line's step."""
     match line:
         case ObjectLine():
-            return "change", *_change(line, pod_keys)
+            return "change", *_change(line, seen.pod_keys)
         case CallLine():
-            return "call", *_call(line, numbers)
+            return "call", *_call(line, seen)
         case AttemptLine():
             return "attempt", _key(line.pod), f"chose {line.node}" if line.node else line.message
         case GroupLine():
             return "group", line.group, line.message or f"places {counted(len(line.placed), 'member')}"
+        case PlanLine():
+            seen.plans[line.number] = line
+            return "plan", line.group, line.message or f"plans nodes for {counted(len(line.placed), 'member')}"
         case EventLine():
             return "event", line.pod, f"{line.reason}: {line.note}"
         case CheckpointLine():
@@ -112,16 +131,16 @@ def _change(line: ObjectLine, pod_keys: dict[str, str]) -> tuple[str, str]:
     return key, f"is assumed on {line.node}" if line.assumed else f"is on {line.node}"
 
 
-def _call(line: CallLine, numbers: NodeNumbers) -> tuple[str, str]:
+def _call(line: CallLine, seen: _Seen) -> tuple[str, str]:
     """Returns subject and text."""
     if line.verb == "bind":
         binding, error = line.binding(), line.error or line.binding_error()
         text = f"bind to {binding.node}{f': {error}' if error else ''}"
         return f"{binding.pod_namespace}/{binding.pod_name}", text
-    return _key(line.pod), f"{line.verb}: {_outcome(line, numbers)}"
+    return _key(line.pod), f"{line.verb}: {_outcome(line, seen)}"
 
 
-def _outcome(line: CallLine, numbers: NodeNumbers) -> str:
+def _outcome(line: CallLine, seen: _Seen) -> str:
     if line.error or line.result != DECIDED:
         return line.error or f"{line.result}, not judged"
     if line.verb == "preempt":
@@ -132,6 +151,10 @@ def _outcome(line: CallLine, numbers: NodeNumbers) -> str:
         if not scores:
             return "no nodes"
         best = nodes[scores.index(max(scores))]
-        return f"{numbers.names[best]} is the best of {len(nodes)} nodes"
+        return f"{seen.numbers.names[best]} is the best of {len(nodes)} nodes"
     refused = sum(len(from_ranges(ranges)) for ranges in (*line.refused.values(), *line.unresolvable.values()))
+    plan = seen.plans.get(line.plan) if line.plan else None
+    planned = plan.placed.get(_key(line.pod), "") if plan is not None else ""
+    if planned and not refused:
+        return f"{planned} remains, as planned for the pod group"
     return f"{len(nodes) - refused} of {len(nodes)} nodes remain"

@@ -32,6 +32,7 @@ from extender.offline.recording.lines import (
     GroupLine,
     GroupTree,
     NodeNumbers,
+    PlanLine,
     RecordedSettings,
     from_ranges,
 )
@@ -40,9 +41,9 @@ from extender.policy.kubernetes_versions import upgraded
 from extender.policy.library import Library
 from extender.policy.loading import load, read
 from extender.policy.policy import Policy, parsed, provider
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import Deadline, ManualClock
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import decides_members
+from extender.scheduler.group_members import MemberJudge, decides_members
 from extender.scheduler.group_scheduling import decides_tree, preemption_after
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table
@@ -51,6 +52,7 @@ from extender.table.labels import Rows
 from extender.table.trial import Trial
 from extender.verbs.bind import at_bind
 from extender.verbs.filter import Filter
+from extender.verbs.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 
@@ -64,12 +66,15 @@ class Rules:
     Attributes:
         asks_extenders: True if the scheduling loop also asks other extenders, whose answers are not recorded.
         library: the plugins and users' rules that the profiles were made from.
+        scheduler_filters, coscheduling: the settings of `extender serve` with these names.
     """
 
     profiles: Profiles
     scale: Scale
     asks_extenders: bool
     library: Library
+    scheduler_filters: bool = True
+    coscheduling: bool = False
 
     @classmethod
     def of_recording(cls, settings: RecordedSettings, trusted: Rules | None = None) -> Rules:
@@ -101,7 +106,11 @@ class Rules:
         library = Library(host=_SilentHost(), folder=folder)
         match policy:
             case Profiles():
-                return cls(policy, Scale(settings.score_scale), bool(policy.extenders), library)
+                asks_extenders = bool(policy.extenders)
+                return cls(
+                    policy, Scale(settings.score_scale), asks_extenders, library, settings.scheduler_filters,
+                    settings.coscheduling,
+                )  # fmt: skip
             case Policy():
                 return cls._of(settings, policy, library)
             case Mapping():
@@ -121,7 +130,10 @@ class Rules:
         if settings.mode == "schedule":
             profiles = Profiles(policy.scheduler_profiles().all, profiles.features, policy.extenders)
         asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
-        return cls(profiles, Scale(settings.score_scale), asks_extenders, library)
+        return cls(
+            profiles, Scale(settings.score_scale), asks_extenders, library, settings.scheduler_filters,
+            settings.coscheduling,
+        )  # fmt: skip
 
 
 class _SilentHost(OfflineHost):
@@ -153,7 +165,10 @@ class World:
         self._changes = Changes()
         features = rules.profiles.features
         self._cache = Cache(ManualClock(), Telemetry(), features=features, changes=self._changes)
-        self.filter = Filter(self._cache, rules.profiles, Telemetry())
+        self.plans = ReplayedPlans()
+        self.filter = Filter(
+            self._cache, rules.profiles, Telemetry(), scheduler_filters=rules.scheduler_filters, plans=self.plans
+        )  # fmt: skip
         self.prioritize = Prioritize(self._cache, rules.profiles, rules.scale)
         self.preempt = Preempt(self._cache, rules.profiles)
         self._at_bind = rules.profiles.with_each(at_bind)
@@ -202,30 +217,47 @@ class World:
     def attempt(self, line: AttemptLine) -> Chosen | Failure:
         """Tries the pod again, with the recorded random numbers."""
         info = PodInfo(line.decoded_pod())
-        if line.order:
-            self._ordered.order = self._numbers.named(from_ranges(line.order))
-        cycle = SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws))
-        return cycle.schedule_pod(info, self._ordered.table())
+        table = self._recorded_order(line)
+        return SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws)).schedule_pod(info, table)
+
+    def plan(self, line: PlanLine) -> Plan:
+        """Plans the group again, with the recorded random numbers, and keeps the plan for the calls that it answers.
+
+        Raises MalformedCluster if the recorded group does not exist, or has no waiting member.
+        """
+        before = self.plans.before(line)
+        table = self._recorded_order(line)
+        tree = _tree(line.decoded_tree(), table)
+        if not isinstance(tree, Leaf):
+            raise MalformedCluster("tree: expected a PodGroup")
+        first, *_ = _check_waiting(tree, table)
+        names = self._numbers.named(from_ranges(line.nodes))
+        call = MemberCall(first, names, self.profile(first.pod), tree.group)
+        in_dry_runs = self.rules.scheduler_filters and not self.rules.coscheduling
+        planner = Planner(MemberJudge(PlayedRandom(line.draws)), scheduler_filters=in_dry_runs)
+        plan = planner.plan(PlanRequest(call, tree.waiting, tree.scheduled, before), table)
+        self.plans.add(line, plan)
+        return plan
 
     def group_attempt(self, line: GroupLine) -> tuple[GroupDecision, Sequence[PodInfo]]:
         """Tries the group again, with the recorded random numbers; returns the decision, and the pods to evict.
 
         Raises MalformedCluster if the recorded tree has a group that does not exist, or no waiting member.
         """
-        if line.order:
-            self._ordered.order = self._numbers.named(from_ranges(line.order))
-        table, random = self._ordered.table(), PlayedRandom(line.draws)
+        table, random = self._recorded_order(line), PlayedRandom(line.draws)
         tree = _tree(line.decoded_tree(), table)
-        members = waiting_members(tree)
-        if not members or any(info.uid in table.pods.slot_of for info in members):
-            raise MalformedCluster(
-                "tree: expected at least one waiting member, and no waiting member that is on a node already"
-            )
+        members = _check_waiting(tree, table)
         profile, trial = self.profile(members[0].pod), Trial(table)
         decide_one = decides_members(SchedulingCycle(profile, random), table)
         decide = decides_tree(tree, trial, decide_one, profile, random.choice)
         decision = decide()
         return decision, preemption_after(decision, trial, decide, profile).victims
+
+    def _recorded_order(self, line: AttemptLine | GroupLine | PlanLine) -> Table:
+        """Returns the table with its nodes in the order that they had when the line was recorded."""
+        if line.order:
+            self._ordered.order = self._numbers.named(from_ranges(line.order))
+        return self._ordered.table()
 
     def profile(self, pod: Pod) -> Profile:
         return self.rules.profiles.of(pod)
@@ -252,6 +284,50 @@ class World:
             part.plugin: dict(zip(scored, (part.scores * part.weight).tolist(), strict=True))
             for part in scoring.by_plugin
         }
+
+
+class ReplayedPlans:
+    """The plans of pod groups that were made again, by their recorded numbers; Filter answers from the current one.
+
+    Attributes:
+        current: the number of the plan from which the next call is answered; 0 if it is judged without a plan.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[int, tuple[PlanLine, Plan]] = {}
+        self.current = 0
+
+    def add(self, line: PlanLine, plan: Plan) -> None:
+        self._plans[line.number] = line, plan
+
+    def before(self, line: PlanLine) -> Plan | None:
+        """Returns the plan whose answered members keep their nodes. Raises MalformedCluster if it is missing."""
+        if not line.before:
+            return None
+        if not self.has(line.before):
+            raise MalformedCluster(f"plan {line.before} is missing")
+        _, plan = self._plans[line.before]
+        return replace(plan, answered=plan.members.keys() & set(line.answered))
+
+    def has(self, number: int) -> bool:
+        return number in self._plans
+
+    def recorded_node(self, pod: Pod) -> str:
+        """Returns the node that the recorded plan of the current call has for the pod; "" if it has none."""
+        return self._plans[self.current][0].placed.get(pod.key, "") if self.current else ""
+
+    def answer(self, info: PodInfo, names: list[str], _profile: Profile, _deadline: Deadline) -> GroupAnswer | None:
+        return self._plans[self.current][1].answer(info, names) if self.current else None
+
+
+def _check_waiting(tree: Tree, table: Table) -> Sequence[PodInfo]:
+    """Returns the waiting members. Raises MalformedCluster if there is none, or if one is on a node already."""
+    members = waiting_members(tree)
+    if not members or any(info.uid in table.pods.slot_of for info in members):
+        raise MalformedCluster(
+            "tree: expected at least one waiting member, and no waiting member that is on a node already"
+        )
+    return members
 
 
 def _tree(recorded: GroupTree, table: Table) -> Tree:

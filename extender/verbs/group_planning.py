@@ -1,0 +1,277 @@
+"""Plans nodes for the members of one pod group beside kube-scheduler, and answers filter calls from the plan.
+
+`group_plans` says which plan a call belongs to and when a plan ends. This module decides on a given table alone, so
+that a replay of a recording can make the same plan again. Start with `Planner.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from extender.framework.profile import Profile
+from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
+from extender.groups.group_preemption import victim_units
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.plugins.users.predicate import without_users_predicates
+from extender.runtime.clock import NO_DEADLINE, Deadline
+from extender.table import PodInfo, Table
+from extender.table.labels import ABSENT, Rows
+from extender.table.pods.pod_templates import of_one_template
+from extender.table.trial import Trial
+
+OTHER_NODE = "the pod group is planned with the pod on another node"
+
+
+class Judge(Protocol):
+    """Takes a profile and a table, and returns the function that decides about one member on that table."""
+
+    def __call__(self, profile: Profile, table: Table, /) -> DecideOne: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """The answer for a member that the plan places: its node."""
+
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedGroup:
+    """The answer for a member of a group that does not fit: no node, with the reason and the rules that refused."""
+
+    reason: str
+    rules: Set[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class BesideSiblings:
+    """The answer for a member without a planned node: filter judges it alone, with these siblings on their nodes."""
+
+    siblings: Sequence[tuple[PodInfo, str]]
+
+
+GroupAnswer = PlannedNode | RefusedGroup | BesideSiblings
+
+
+class GroupAnswers(Protocol):
+    """Answers filter calls about members of pod groups."""
+
+    def answer(self, info: PodInfo, names: list[str], profile: Profile, deadline: Deadline, /) -> GroupAnswer | None:
+        """Returns the answer to a filter call about a pod; None if no plan is possible for the pod."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The plan for one group.
+
+    Attributes:
+        members: UID -> member, for the waiting members in the order in which they were decided.
+        decisions: UID of a member -> the decision about it.
+        refusal: why the group is not placed; None if it is placed.
+        is_emptied: True if the group fits only once all pods of lower priority have left.
+        counted: the UIDs of the pods that were on the planned nodes when the plan was made.
+        answered: the UIDs of the members that were answered in this pass.
+        cursor: the position in the cache's journal up to which the changes were compared with the plan.
+        number: counts the plans of a process from 1.
+        touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
+        used_at: the time of the last answer, in monotonic seconds.
+    """
+
+    group: PodGroup
+    profile: Profile
+    members: dict[str, PodInfo]
+    decisions: dict[str, MemberDecision]
+    refusal: RefusedGroup | None
+    is_emptied: bool
+    counted: frozenset[str]
+    answered: set[str] = field(default_factory=set)
+    cursor: int = 0
+    number: int = 0
+    touched: set[str] = field(default_factory=set)
+    used_at: float = 0.0
+
+    def after(self, before: Plan) -> Plan:
+        """Returns this plan of the remaining members, joined with the members that `before` has answered."""
+        members = {uid: before.members[uid] for uid in before.answered}
+        decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
+        return replace(
+            self, members=members | self.members, decisions=decisions | self.decisions, answered=before.answered
+        )  # fmt: skip
+
+    def node_of(self, uid: str) -> str | None:
+        decision = self.decisions.get(uid)
+        return decision.node_name if decision is not None else None
+
+    def placed(self) -> list[tuple[PodInfo, str]]:
+        """Returns pairs of a member and its node, for the members that were answered with a node."""
+        nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
+        return [(info, node) for info, node in nodes if node is not None]
+
+    def planned_nodes(self) -> Set[str]:
+        return {node for uid in self.decisions if (node := self.node_of(uid)) is not None}
+
+    def place_answered(self, trial: Trial) -> None:
+        """Puts the members that were answered on their planned nodes, with the objects that they reserve."""
+        for info, node in self.placed():
+            for obj in self.decisions[info.uid].reserved:
+                trial.set_object(obj)
+            trial.place(info, node)
+
+    def answer(self, info: PodInfo, names: Collection[str]) -> GroupAnswer:
+        """Returns the answer to a filter call about this member and these nodes; from now on it is answered."""
+        if self.refusal is not None:
+            self.answered.add(info.uid)
+            return self.refusal
+        node = self.node_of(info.uid)
+        if node is not None and node not in names:  # kube-scheduler asks about the nominated node alone
+            return RefusedGroup(OTHER_NODE)
+        self.answered.add(info.uid)
+        return BesideSiblings(self.placed()) if node is None else PlannedNode(node)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCall:
+    """A filter call about a member of a group."""
+
+    info: PodInfo
+    names: list[str]
+    profile: Profile
+    group: PodGroup
+    deadline: Deadline = NO_DEADLINE
+
+    @property
+    def is_about_nominated_node(self) -> bool:
+        """True if the request has only the nominated node, which kube-scheduler asks about before the others."""
+        return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
+
+    def rows(self, table: Table) -> Rows:
+        """Returns the rows of the nodes in the request."""
+        nodes = table.nodes
+        rows = nodes.rows_of(self.names)
+        if rows is None:  # a name is unknown or occurs twice
+            rows = np.array(sorted({nodes.row_of[name] for name in self.names if name in nodes.row_of}), np.intp)
+        present: Rows = rows[nodes.present[rows]]
+        return present
+
+    def domain(self, table: Table) -> Rows | None:
+        """Returns the rows of the only topology domain in the request; None if there is no such domain.
+
+        A group with a topology constraint is tried on one domain in each pass. So if the nodes of the request are all
+        in one domain, the other members are restricted to it too.
+        """
+        key = self.group.topology_key
+        if key is None or not len(rows := self.rows(table)):
+            return None
+        ids = table.nodes.labels[key].ids
+        domains = np.unique(ids[rows])
+        if len(domains) > 1 or domains[0] == ABSENT:
+            return None
+        every = table.nodes.rows
+        in_domain: Rows = every[ids[every] == domains[0]]
+        return in_domain
+
+    def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
+        """Returns `decide`, restricted to the nodes that kube-scheduler can choose in this pass.
+
+        The nodes of the request apply to the call's member and to members like it. Other members may use the whole
+        domain.
+        """
+        rows = self.rows(table)
+        named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
+
+        def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
+            is_alike = info is self.info or of_one_template(info.pod, self.info.pod)
+            return decide(info, _common(rows, named if is_alike and named is not None else domain))
+
+        return decide_one
+
+
+class PlanRequest(NamedTuple):
+    """The reason for a plan: the call, and the members as they were then.
+
+    Attributes:
+        waiting: the members to place, in the order in which they are tried; the call's member is the first.
+        scheduled: the UIDs of the members that have a node.
+        before: the plan whose answered members keep their nodes; None if no member was answered in this pass.
+    """
+
+    call: MemberCall
+    waiting: Sequence[PodInfo]
+    scheduled: Collection[str]
+    before: Plan | None = None
+
+
+class Planner:
+    """Plans groups with a judge of single members.
+
+    Args:
+        scheduler_filters: True if kube-scheduler runs its own filters first; it may then ask in a dry run.
+    """
+
+    def __init__(self, judge: Judge, *, scheduler_filters: bool = True) -> None:
+        self._judge = judge
+        self._scheduler_filters = scheduler_filters
+
+    def plan(self, request: PlanRequest, table: Table) -> Plan:
+        """Plans nodes for the waiting members. The table is afterwards as it was before."""
+        call, waiting, scheduled, before = request
+        trial = Trial(table)
+        try:
+            if before is not None:
+                before.place_answered(trial)
+            siblings = [info.uid for info, _ in before.placed()] if before is not None else []
+            leaf = Leaf(call.group, waiting, {*scheduled, *siblings})
+            decision, is_emptied = self._decide(call, leaf, trial, before is not None and before.is_emptied)
+            nodes = [table.nodes.row_of[node] for node in set(decision.placed.values())]
+            counted = frozenset(info.uid for row in nodes for info in table.pods.at(table.pods.on(row)))
+        finally:
+            trial.revert()
+        members = {info.uid: info for info in waiting}
+        decisions = dict(decision.members) if decision.is_success else {}
+        refusal = None if decision.is_success else _refusal(decision, waiting)
+        plan = Plan(call.group, call.profile, members, decisions, refusal, is_emptied, counted)
+        return plan if before is None else plan.after(before)
+
+    def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
+        """Returns the decision, and True if it holds only once the pods of lower priority have left."""
+        decision = self._decision(call, leaf, trial, call.profile)
+        if decision.is_success or not self._scheduler_filters:
+            return decision, False
+        in_tree = without_users_predicates(call.profile)
+        if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:
+            return decision, False
+        units = victim_units(trial.table, leaf.group.priority)
+        mark = trial.mark()
+        for unit in units:
+            for info, _ in unit.pods:
+                trial.take_away(info.uid)
+        in_dry_run = self._decision(call, leaf, trial, call.profile) if units else decision
+        trial.revert(mark)
+        return (in_dry_run, True) if in_dry_run.is_success else (decision, False)
+
+    def _decision(self, call: MemberCall, leaf: Leaf, trial: Trial, profile: Profile) -> GroupDecision:
+        domain = call.domain(trial.table)
+        decide_one = call.restricted(self._judge(profile, trial.table), trial.table, domain)
+        is_constrained = leaf.group.topology_key is not None
+        rules = GroupRules.beside_scheduler(profile, by_placements=is_constrained and domain is None)
+        return decide_group(leaf, trial, decide_one, rules)
+
+
+def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:
+    """Returns the refusal of the group, with the message of the first member that found no node."""
+    rules: Set[str] = frozenset().union(*(member.rules for member in decision.members.values()))
+    for info in waiting:
+        member = decision.members.get(info.uid)
+        if member is not None and member.node_name is None:
+            return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
+    return RefusedGroup(decision.text, rules)
+
+
+def _common(rows: Rows | None, other: Rows | None) -> Rows | None:
+    if rows is None or other is None:
+        return other if rows is None else rows
+    return np.intersect1d(rows, other)
