@@ -36,12 +36,12 @@ class SystemClock:
 class Deadline:
     """The latest time at which a decision must end, by the monotonic clock."""
 
-    __slots__ = ("_clock", "_ends_at", "_seconds")
+    __slots__ = ("_clock", "_ends_at", "seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         """Sets the deadline to `seconds` from now; 0 means that there is no deadline."""
         self._clock = clock
-        self._seconds = seconds
+        self.seconds = seconds
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
@@ -65,7 +65,7 @@ class Deadline:
 
     def message(self, reason: str) -> str:
         """Returns the message of the error for a missed deadline."""
-        return f"{LATE} {self._seconds:g} s: {reason}"
+        return f"{LATE} {self.seconds:g} s: {reason}"
 
 
 class TimeLimit:

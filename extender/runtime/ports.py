@@ -64,7 +64,7 @@ class Telemetry:
         """Called when a waiting pod moves to `tier`. `origin` is "" if the pod is new or its attempt has failed."""
 
     def rule_failed(self, rule: str) -> None:
-        """Called after a user's rule has raised an error or returned an invalid value for one pod."""
+        """Called after a user's rule has raised an error, returned an invalid value or hung for one pod."""
 
     def rule_counted(self, rule: str, name: str, amount: float) -> None:
         """Called when a user's rule adds `amount` to its own counter `name`."""

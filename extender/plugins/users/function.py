@@ -22,6 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from extender.errors import RuleUnanswered
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
 from extender.framework.permit import NO_PERMITS, PendingPermits
@@ -29,7 +30,8 @@ from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits, refuse_in_queue_rule
-from extender.plugins.users.rule_calls import is_ctrl_c
+from extender.plugins.users.rule_calls import answer_of, is_ctrl_c
+from extender.runtime.clock import Deadline
 from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
@@ -189,6 +191,22 @@ class CustomRule:
             return BoundFunction(self.decorated.function, self.given)
         handle = self.decorated.handle(self.name, pod, self.host, table)
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
+
+    def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
+        """Calls `call` as `rule_calls.answer_of` does, and reports to the process if it misses the deadline.
+
+        It is not reported if other work had used most of the time before, because then the rule may not be slow.
+
+        Args:
+            what: the name of the call in the error; by default the name of the rule.
+        """
+        had_time = deadline.left_seconds >= deadline.seconds / 2
+        try:
+            return answer_of(what or self.name, call, deadline)
+        except RuleUnanswered as error:
+            if had_time:
+                self.host.failed(self.name, error)
+            raise
 
     def report(self, error: BaseException) -> None:
         """Reports to the process that the function raised this exception; raises Ctrl-C again."""

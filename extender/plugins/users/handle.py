@@ -31,7 +31,7 @@ class RuleHost(Protocol):
     """The process that runs a user's rule. It provides the time, and receives failures, log messages and metrics."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """Handles a failure of the rule, once for each pod and not for each node; `error` has its traceback."""
+        """Handles a failure or hang of the rule, once for each pod, not for each node; `error` has its traceback."""
 
     def now(self) -> float:
         """Returns the seconds since the epoch."""

@@ -12,7 +12,7 @@ from extender.framework.plugin import POST_FILTER
 from extender.framework.rules import PostFilter, Proposal
 from extender.plugins.users.function import CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.rule_calls import answer_of, sendable
+from extender.plugins.users.rule_calls import sendable
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")
@@ -61,7 +61,7 @@ class CustomPostFilter(CustomRule):
         """Returns what the function proposes, see PostFilter.propose."""
         function = self.function(pod.pod, table)
         try:
-            return self._proposal(answer_of(self.name, partial(function, pod.pod, refused), table.deadline), table)
+            return self._proposal(self.answer_of(partial(function, pod.pod, refused), table.deadline), table)
         except DeadlineExceeded:
             raise
         except BaseException as error:

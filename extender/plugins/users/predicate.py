@@ -17,7 +17,7 @@ from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.rule_calls import answer_of, is_ctrl_c, sendable
+from extender.plugins.users.rule_calls import is_ctrl_c, sendable
 from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -112,7 +112,7 @@ class _CustomCheck(Check):
         self.sees_pods = rule.sees_pods
 
     def refuse(self, rows: Rows) -> Verdict:
-        return answer_of(self._rule.name, partial(self._judge, rows), self._table.deadline)
+        return self._rule.answer_of(partial(self._judge, rows), self._table.deadline)
 
     def _judge(self, rows: Rows) -> Verdict:
         raise NotImplementedError

@@ -16,7 +16,6 @@ from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.rule_calls import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -70,7 +69,7 @@ class CustomPriority(CustomRule):
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         try:
-            answers = answer_of(self.name, partial(self._answers, pod, table, rows), table.deadline)
+            answers = self.answer_of(partial(self._answers, pod, table, rows), table.deadline)
             numbers = _numbers(answers, len(rows))
             points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
             # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.

@@ -14,7 +14,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.rule_calls import answer_of, sendable
+from extender.plugins.users.rule_calls import sendable
 from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")
@@ -165,7 +165,7 @@ class CustomCall(CustomRule):
             with self.host.watch(self.name, pod.key, node.name):
                 return function()
 
-        return answer_of(what or self.name, call, deadline)
+        return self.answer_of(call, deadline, what)
 
     def failure(self, error: BaseException) -> BindingFailed:
         """Reports the function's exception, and returns the error for the pod. Raises Ctrl-C again."""
@@ -210,8 +210,7 @@ class CustomReserve(CustomCall):
         try:
             if self.undo is not None:
                 self.undo.call(pod, node, permits, deadline, f"unreserve of {self.name}")
-        except RuleUnanswered as error:
-            self.host.failed(self.name, error)
+        except RuleUnanswered:
             raise
         except BaseException as error:  # the other rules, and the pod itself, must still be unreserved
             self.failure(error)
@@ -241,5 +240,7 @@ class CustomPostBind(CustomCall):
         """Calls the function; a failure is only reported, because the pod is bound."""
         try:
             self.call(pod, node, permits, self.host.begin())
+        except RuleUnanswered:
+            return
         except BaseException as error:
             self.failure(error)

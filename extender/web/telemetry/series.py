@@ -106,7 +106,7 @@ SERIES: Mapping[str, Series] = {
             "Changes and decisions that --record left out because they came too fast or were too large.",
             "kind",
         ),
-        counter("extender_rule_failures_total", "Pods for which a user's rule failed.", "rule"),
+        counter("extender_rule_failures_total", "Pods for which a user's rule failed or hung.", "rule"),
         counter("extender_rule_events_total", "The counters of users' rules (handle.count).", "rule", "name"),
         histogram(
             "extender_rule_values",
