@@ -63,6 +63,9 @@ class Writers:
         self.binders = FiberPool("binder", BINDINGS, on_error)
         self.pre_binders = WorkerPool("pre-binder", PRE_BINDERS, on_error)
         self.preemptors = WorkerPool("preemptor", PREEMPTORS, on_error)
+        # stopped in this order, because tasks hand writes to the writers, and started in the opposite one
+        tasks = (self.binders, self.pre_binders, self.preemptors)
+        self._workers = (*tasks, self.statuses, self.group_statuses, self.events)
 
     def ports(self, binder: Binder, observed: Callable[[Events], Events]) -> LoopPorts:
         """Returns the writers in the form that the loop uses.
@@ -84,26 +87,12 @@ class Writers:
     def start(self, has_backlog: Callable[[], bool]) -> None:
         """Starts the threads. While `has_backlog()`, fewer events are written, because one costs as much as a bind."""
         self._event_bucket.is_urgent = has_backlog
-        for worker in (
-            self.statuses,
-            self.group_statuses,
-            self.events,
-            self.binders,
-            self.pre_binders,
-            self.preemptors,
-        ):
+        for worker in reversed(self._workers):
             worker.start()
 
     def stop(self, ends_at: float) -> None:
         """Waits for running tasks and then for writes in progress, until `ends_at` in monotonic seconds."""
-        for worker in (
-            self.binders,
-            self.pre_binders,
-            self.preemptors,
-            self.statuses,
-            self.group_statuses,
-            self.events,
-        ):
+        for worker in self._workers:
             worker.stop(max(0.0, ends_at - time.monotonic()))
 
 
