@@ -572,6 +572,22 @@ def test_a_larger_change_is_suggested_if_a_limit_range_refuses_the_smallest() ->
     assert (change.text, change.nodes) == ("request 1 cpu instead of 2 and 1Mi memory instead of 2Gi", ["other"])
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param({"min": {"memory": "2Gi"}}, id="the least of a container"),
+        pytest.param({"type": "Pod", "min": {"memory": "2Gi"}}, id="the least of a pod"),
+        pytest.param({"maxLimitRequestRatio": {"memory": "1500m"}}, id="a ratio of limit and request"),
+    ],
+)
+def test_a_change_is_found_behind_many_smaller_ones_that_a_limit_range_refuses(item: Object) -> None:
+    pod = make_pod("p").req(cpu="4", memory="3Gi").limit(memory="3Gi").obj()
+    refused = [make_node(f"n{number}").capacity(cpu="4", memory=f"{1900 + number}Mi").obj() for number in range(70)]
+    allowed = make_node("allowed").capacity(cpu="100m", memory="2Gi").obj()
+    change = changes(pod, *refused, allowed, limit_range(**item))["requests"]
+    assert (change.text, change.nodes) == ("request 2Gi memory instead of 3Gi and 100m cpu instead of 4", ["allowed"])
+
+
 def test_a_limit_range_that_does_not_allow_the_pod_itself_limits_no_change() -> None:
     pod = make_pod("p").req(cpu="2", memory="1Mi").obj()
     node = make_node("n").capacity(cpu="500m").obj()

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
-from extender.offline.explain.changes.acceptance import limits_of
+from extender.model.workloads import LimitRange
+from extender.offline.explain.changes.acceptance import is_accepted, limits_of
 from extender.offline.explain.changes.suggestion import PodStep
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
@@ -35,13 +36,12 @@ class Requests:
         return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the smallest reduction of requests for each set of resources that some node is short of.
-
-        A LimitRange may not allow the smallest one, so all are yielded if there is a LimitRange.
-        """
-        requests, minima = own_requests(pod), list(_minima(pod, state))
-        floors = _floors(minima)
-        reductions = _reductions(pod, state, requests, is_limited=bool(minima))
+        """Yields the smallest reduction of requests that the LimitRanges allow, for each set of scarce resources."""
+        requests = own_requests(pod)
+        limits = limits_of(state, pod) if requests else []
+        floors = _floors([_minima(each) for each in limits])
+        least = {name: _least(pod, name, amount, state, floors) if limits else 0 for name, amount in requests.items()}
+        reductions = _reductions(pod, state, requests, least)
         lower = (_no_lower_than_needed(pod, targets, requests, state, floors) for targets in reductions)
         steps = {_text(targets, requests): targets for targets in lower if targets}
         for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
@@ -49,11 +49,22 @@ class Requests:
             yield PodStep(text, _share_given_up(targets, requests), change)
 
 
-def _reductions(pod: Pod, state: ClusterState, requests: Amounts, *, is_limited: bool) -> Iterable[dict[str, int]]:
-    """Returns resource -> amount to lower its request to, for each way to fit a node; the smallest reductions first.
+def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amounts) -> int:
+    """Returns the lowest request for the resource that the LimitRanges allow; they allow the pod as it is."""
+    low, high = -1, requested
+    while high - low > 1:
+        middle = (low + high) // 2
+        smaller = lowered(pod, {name: middle}, floors)
+        is_allowed = own_requests(smaller).get(name, 0) <= middle and is_accepted(state, smaller)
+        low, high = (low, middle) if is_allowed else (middle, high)
+    return high
 
-    Nodes that are short of the same resources share one reduction. If `is_limited`, they do so only if they also offer
-    the same amounts.
+
+def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts) -> Iterable[dict[str, int]]:
+    """Returns resource -> amount to lower its request to, for each set of resources that some node is short of.
+
+    The smallest reductions come first. Nodes that offer less than `least` of a resource are left out, because the API
+    server would not accept such a request.
     """
     bare = lowered(pod, dict.fromkeys(requests, 0))
     nodes = state.engine.feasible(bare, despite_errors=True) if requests else []
@@ -63,14 +74,14 @@ def _reductions(pod: Pod, state: ClusterState, requests: Amounts, *, is_limited:
     for position in np.argsort(sum(given_up.values(), np.zeros(len(nodes))), kind="stable").tolist():
         offered = {name: int(free[name][position]) for name in requests}
         short = {name: offered[name] for name, amount in requests.items() if offered[name] < amount}
-        found.setdefault(tuple(short.items()) if is_limited else tuple(short), short)
+        if all(amount >= least[name] for name, amount in short.items()):
+            found.setdefault(tuple(short), short)
     return islice(found.values(), _MOST_REDUCTIONS)
 
 
-def _minima(pod: Pod, state: ClusterState) -> Iterator[Amounts]:
-    """Yields the least that each container must request, for each LimitRange that the pod must satisfy."""
-    for limits in limits_of(state, pod):
-        yield _floors([amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"])
+def _minima(limits: LimitRange) -> Amounts:
+    """Returns the least that each container must request."""
+    return _floors([amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"])
 
 
 def _floors(minima: Sequence[Amounts]) -> Amounts:
