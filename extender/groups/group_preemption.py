@@ -17,11 +17,11 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, GroupStatus, MemberDecision
 from extender.groups.group_tree import Tree, waiting_members
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.scheduling.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
-from extender.preemption.units import Disruption, UnitKind, disruption_of
+from extender.preemption.units import Disruption, UnitKind, disruption_of, evictable
 from extender.table import PodInfo, Table
 from extender.table.features import FeatureGates
 from extender.table.trial import Trial
@@ -130,10 +130,7 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
     """Returns the units that are on nodes and have a lower priority than `priority`."""
-    candidates = table.pods.row >= 0
-    if not _has_lower_group(table, priority):  # no need to look at every pod of the cluster
-        candidates &= table.pods.priority < priority
-    slots = np.flatnonzero(candidates)
+    slots = evictable(table, np.flatnonzero(table.pods.row >= 0), priority)
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
     disruptions: dict[GroupName, Disruption] = {}
@@ -141,7 +138,7 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
         row = int(table.pods.row[slot])
         placed = info, table.nodes.names[row]
         of = disruption_of(info, table)
-        if not table.nodes.present[row] or of.priority >= priority:
+        if not table.nodes.present[row]:
             continue
         if of.whole is None:
             singles.append(VictimUnit([placed], of.priority, of.kind))
@@ -150,12 +147,6 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
             disruptions[of.whole] = of
     together = [VictimUnit(pods, disruptions[name].priority, disruptions[name].kind) for name, pods in whole.items()]
     return [*singles, *together]
-
-
-def _has_lower_group(table: Table, priority: int) -> bool:
-    """Returns True if the pods of some group may have a lower priority than their own: that of their root group."""
-    groups = (group for kind in (PodGroup, CompositePodGroup) for group in table.objects.all(kind).values())
-    return table.features.generic_workload and any(group.priority < priority for group in groups)
 
 
 def _select(

@@ -13,6 +13,7 @@ from extender.preemption.evaluator import (
     NOT_HELPFUL,
     Preemption,
     ProcessedPreemption,
+    leaving_victims,
     pod_ineligible_to_preempt_others,
     pod_terminating_by_preemption,
     preempt,
@@ -20,6 +21,7 @@ from extender.preemption.evaluator import (
     rows_without_lower_priority,
 )
 from extender.preemption.fit_error import NO_NODES, fit_message, preemption_message, rows_per_refusal
+from extender.preemption.units import evictable
 
 __all__ = [
     "NOT_HELPFUL",
@@ -29,7 +31,9 @@ __all__ = [
     "Preemption",
     "ProcessedPreemption",
     "candidates_of",
+    "evictable",
     "fit_message",
+    "leaving_victims",
     "pod_ineligible_to_preempt_others",
     "pod_terminating_by_preemption",
     "preempt",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption.units import Unit, has_members, units_on
+from extender.preemption.units import Unit, evictable, has_members, units_on
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -130,10 +130,9 @@ def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
     pods = table.pods
     is_searched = np.zeros(table.nodes.capacity, np.bool_)
     is_searched[rows] = True
-    lesser = (pods.row >= 0) & (pods.priority < pod.priority) & is_searched[pods.row]
-    slots = np.flatnonzero(lesser)
+    slots = evictable(table, np.flatnonzero((pods.row >= 0) & is_searched[pods.row]), pod.priority)
     if has_members(table, slots):
-        return _in_units(table, units_on(table, slots, pod.priority))
+        return _in_units(table, units_on(table, slots))
     slots, rank = by_importance(table, slots)
     rows = pods.row[slots]
     return VictimColumns(slots, rows, violating(table, slots, rows), rank, np.arange(len(slots)))
@@ -251,12 +250,14 @@ def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_v
     """
     first_victims = begins[:-1]
     priority = table.pods.priority[victims.slots]
+    highest = np.repeat(np.maximum.reduceat(priority, first_victims), np.diff(begins))
+    started = np.where(priority == highest, table.pods.started[victims.slots], np.inf)
     costs = (
         num_pdb_violations,
         priority[first_victims],
         _sums(priority + _PRIORITY_OFFSET, begins),
         np.diff(begins),
-        -table.pods.started[victims.slots[first_victims]],
+        -np.minimum.reduceat(started, first_victims),
     )
     cheapest = np.arange(len(first_victims))
     for cost in costs:

@@ -17,6 +17,7 @@ from extender.framework.status import Code
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.preemption.candidates import NO_VICTIMS, Candidates, VictimColumns, potential_victims
 from extender.preemption.dry_run import DryRun
+from extender.preemption.units import evictable
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -124,19 +125,22 @@ def pod_ineligible_to_preempt_others(pod: PodInfo, table: Table, fit: Fit) -> st
         return NEVER
     row = table.nodes.row_of.get(pod.pod.status.nominated_node_name, -1)
     victims_help = row >= 0 and row in fit.with_code(Code.UNSCHEDULABLE)
-    return WAITS_FOR_VICTIMS if victims_help and _victims_are_leaving(pod, table, row) else None
+    if not victims_help:
+        return None
+    leaving = table.pods.at(leaving_victims(table, row, pod.priority))
+    return WAITS_FOR_VICTIMS if any(pod_terminating_by_preemption(info.pod) for info in leaving) else None
+
+
+def leaving_victims(table: Table, row: int, priority: int) -> Rows:
+    """Returns the slots of the terminating pods on the node that a preemptor of this priority may evict."""
+    slots = table.pods.on(row)
+    return evictable(table, slots[table.pods.terminating[slots]], priority)
 
 
 def pod_terminating_by_preemption(pod: Pod) -> bool:
     """Returns True if the pod was evicted and is still terminating (upstream PodTerminatingByPreemption)."""
     target = next((c for c in pod.status.conditions or () if c.type == PREEMPTED_CONDITION), None)
     return pod.terminating and target is not None and (target.status, target.reason) == ("True", PREEMPTED_REASON)
-
-
-def _victims_are_leaving(pod: PodInfo, table: Table, row: int) -> bool:
-    slots = table.pods.on(row)
-    leaving = slots[table.pods.terminating[slots] & (table.pods.priority[slots] < pod.priority)]
-    return any(pod_terminating_by_preemption(info.pod) for info in table.pods.at(leaving))
 
 
 def _dry_run_preemption(

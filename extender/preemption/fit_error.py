@@ -8,6 +8,7 @@ import numpy as np
 
 from extender.framework.find_fit import Fit
 from extender.preemption.evaluator import NOT_HELPFUL, Preemption
+from extender.preemption.units import evictable
 from extender.table import PodInfo, Table
 
 NO_NODES = "no nodes available to schedule pods"
@@ -41,7 +42,7 @@ def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Ta
         return ""
     if preemption.reason != NOT_HELPFUL:
         return f"preemption: {preemption.reason}"
-    with_victims = table.pods.row[(table.pods.row >= 0) & (table.pods.priority < pod.priority)]
+    with_victims = table.pods.row[evictable(table, np.flatnonzero(table.pods.row >= 0), pod.priority)]
     without_victims = ~np.isin(fit.rows, with_victims)
     counts: Counter[str] = Counter()
     for cause, refusal in enumerate(fit.refusals):

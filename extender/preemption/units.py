@@ -13,7 +13,9 @@ import numpy as np
 
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
+from extender.table.labels import BoolColumn, Rows
+
+_FEW_PODS = 200  # to look at so many pods takes no longer than to look at all groups
 
 
 class UnitKind(IntEnum):
@@ -54,13 +56,42 @@ def disruption_of(info: PodInfo, table: Table) -> Disruption:
     """Returns the priority and kind of the pod's eviction, and the group that is evicted with it, if any."""
     groups = groups_above(info, table)
     if not groups:
-        return Disruption(info.priority)
+        is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None
+        return Disruption(info.priority, UnitKind.POD_GROUP if is_member else UnitKind.POD)
     disrupted_whole = [group for group in groups if group.is_disrupted_whole]
     if not disrupted_whole:
         return Disruption(groups[-1].priority, UnitKind.POD_GROUP)
     name = GroupName.of(disrupted_whole[-1])
     kind = UnitKind.POD_GROUP if name.kind == PodGroup.__name__ else UnitKind.COMPOSITE_POD_GROUP
     return Disruption(groups[-1].priority, kind, name)
+
+
+def evictable(table: Table, slots: Rows, priority: int) -> Rows:
+    """Returns those of these slots whose pods a preemptor of this priority may evict.
+
+    The priority of a pod's root group counts, not its own (upstream GetPodPriority).
+    """
+    is_lower = table.pods.priority[slots] < priority
+    doubtful = _doubtful(table, is_lower, priority)
+    for position, info in zip(doubtful.tolist(), table.pods.at(slots[doubtful]), strict=True):
+        if info.pod.spec.scheduling_group is not None:
+            is_lower[position] = disruption_of(info, table).priority < priority
+    chosen: Rows = slots[is_lower]
+    return chosen
+
+
+def _doubtful(table: Table, is_lower: BoolColumn, priority: int) -> Rows:
+    """Returns the positions of the pods that groups may make evictable or not; `is_lower`: their own priority is lower.
+
+    A cluster may have very many pods, so they are left out if no group has such a priority.
+    """
+    if not table.features.generic_workload:
+        return np.zeros(0, np.intp)
+    if len(is_lower) <= _FEW_PODS:
+        return np.arange(len(is_lower))
+    ranks = {group.priority for kind in (PodGroup, CompositePodGroup) for group in table.objects.all(kind).values()}
+    differs = np.where(is_lower, max(ranks, default=priority - 1) >= priority, min(ranks, default=priority) < priority)
+    return np.flatnonzero(differs)
 
 
 class Unit(NamedTuple):
@@ -90,14 +121,12 @@ def has_members(table: Table, slots: Rows) -> bool:
     return any(info.pod.spec.scheduling_group is not None for info in table.pods.at(slots))
 
 
-def units_on(table: Table, slots: Rows, below: int) -> list[Unit]:
-    """Returns the units of the pods in these slots that have a priority under `below`, sorted by importance."""
+def units_on(table: Table, slots: Rows) -> list[Unit]:
+    """Returns the units of the pods in these slots, sorted by importance."""
     alone: list[Unit] = []
     whole: dict[tuple[int, GroupName], Disruption] = {}
     for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):
         row, of = int(table.pods.row[slot]), disruption_of(info, table)
-        if of.priority >= below:
-            continue
         if of.whole is None:
             alone.append(Unit(row, [slot], of.priority, of.kind))
         else:

@@ -29,6 +29,7 @@ from extender.model.meta import CustomObject
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
+from extender.preemption import evictable
 from extender.queue.priority_queue import PriorityQueue
 from extender.table import PodInfo, Table
 
@@ -181,8 +182,7 @@ def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | 
         return {PODS: 0}
     if node_name in table.nominated:
         return None
-    slots = table.pods.on(row)
-    lower = slots[table.pods.priority[slots] < priority]
+    lower = evictable(table, table.pods.on(row), priority)
     offered = nodes.allocatable[:, row]
     free = offered - nodes.requested[:, row]
     free += table.pods.requested[:, lower].sum(axis=1)

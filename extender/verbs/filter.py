@@ -19,6 +19,7 @@ from extender.framework.find_fit import FITS, Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
+from extender.preemption import leaving_victims
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
@@ -191,9 +192,7 @@ def _node_with_leaving_victims(pod: Pod, table: Table) -> str:
     row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
     if row < 0:
         return ""
-    slots = table.pods.on(row)
-    leaving = table.pods.terminating[slots] & (table.pods.priority[slots] < pod.priority)
-    return pod.status.nominated_node_name if np.any(leaving) else ""
+    return pod.status.nominated_node_name if len(leaving_victims(table, row, pod.priority)) else ""
 
 
 def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[str, str]) -> ExtenderFilterResult:

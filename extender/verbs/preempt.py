@@ -16,6 +16,7 @@ from extender.extender_v1.messages import (
 )
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
+from extender.preemption.units import UnitKind, disruption_of
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.filter import assumed_node
@@ -68,7 +69,7 @@ class Preempt:
             uids_by_node = {node: offer.uids for node, offer in offers.items()}
             processed = process_preemption(profile, info, table, uids_by_node, self._cache.unconfirmed())
             for node, candidate in processed.candidates.items():
-                uids = _ordered(candidate.victims, offers[node])
+                uids = _ordered(candidate.victims, offers[node], table)
                 uids += _unseen(offers[node], node, info, table)
                 answer[node] = _meta_victims(uids, candidate.num_pdb_violations)
             for node in processed.feasible:
@@ -98,8 +99,13 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
     return MetaVictims([MetaPod(uid) for uid in dict.fromkeys(uids)], max(violations, 0))
 
 
-def _ordered(victims: Sequence[PodInfo], offer: NodeVictims) -> list[str]:
-    """Returns the victims' UIDs, most important first; equally important ones keep their order in the request."""
+def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
+    """Returns the victims' UIDs, most important first; equally important ones keep their order in the request.
+
+    `victims` begins with the most important one. If pods of groups are among them, this order is kept.
+    """
+    if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
+        return [info.uid for info in victims]
     turn = {uid: index for index, uid in enumerate(offer.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]
@@ -111,7 +117,7 @@ def _of_lower_priority(offer: NodeVictims, pod: PodInfo, table: Table) -> list[s
     for uid in offer.uids:
         slot = table.pods.slot_of.get(uid)
         if slot is not None:
-            priorities[uid] = int(table.pods.priority[slot])
+            priorities[uid] = disruption_of(table.pods.info(slot), table).priority
     return [uid for uid in offer.uids if uid and priorities.get(uid, pod.priority - 1) < pod.priority]
 
 

@@ -1,15 +1,16 @@
-"""Cases with the stock answer under `stock`: a checked-in set, made anew by `python -m tests.conformance.answered`."""
+"""Cases with the stock answer under `stock`, checked in; made by `python -m tests.conformance.answered [KIND]`."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.builders import Object
-from tests.conformance.cases import KINDS, named
-from tests.conformance.stock import BRIEFLY, ask, same
+from tests.conformance.cases import KINDS, kind_of, named
+from tests.conformance.stock import BRIEFLY, ask, gates, same
 from tests.stock.build import build
 from tests.stock.oracle import Oracle
 
@@ -31,19 +32,25 @@ def kept() -> list[Object]:
     return [json.loads(path.read_text()) for path in sorted(NAMED.glob("*.json"))]
 
 
-def record() -> None:
-    """Makes the set anew; cases that stock cannot decide, or not twice in the same way, are left out."""
+def record(kinds: Sequence[str] = KINDS) -> None:
+    """Makes the cases of these kinds again; cases that stock cannot decide, or not twice the same way, are left out."""
+    others = [case for case in answered() if kind_of(case) not in kinds]
     with (
-        Oracle(build()["oracle"], BRIEFLY) as oracle,
         ANSWERED.open("wb") as file,
         gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as lines,
     ):
-        for kind in KINDS:
+        for case in (*others, *_decided(kinds)):
+            lines.write(json.dumps(case, separators=(",", ":")).encode() + b"\n")
+
+
+def _decided(kinds: Sequence[str]) -> Iterator[Object]:
+    for kind in kinds:
+        with Oracle(build()["oracle"], BRIEFLY, *gates(kind)) as oracle:
             for case in named(kind, OF_A_KIND, SEED):
                 stock = ask(oracle, case)
                 if "error" not in stock and all(same(stock, ask(oracle, case)) for _ in range(_REPETITIONS)):
-                    lines.write(json.dumps({**case, "stock": stock}, separators=(",", ":")).encode() + b"\n")
+                    yield {**case, "stock": stock}
 
 
 if __name__ == "__main__":
-    record()
+    record(sys.argv[1:] or KINDS)

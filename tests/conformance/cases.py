@@ -6,18 +6,29 @@ from hypothesis import strategies as st
 
 from tests.builders import Object
 from tests.conformance.draft import Dice, draft
-from tests.conformance.features import FEATURES, configuration
+from tests.conformance.features import FEATURES, configuration, victim_groups
 from tests.conformance.uniform import examples
 
-MIXED, CONFIGURED = "mixed", "configured"
-KINDS = (*FEATURES, MIXED, CONFIGURED)
+MIXED, CONFIGURED, VICTIM_GROUPS = "mixed", "configured", "victim-groups"
+KINDS = (*FEATURES, MIXED, CONFIGURED, VICTIM_GROUPS)
+
+
+def kind_of(case: Object) -> str:
+    kind: str = case["name"].rpartition("-")[0]
+    return kind
 
 
 @st.composite
 def cases(draw: st.DrawFn, kind: str) -> Object:
-    """A case about one feature; `mixed`: about several; `configured`: with a configuration besides."""
+    """A case about one feature; `mixed`: about several; `configured`: with a configuration besides.
+
+    `victim-groups`: a single pod preempts, and pods of groups are in its way.
+    """
     dice = Dice(draw)
     drafted = draft(dice)
+    if kind == VICTIM_GROUPS:
+        victim_groups.add(dice, drafted)
+        return drafted.case(kind)
     features = [kind] if kind in FEATURES else dice.some(list(FEATURES), 2, 4)
     for name in sorted(features, key=list(FEATURES).index):
         FEATURES[name](dice, drafted)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from extender import Cluster
 from extender.engine import Decision
 from extender.framework.profile import Profiles
+from extender.plugins.registry import default_profile
 from extender.policy.loading import read as policy
+from extender.table.features import FeatureGates
 from tests.builders import Object, stored
+from tests.conformance.cases import VICTIM_GROUPS, kind_of
 from tests.conformance.judge import Difference, differences
 
 
 def decide(case: Object) -> Decision:
     config = case.get("config")
-    profiles = None if config is None else Profiles(policy(config).profiles)
+    on = kind_of(case) == VICTIM_GROUPS
+    features = FeatureGates(generic_workload=on, topology_aware_workload_scheduling=on, composite_pod_group=on)
+    profiles = Profiles([default_profile()] if config is None else policy(config).profiles, features)
     return Cluster.from_objects(case["cluster"]["items"], profiles).decide(stored(case["pod"]))
 
 

@@ -132,6 +132,8 @@ def same_up_to_ties(stock: Victims | None, ours: Victims | None, pods: Mapping[s
     """
     if stock is None or ours is None:
         return stock is ours
+    if any("schedulingGroup" in pods[key]["spec"] for key in stock.pods):  # no two victims are equal in these cases
+        return stock.violations == ours.violations and sorted(stock.pods) == sorted(ours.pods)
     importance = [[_importance(pods[key]) for key in victims.pods] for victims in (stock, ours)]
     return stock.violations == ours.violations and importance[0] == importance[1]
 
@@ -151,10 +153,10 @@ def _least(candidates: Mapping[str, Any], pods: Mapping[str, Object]) -> tuple[o
 def _cost(victims: Object, pods: Mapping[str, Object]) -> tuple[Any, ...]:
     """Returns what upstream's pickOneNodeForPreemption compares, in its order."""
     priorities = [pods[key]["spec"].get("priority") or 0 for key in victims["pods"]]
-    top = max(priorities, default=0)
-    started = [_importance(pods[k])[1] for k, p in zip(victims["pods"], priorities, strict=True) if p == top]
+    first, highest = next(iter(priorities), 0), max(priorities, default=0)
+    started = [_importance(pods[k])[1] for k, p in zip(victims["pods"], priorities, strict=True) if p == highest]
     latest_first = -_seconds(min(started, default=_NOT_STARTED))
-    return victims["numPDBViolations"], top, sum(p + 2**31 for p in priorities), len(priorities), latest_first
+    return victims["numPDBViolations"], first, sum(p + 2**31 for p in priorities), len(priorities), latest_first
 
 
 def _seconds(timestamp: str) -> float:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import copy
 
 from tests.builders import Object
+from tests.conformance.cases import VICTIM_GROUPS
 from tests.stock.oracle import Oracle
 
 BRIEFLY = "--individually=false"
 """A flag of the oracle: not to run every plugin by itself as well, which takes most of an answer's time."""
+
+
+_GATES = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup")
+
+
+def gates(kind: str) -> tuple[str, ...]:
+    """The flags of the oracle for cases of this kind."""
+    on = ",".join(f"{gate}=true" for gate in _GATES)
+    return (f"--feature-gates={on}",) if kind == VICTIM_GROUPS else ()
 
 
 def ask(oracle: Oracle, case: Object) -> Object:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import groupby
 
 import pytest
 
 from tests.builders import Object
 from tests.conformance.answered import answered, kept
-from tests.conformance.cases import KINDS, named
+from tests.conformance.cases import KINDS, kind_of, named
 from tests.conformance.deciding import disagreements
 from tests.conformance.reduction import reduced
-from tests.conformance.stock import BRIEFLY, ask, same
+from tests.conformance.stock import BRIEFLY, ask, gates, same
 from tests.stock.build import Binaries
 from tests.stock.oracle import Oracle
 
@@ -28,26 +29,25 @@ OF_A_KIND = int(os.environ.get("CONFORMANCE_CASES") or 30)
 CHANCES = 20
 
 
-@pytest.fixture(scope="module")
-def brief_oracle(stock_binaries: Binaries) -> Iterator[Oracle]:
-    with Oracle(stock_binaries["oracle"], BRIEFLY) as running:
-        yield running
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_fresh_cases(kind: str, brief_oracle: Oracle) -> None:
+def test_fresh_cases(kind: str, stock_binaries: Binaries) -> None:
     """A failing case is shown as small as it can be: keep it in `cases`, and say in `about` what it is about."""
     print(f"CONFORMANCE_SEED={SEED} CONFORMANCE_CASES={OF_A_KIND}")
     cases = named(kind, OF_A_KIND, SEED)
     assert len(cases) == OF_A_KIND
-    undecided = [case["name"] for case in cases if "error" in ask(brief_oracle, case)]
+    with Oracle(stock_binaries["oracle"], BRIEFLY, *gates(kind)) as oracle:
+        _compare(cases, oracle)
+
+
+def _compare(cases: Sequence[Object], oracle: Oracle) -> None:
+    undecided = [case["name"] for case in cases if "error" in ask(oracle, case)]
     assert len(undecided) < OF_A_KIND / 2  # stock cannot decide every case, and agrees with anything then
     for case in cases:
-        cause = next(iter(_causes(brief_oracle, case)), None)
+        cause = next(iter(_causes(oracle, case)), None)
         if cause is not None:
-            small = _smallest(brief_oracle, case, cause)
-            told = json.dumps({**small, "stock": ask(brief_oracle, small)}, indent=1)
-            pytest.fail(f"{case['name']} of seed {SEED}: {_causes(brief_oracle, small)[cause]}\n{told}")
+            small = _smallest(oracle, case, cause)
+            told = json.dumps({**small, "stock": ask(oracle, small)}, indent=1)
+            pytest.fail(f"{case['name']} of seed {SEED}: {_causes(oracle, small)[cause]}\n{told}")
 
 
 def _causes(oracle: Oracle, case: Object) -> dict[str, str]:
@@ -62,7 +62,14 @@ def _smallest(oracle: Oracle, case: Object, cause: str) -> Object:
     return reduced(case, lambda part: cause in _causes(oracle, part))
 
 
-def test_the_kept_answers_are_still_the_oracles(brief_oracle: Oracle) -> None:
-    some = (case for number, case in enumerate(answered()) if number % 10 == 0)
-    stale = [case["name"] for case in (*kept(), *some) if not same(ask(brief_oracle, case), case["stock"])]
+def test_the_kept_answers_are_still_the_oracles(stock_binaries: Binaries) -> None:
+    some = [case for number, case in enumerate(answered()) if number % 10 == 0]
+    stale = []
+    for flags, cases in groupby(sorted((*kept(), *some), key=_gates), _gates):
+        with Oracle(stock_binaries["oracle"], BRIEFLY, *flags) as oracle:
+            stale += [case["name"] for case in cases if not same(ask(oracle, case), case["stock"])]
     assert not stale, "make them anew: python -m tests.conformance.answered"
+
+
+def _gates(case: Object) -> tuple[str, ...]:
+    return gates(kind_of(case))

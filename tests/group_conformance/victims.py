@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from tests.builders import Object, PodBuilder, make_pod_group
+from tests.builders import Object, PodBuilder
 from tests.conformance.draft import Dice, Draft
-from tests.conformance.features import preemption
+from tests.conformance.features import preemption, victim_groups
 
 _NOMINATED_PERCENT = 10
 
@@ -24,7 +22,7 @@ def add(dice: Dice, drafted: Draft, *, is_low: bool = False) -> None:
     drafted.target.req(cpu=dice.one("500m", "1", "2"), memory="1Gi")
     _hold_waiting_pods(drafted)
     _start_one_after_another(dice, drafted)
-    _add_groups(dice, drafted)
+    victim_groups.put_into_groups(dice, drafted)
     _count_exactly(drafted)
     for pod in drafted.pods:
         _loosen(pod)
@@ -63,29 +61,6 @@ def _start_one_after_another(dice: Dice, drafted: Draft) -> None:
     started = [pod for pod in drafted.pods if pod.obj()["status"].get("startTime")]
     for second, pod in enumerate(dice.some(started, len(started), len(started))):
         pod.start_time(f"2026-11-21T09:{second // 60:02}:{second % 60:02}Z")
-
-
-def _add_groups(dice: Dice, drafted: Draft) -> None:
-    """Puts some of the running pods into groups, whose priority is mostly that of their first pod."""
-    by_namespace: dict[str, list[PodBuilder]] = defaultdict(list)
-    for pod in drafted.pods:
-        if "nodeName" in pod.obj()["spec"]:
-            by_namespace[pod.obj()["metadata"]["namespace"]].append(pod)
-    for number in range(dice.count(0, 3) if by_namespace else 0):
-        namespace = dice.one(*by_namespace)
-        members = dice.some(by_namespace[namespace], 1, 5)
-        if members:
-            drafted.add(_group(dice, f"victims-{number}", namespace, members))
-        by_namespace[namespace] = [pod for pod in by_namespace[namespace] if pod not in members] or members
-
-
-def _group(dice: Dice, name: str, namespace: str, members: list[PodBuilder]) -> Object:
-    priority = members[0].obj()["spec"]["priority"] if dice.chance(80) else dice.one(-5, 0, 100, 2000)
-    for pod in members:
-        pod.priority(priority if dice.chance(90) else 0).spec(schedulingGroup={"podGroupName": name})
-    mode: Object = {"all": {}} if dice.chance(60) else {"single": {}}
-    minimum = dice.count(1, len(members)) if dice.chance(50) else None
-    return make_pod_group(name, minimum, namespace=namespace, priority=priority, disruptionMode=mode)
 
 
 def nominate(dice: Dice, drafted: Draft, members: list[Object]) -> None:

@@ -14,6 +14,7 @@ from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
 from extender.plugins.taint_toleration import TaintTolerationFilter
 from extender.preemption import Preemption, preempt
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod
 from tests.framework.cluster import pod_info, table_of
 
@@ -51,9 +52,10 @@ def preempted(
     rules: tuple[Predicate, ...] = RULES,
     limits: CandidateLimits = ALL_NODES,
     offset: int = 0,
+    features: FeatureGates = DEFAULT_FEATURES,
 ) -> Preemption:
     """Runs preemption for a pod that fits on no node."""
-    table, info, profile = table_of(*objects), pod_info(pod.obj()), Profile("test", rules, ())
+    table, info, profile = table_of(*objects, features=features), pod_info(pod.obj()), Profile("test", rules, ())
     fit = find_fit(profile, info, table, table.nodes.rows)
     assert not len(fit.feasible)
     return preempt(profile, info, table, fit, limits, offset)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.preemption.evaluator import NEVER, WAITS_FOR_VICTIMS
-from tests.builders import Object, PodBuilder
+from extender.table.features import FeatureGates
+from tests.builders import Object, PodBuilder, make_pod_group
 from tests.preemption.clusters import node, preempted, preemptor, victim
 
 
@@ -37,3 +38,17 @@ def test_eligibility(pod: PodBuilder, other: Object, reason: str | None) -> None
     preemption = preempted(pod, *objects)
     assert preemption.reason == reason
     assert bool(preemption.candidates) is not bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("priority", "of_group", "reason"), [(100, 0, WAITS_FOR_VICTIMS), (0, 100, None)], ids=["a lower group", "a peer"]
+)
+def test_the_priority_of_the_group_says_if_a_leaving_pod_is_a_victim(
+    priority: int, of_group: int, reason: str | None
+) -> None:
+    group = make_pod_group("g", priority=of_group)
+    pod = leaving(priority)
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    objects = [node("n").obj(), node("m", "8").obj(), victim("filler", "m", "8").obj(), pod, group]
+    preemption = preempted(preemptor().nominated("n"), *objects, features=FeatureGates(generic_workload=True))
+    assert preemption.reason == reason

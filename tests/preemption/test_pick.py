@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Object
+from extender.table.features import FeatureGates
+from tests.builders import Object, make_pod_group
 from tests.preemption.clusters import budget, node, preempted, preemptor, victim
 
 NODES = [node(name).obj() for name in ("a", "b", "c")]
@@ -95,3 +96,14 @@ PROTECTED = budget("pdb", 0, {"app": "web"})
 )
 def test_the_cheapest_node_is_nominated(objects: list[Object], best: str) -> None:
     assert preempted(preemptor(), *NODES, *objects).nominated_node == best
+
+
+def test_the_start_of_the_most_important_pod_decides_even_if_a_group_comes_first() -> None:
+    """Of a group's victims, the first need not be the one with the highest priority of its own."""
+    group = make_pod_group("g", priority=50)
+    members = [victim(f"m{on}", on, "2", 8, minute).group("g").obj() for on, minute in (("a", 5), ("b", 5))]
+    single = [victim(f"s{on}", on, "2", 9, minute).obj() for on, minute in (("a", 1), ("b", 2))]
+    full = victim("full", "c", "4", 200).obj()
+    features = FeatureGates(generic_workload=True)
+    preemption = preempted(preemptor(), *NODES, group, *members, *single, full, features=features)
+    assert preemption.nominated_node == "b"

@@ -22,7 +22,8 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.scheduler.event_router import EventRouter, free_on
 from extender.table import PodInfo, Table
-from tests.builders import ZONE, Builder, make_device_class, make_node, make_resource_slice
+from extender.table.features import FeatureGates
+from tests.builders import ZONE, Builder, make_device_class, make_node, make_pod_group, make_resource_slice
 from tests.builders.storage import make_pv
 from tests.framework.cluster import table_of
 from tests.scheduler.test_loop import node, pod, waiting
@@ -247,6 +248,15 @@ def test_a_preemptor_whose_room_another_took_does_not_keep_the_rest_from_others(
     world.delete("Pod", "default/victim")
     world.pass_time(10)
     assert (world.node_of("p"), world.node_of("modest")) == ("", "n1")
+
+
+def test_free_room_counts_the_pods_of_a_group_by_its_priority() -> None:
+    n1, group = make_node("n1").capacity(cpu="4", pods="10").obj(), make_pod_group("g", 1, priority=1)
+    pods = [placed("high", 7), placed("member", 7)]
+    pods[1]["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    free = free_on(table_of(n1, group, *pods, features=FeatureGates(generic_workload=True)), "n1", 5)
+    assert free is not None
+    assert free["pods"] == 9
 
 
 def test_free_room_leaves_out_extended_resources_that_the_node_does_not_have() -> None:

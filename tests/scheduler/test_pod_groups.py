@@ -488,6 +488,36 @@ def test_the_priority_of_the_group_protects_its_pods() -> None:
     assert leaving(world) == set()
 
 
+def test_the_lower_priority_of_the_group_lets_its_pods_be_evicted_for_a_single_pod() -> None:
+    world = World(
+        make_pod_group("lower", 1, priority=1),
+        node("n1"),
+        placed("a", priority=9, cpu="4").group("lower"),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="2").priority(5),
+        features=ON,
+    )
+    world.settle()
+    assert leaving(world) == {"a"}
+    world.pass_time(10)
+    let_victims_go(world)
+    assert world.node_of("preemptor") == "n1"
+
+
+@pytest.mark.parametrize(("priority", "of_group"), [(9, 1), (1, 9)], ids=["a group below", "a group above"])
+def test_the_message_counts_the_nodes_without_victims_by_the_priority_of_groups(priority: int, of_group: int) -> None:
+    world = World(
+        make_pod_group("others", 1, priority=of_group),
+        node("n1"),
+        placed("a", priority=priority, cpu="3").group("others"),
+        placed("b", priority=9, cpu="1"),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="4").priority(5),
+        features=ON,
+    )
+    world.settle()
+    reason = "Insufficient cpu" if of_group == 1 else "No preemption victims found for incoming pod"
+    assert world.conditions[-1][2].endswith(f"preemption: 0/1 nodes are available: 1 {reason}.")
+
+
 BY_GROUP = FeatureGates(generic_workload=True, pod_group_preemption_policy=True)
 
 

@@ -187,3 +187,28 @@ def test_a_unit_with_a_pod_in_mid_bind_on_another_node_is_no_victim() -> None:
     cache.finish_binding("b")
     tell(cache, [make_pod("b").uid("b").node("m").req(cpu="4").priority(0).group("unit").obj()])
     assert chosen(Preempt(cache, PROFILES), meta(n=["unseen"])) == {"n": ["a", "b", "unseen"]}
+
+
+@pytest.mark.parametrize(
+    ("priority", "of_group", "expected"),
+    [(100, 0, {"n": ["v", "unseen"]}), (0, 100, {})],
+    ids=["a lower group", "a peer"],
+)
+def test_the_priority_of_the_group_says_if_a_pod_is_a_victim(
+    priority: int, of_group: int, expected: dict[str, list[str]]
+) -> None:
+    pod = make_pod("v").uid("v").node("n").req(cpu="4").priority(priority).group("g").obj()
+    group = make_pod_group("g", 1, priority=of_group)
+    cache = cache_of(*NODES, group, pod, features=FeatureGates(generic_workload=True))
+    assert chosen(Preempt(cache, PROFILES), meta(n=["v", "unseen"])) == expected
+
+
+def test_victims_of_groups_come_in_the_order_of_their_groups() -> None:
+    group = make_pod_group("g", 1, priority=50)
+    member = make_pod("member").uid("member").node("n").req(cpu="3").priority(1).group("g").obj()
+    cache = cache_of(
+        *NODES, group, member, standing("single", 0, "1", 9), features=FeatureGates(generic_workload=True)
+    )  # fmt: skip
+    preemptor = make_pod("p").req(cpu="4").priority(100).obj()
+    body = preemption_args(preemptor, {"n": ["single", "member"]})
+    assert chosen(Preempt(cache, PROFILES), body) == {"n": ["member", "single"]}
