@@ -174,7 +174,7 @@ binary: wheel ## build the command as one file, dist/podseat-OS-ARCH.tar.gz, wit
 	.venv-binary/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r build-requirements.txt
 	.venv-binary/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(DIST)/*.whl
 	.venv-binary/bin/pyinstaller --onefile --name kubectl-podseat --log-level WARN --distpath build/binary --workpath build/pyinstaller --specpath build \
-		--collect-submodules extender --collect-data extender --copy-metadata podseat release/program.py
+		--collect-submodules extender --collect-data extender --collect-all tzdata --copy-metadata podseat release/program.py
 	build/binary/kubectl-podseat --cluster extender/offline/example.yaml > /dev/null
 	cp LICENSE build/binary && tar -czf $(DIST)/podseat-$(PLATFORM).tar.gz -C build/binary kubectl-podseat LICENSE
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, Sc
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
-from extender.offline.manifests.objects import DEFAULT_NAMESPACE, identified, to_object, with_priority
+from extender.offline.manifests.objects import identified, named, to_object, with_priority
 from extender.offline.manifests.validation import companions
 from extender.table.object_index import Objects
 
@@ -26,9 +25,6 @@ _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, Res
 _NAMES = frozenset(kind.__name__ for kind in _KINDS)
 _PREEMPTS = "PreemptLowerPriority"
 _HIGHEST_PRIORITY = 10**9
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH = 5
-_LONGEST_NAME = 63
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
@@ -46,10 +42,7 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
         return None
     metadata = item.get("metadata") or {}
     if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
-        prefix = metadata.get("generateName")
-        name = metadata.get("name") or (prefix and _generated_name(str(prefix), place))
-        home = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
-        metadata = {**metadata, "namespace": home, **({"name": name} if name else {})}
+        metadata = named(metadata, namespace, place)
     item = {**item, "metadata": metadata}
     if companions.is_checked(item):
         item = schema.without_nulls(kind, item)
@@ -57,16 +50,6 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
             raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     obj = to_object(item, place)
     return obj and identified(obj)
-
-
-def _generated_name(prefix: str, place: str) -> str:
-    """Returns a name as the API server generates one, the same each time for the object in this place.
-
-    Source: upstream names.SimpleNameGenerator. Nothing else can name such an object by accident.
-    """
-    digest = sha256(f"{prefix} {place}".encode()).digest()
-    suffix = "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
-    return prefix[: _LONGEST_NAME - _SUFFIX_LENGTH] + suffix
 
 
 def admitted(obj: Object, objects: Objects) -> Object:

@@ -6,6 +6,7 @@ Source: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/priority.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -46,6 +47,9 @@ Spec = TypeVar("Spec", PodSpec, GroupSpec)
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_SCHEDULER = "default-scheduler"
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_LONGEST_GENERATED_NAME = 63
 
 
 def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = READ_KINDS) -> Object | None:
@@ -64,6 +68,24 @@ def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = R
     if isinstance(obj, CustomObject):
         return replace(obj, content=item)
     return identified(obj) if isinstance(obj, Pod) else obj
+
+
+def named(metadata: Mapping[str, Any], namespace: str, place: str) -> dict[str, Any]:
+    """Returns the metadata with the name and the namespace that the API server would give the object.
+
+    A generated name is the same each time for the object in this place. It ends as upstream names.SimpleNameGenerator
+    ends it, so nothing else has the name by accident.
+
+    Args:
+        namespace: the namespace of an object that names none.
+    """
+    home = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
+    name, prefix = metadata.get("name"), metadata.get("generateName")
+    if prefix and not name:
+        digest = sha256(f"{prefix} {place}".encode()).digest()
+        suffix = "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:_SUFFIX_LENGTH])
+        name = str(prefix)[: _LONGEST_GENERATED_NAME - _SUFFIX_LENGTH] + suffix
+    return {**metadata, "namespace": home, **({"name": name} if name else {})}
 
 
 def to_objects(items: Iterable[Mapping[str, Any]], watch: Sequence[Kind] = ()) -> list[Object]:

@@ -15,7 +15,7 @@ from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.objects import DEFAULT_NAMESPACE
+from extender.offline.manifests.objects import named
 from extender.offline.manifests.validation.controllers import workloads
 from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
@@ -131,15 +131,15 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     metadata: Any = item.get("metadata") or {}
     if not isinstance(metadata, Mapping):  # the fields of this kind are not known
         raise MalformedCluster(f"{place}: metadata: expected a mapping")
-    name = metadata.get("name") or (metadata.get("generateName") and f"{metadata['generateName']}0")
-    if not name:
+    own = named(metadata, namespace, place)
+    if not own.get("name"):
         raise MalformedCluster(f"{place}: metadata.name is missing")
+    item = {**item, "metadata": own}
     if faults := list(workloads.faults(kind, item, template, template_path)):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
-    own = {**metadata, "name": name, "namespace": metadata.get("namespace") or namespace or DEFAULT_NAMESPACE}
     if path is None:
-        return Workload(f"Pod {own['namespace']}/{name}", {**item, "kind": "Pod", "metadata": own})
-    return _of_template(kind, {**item, "metadata": own}, template, own["namespace"])
+        return Workload(f"Pod {own['namespace']}/{own['name']}", {**item, "kind": "Pod"})
+    return _of_template(kind, item, template, own["namespace"])
 
 
 def required_workload(item: Mapping[str, Any]) -> Workload:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import zoneinfo
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import yaml
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.manifests.templates import read_workloads
+from extender.offline.manifests.validation.controllers import schedules
 from tests.builders import make_namespace, make_node, make_pod
 
 SPEC = make_pod("p").req(cpu="1").obj()["spec"]
@@ -29,6 +34,41 @@ def workload(kind: str, **spec: Any) -> dict[str, Any]:
 
 def read(*objects: Any) -> Any:
     return read_workloads(yaml.safe_dump_all(objects).encode(), "app.yaml", "default")
+
+
+def test_a_generated_name_is_as_the_api_server_makes_it() -> None:
+    def names(*prefixes: str) -> list[str]:
+        pods = [make_pod("").obj() | {"metadata": {"generateName": prefix}} for prefix in prefixes]
+        return [found.manifest["metadata"]["name"] for found in read(*pods)]
+
+    first, second, long = names("web-", "web-", "a" * 253)
+    assert [first, second, long] == names("web-", "web-", "a" * 253)
+    assert first != second
+    assert re.fullmatch("web-[bcdfghjklmnpqrstvwxz2456789]{5}", first)
+    assert re.fullmatch("a{58}[bcdfghjklmnpqrstvwxz2456789]{5}", long)
+
+
+def test_a_job_with_a_generated_name_passes_it_to_its_pods() -> None:
+    job = workload("Job", template=JOB_TEMPLATE) | {"metadata": {"generateName": "web-", "namespace": "shop"}}
+    (found,) = read(job)
+    name = found.manifest["metadata"]["name"]
+    assert found.source == f"Job shop/{name}"
+    assert found.manifest["metadata"]["labels"]["job-name"] == name
+
+
+def test_only_the_time_zones_of_the_api_server_are_known(tmp_path: Path) -> None:
+    """This machine knows a zone that the API server does not, and none of the others."""
+    zones = resources.files("tzdata") / "zoneinfo" / "Europe"
+    (tmp_path / "Europe").mkdir()
+    (tmp_path / "Europe" / "Atlantis").write_bytes((zones / "Berlin").read_bytes())
+    zoneinfo.reset_tzpath([str(tmp_path)])
+    try:
+        assert schedules.zone_fault("Europe/Berlin") is None
+        assert schedules.zone_fault("Europe/Atlantis") == (
+            "'Europe/Atlantis' is not a time zone: expected one like Europe/Berlin"
+        )
+    finally:
+        zoneinfo.reset_tzpath()
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,13 @@ def of_template(template: Fields, path: str, claim_templates: Collection[str] = 
 
 
 def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -> Iterator[str]:
-    """Yields the faults in an object's metadata; `name_fault` checks the name."""
+    """Yields the faults in an object's metadata; `name_fault` checks the name and a prefix of it."""
     if metadata.get("name"):
         yield from at("metadata.name", name_fault(metadata["name"]))
+    if prefix := metadata.get("generateName"):
+        # upstream maskTrailingDash
+        ending = prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        yield from at("metadata.generateName", name_fault(ending))
     if metadata.get("namespace"):
         yield from at("metadata.namespace", formats.dns_label(metadata["namespace"]))
     yield from volumes.labels_and_annotations(metadata, "metadata")
