@@ -145,6 +145,20 @@ def test_the_measured_time_of_a_bind_has_its_outcome(fault: Exception | None, st
     assert [each for each in world.telemetry.points if each[0] == "Bind"] == [("Bind", status)]
 
 
+def test_the_time_of_the_decision_ends_before_the_pod_is_assumed() -> None:
+    clock: list[ManualClock] = []
+
+    @reserve
+    def slow(pod: Pod, node: Node) -> None:
+        clock[0].advance(5)
+
+    rule = slow.rule("slow", {}, Remembered())
+    world = World(node(), pod("p"), profile=replace(provider("DefaultProvider"), permit=[rule]))
+    clock.append(world.clock)
+    world.settle()
+    assert (world.node_of("p"), world.telemetry.decisions) == ("n", [0.0])
+
+
 def test_pre_enqueue_is_measured_for_the_sample() -> None:
     world = World(node(), pod("gated").gate("wait"), *(pod(f"p{i}") for i in range(EVERY)))
     points = Counter(each for each in world.telemetry.points if each[0] == "PreEnqueue")

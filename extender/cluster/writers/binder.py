@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.errors import Conflict
+from extender.errors import Conflict, Refused
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binder, Binding
 
@@ -45,10 +45,13 @@ class ApiBinder:
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
             self._client.call("POST", path, _ENCODE(body))
-        except Conflict as error:
+        except Refused as error:
             # The API server checks the UID before the node, so this conflict is about the same pod.
-            if f'is already assigned to node "{node}"' not in str(error):
-                raise
+            if isinstance(error, Conflict) and f'is already assigned to node "{node}"' in str(error):
+                return
+            # the pod's event has the API server's words alone, as from kube-scheduler
+            words = str(error).removeprefix(f"{error.status}: ")
+            raise type(error)(words, error.status) from None
 
 
 class WatchedBinder:

@@ -1,0 +1,96 @@
+"""How `extender schedule` binds on a real API server: how fast, what it measures, and what a refusal reads like."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_pod
+from tests.end_to_end.conftest import StartScheduler
+from tests.end_to_end.scheduling import condition, events, placed, sized
+from tests.stock.api_client import ApiError
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+POINT = "scheduler_framework_extension_point_duration_seconds_count"
+PROFILE = 'profile="default-scheduler",status="Success"'
+
+
+def test_the_rate_of_the_policy_and_the_sample_of_the_settings_are_kept(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    (tmp_path / "policy.yaml").write_text(json.dumps({**header, "clientConnection": {"qps": 4, "burst": 2}}))
+    control_plane.client.create(sized("n", "64").obj())
+    with start_scheduler("--policy", str(tmp_path / "policy.yaml"), "--sample-every", "1") as scheduler:
+        began_at = time.monotonic()
+        control_plane.client.create(*(make_pod(f"p{number}").req(cpu=f"{1 + number}m").obj() for number in range(10)))
+        assert wait_until(lambda: len(placed(control_plane)) == 10)
+        assert time.monotonic() - began_at >= (10 - 2) / 4 * 0.9
+        for point in ("PreEnqueue", "PreFilter", "Filter", "Reserve", "PreBind", "Bind"):
+            sample = f'{POINT}{{extension_point="{point}",{PROFILE}}}'
+            assert wait_until(lambda sample=sample: scheduler.metric(sample) == 10), point
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+@contextmanager
+def no_pod_may_be_bound(plane: ControlPlane) -> Iterator[None]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    validation = {"expression": "false", "message": "not today"}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    made = {"policies": policy, "policybindings": {"policyName": "unbound", "validationActions": ["Deny"]}}
+    target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "probe"}, "target": {"name": "n"}}
+
+    def is_in_force() -> bool:
+        try:
+            plane.client.request("POST", "/api/v1/namespaces/default/pods/probe/binding?dryRun=All", target)
+        except ApiError as error:
+            return "not today" in str(error)
+        return False
+
+    plane.client.create(make_pod("probe").scheduler("another").obj())
+    for resource, spec in made.items():
+        body = {"metadata": {"name": "unbound"}, "spec": spec}
+        plane.client.request("POST", f"{ADMISSION}/validatingadmission{resource}", body)
+    try:
+        assert wait_until(is_in_force, 30)
+        yield
+    finally:
+        for resource in made:
+            plane.client.request("DELETE", f"{ADMISSION}/validatingadmission{resource}/unbound")
+        assert wait_until(lambda: not is_in_force(), 30)
+
+
+def refusal(plane: ControlPlane, name: str) -> tuple[str, ...]:
+    """Returns the condition and the event of a new pod whose bind is refused, with another name."""
+    plane.client.create(make_pod(name).obj())
+    found = wait_until(lambda: condition(plane, name))
+    about = wait_until(
+        lambda: [each for each in events(plane, "FailedScheduling") if each["involvedObject"]["name"] == name]
+    )
+    texts = (found["reason"], found["message"], about[0]["message"])
+    assert found["observedGeneration"] == plane.client.get("Pod", name)["metadata"]["generation"]
+    return tuple(text.replace(name, "NAME") for text in texts)
+
+
+def test_a_refused_bind_reads_as_from_the_stock_scheduler(
+    control_plane: ControlPlane, start_scheduler: StartScheduler
+) -> None:
+    control_plane.client.create(sized("n", "4").obj())
+    with no_pod_may_be_bound(control_plane):
+        with control_plane.scheduler():
+            by_stock = refusal(control_plane, "first")
+        control_plane.client.delete("Pod", "first")
+        with start_scheduler():
+            by_ours = refusal(control_plane, "second")
+    assert by_ours == by_stock
+    assert by_ours[1].startswith('running Bind plugin "DefaultBinder": ')
+    assert by_ours[1].endswith("not today")
