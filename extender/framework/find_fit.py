@@ -79,6 +79,21 @@ class Fit:
             counts[plugin] = counts.get(plugin, 0) + int(rows)
         return counts
 
+    def add_earlier(self, nominated: Fit) -> None:
+        """Adds the refusal of the nominated node, which was checked alone before (upstream evaluateNominatedNode).
+
+        If PreFilter restricts the pod to other nodes, the nominated node keeps its own refusal. In kube-scheduler the
+        plugins that refused it also count among those that restrict the pod.
+        """
+        if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once:
+            return
+        refusal, before = nominated.refusals[nominated.cause[0]], _outside(self.narrowed_by)
+        outside = [cause for cause, each in enumerate(self.refusals) if each == before]
+        self.refuse(np.flatnonzero(np.isin(self.rows, nominated.rows) & np.isin(self.cause, outside)), refusal)
+        self.narrowed_by = sorted({*self.narrowed_by, refusal.plugin} - {""})
+        for cause in outside:
+            self.refusals[cause] = _outside(self.narrowed_by)
+
     def accept(self, rows: Rows) -> None:
         """Makes these rows feasible, and drops their refusals."""
         self.cause[np.isin(self.rows, rows)] = FITS
@@ -175,8 +190,7 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
     if prepared.only is not None:
         chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
         outside = ~np.isin(rows, np.array(chosen, np.intp))
-        refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
-        feasible = fit.refuse_all(feasible, [(outside, refusal)])
+        feasible = fit.refuse_all(feasible, [(outside, _outside(prepared.only_by))])
     if prepared.check_all:
         _run_all(prepared, table, fit, np.arange(len(rows)) if feasible is None else feasible)
         return fit
@@ -197,15 +211,19 @@ def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> Non
             fit.refuse_too(positions[mask], refusal)
 
 
-def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrowed: bool = True) -> Fit:
     """Runs the predicates over `rows` for one pod (upstream RunFilterPluginsWithNominatedPods).
 
     Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
     such a node both with and without them. If it fits in neither case, the refusal in the case with these pods is
     reported. Predicates that did not apply without the nominated pods are not prepared again (upstream Skip). Raises
     DeadlineExceeded.
+
+    `narrowed`: False to run the checks also on nodes that are not among those that predicates have named.
     """
     prepared = prepare(profile, pod, table)
+    if not narrowed:
+        prepared.only = None
     fit = run(prepared, table, rows)
     if prepared.refusal is None and (awaited := _awaited_among(rows, profile, pod, table)):
         checks = [check for _, check in prepared.checks if check.sees_pods]
@@ -267,6 +285,11 @@ def _without_skipped(profile: Profile, prepared: Prepared) -> Profile:
     """Returns the profile with only the predicates that have a check in `prepared`."""
     applicable = {plugin for plugin, _ in prepared.checks}
     return replace(profile, predicates=[predicate for predicate in profile.predicates if predicate.name in applicable])
+
+
+def _outside(plugins: Sequence[str]) -> Refusal:
+    """Returns the refusal of the nodes to which the plugins do not restrict the pod."""
+    return unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]")
 
 
 def _unsatisfied(plugins: Sequence[str]) -> str:

@@ -233,9 +233,9 @@ class SchedulingCycle:
         """Returns the node for the pod among `rows`; a Fit if none of them can take it."""
         if not len(rows):
             return Failure(NO_NODES, rejection_by_all(self.profile))
-        row = self._nominated_row(pod, table)
-        if row is not None and row in rows:
-            return self._chosen(pod, table, row)
+        nominated = self._fit_on_nominated_node(pod, table, rows)
+        if nominated is not None and len(nominated.feasible):
+            return self._chosen(pod, table, int(nominated.rows[0]))
         try:
             if len(rows) == len(table.nodes.rows) and (row := self._ranked_row(pod, table)) is not None:
                 return self._chosen(pod, table, row)
@@ -248,21 +248,26 @@ class SchedulingCycle:
             return Failure(fit_message(fit))
         if len(feasible := fit.feasible):
             return self._scored(pod, table, feasible)
+        if nominated is not None:
+            fit.add_earlier(nominated)
         return fit
 
-    def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
-        """Returns the row of the pod's nominated node if it can take the pod (upstream evaluateNominatedNode)."""
+    def _fit_on_nominated_node(self, pod: PodInfo, table: Table, rows: Rows) -> Fit | None:
+        """Checks the pod's nominated node alone, before the other nodes (upstream evaluateNominatedNode).
+
+        As in upstream, the node need not be one to which PreFilter restricts the pod. Returns None if the node is not
+        among `rows`, or if it could not be checked.
+        """
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
-        if row is None or not table.nodes.present[row]:
+        if row is None or not table.nodes.present[row] or row not in rows:
             return None
         try:
-            fit = self._find_fit(pod, table, np.array([row], np.intp))
+            return self._find_fit(pod, table, np.array([row], np.intp), narrowed=False)
         except DeadlineExceeded:
             raise
         except ExtenderError as error:
             _log.warning("checking the nominated node failed pod=%s reason=%r", pod.pod.key, str(error))
             return None
-        return row if len(fit.feasible) else None
 
     def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
         """Returns the row that `_find_fit` and `_select_row` would choose; None if no cached ranking is valid."""
@@ -271,13 +276,13 @@ class SchedulingCycle:
             return None
         return int(best.rows[0] if best.only else best.rows[self._random.randrange(len(best.rows))])
 
-    def _find_fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+    def _find_fit(self, pod: PodInfo, table: Table, rows: Rows, *, narrowed: bool = True) -> Fit:
         """Returns which rows can take the pod by the rules of the profile and the extenders.
 
         Raises:
             ExtenderError: an extender that is not ignorable has failed.
         """
-        fit = find_fit(self._rules, pod, table, rows)
+        fit = find_fit(self._rules, pod, table, rows, narrowed=narrowed)
         if fit.error is None:
             with table.deadline.paused():  # this time does not count, because extenders have timeouts
                 self._extenders.filter(pod, table, fit)

@@ -107,9 +107,16 @@ class Forced(SchedulingCycle):
         tried = [each for nodes in tries for each in decisions if nodes <= self._nodes_of(each)]
         return max([*tried, *decisions], key=self._texts_of_stock)
 
-    def _texts_of_stock(self, decision: GroupDecision) -> int:
-        """Returns the number of groups below for which stock has the same text in this phase."""
-        return sum(leaf.cause in self._text(leaf.tree.group.key) for leaf in leaf_decisions(decision))
+    def _texts_of_stock(self, decision: GroupDecision) -> tuple[int, int]:
+        """Returns the number of groups, and of members, below for which stock has the same text in this phase."""
+        leaves = leaf_decisions(decision)
+        failures = self._stock["failures"]
+        members = [
+            (info.pod.key, leaf.members[info.uid].message)
+            for leaf in leaves for info in waiting_members(leaf.tree) if info.uid in leaf.members
+        ]  # fmt: skip
+        same = sum(key in failures and message == failures[key]["message"] for key, message in members)
+        return sum(leaf.cause in self._text(leaf.tree.group.key) for leaf in leaves), same
 
     def _text(self, group: str) -> str:
         """Returns what stock says of the group before preemption or, in the dry run, what preemption says of it."""
@@ -255,7 +262,7 @@ def _settled(message: str) -> str:
     scheduled members that are in no domain, or in several. It names any of the nodes on which a plugin has failed.
     Which idle claims it takes is another difference; see docs/differences.md.
     """
-    message = re.sub(r"(no topology domain found for pod|more than 1 domain found for pod group:) .*", r"\1", message)
+    message = re.sub(r"(cannot determine domain for already scheduled pods:) .*", r"\1", message)
     message = re.sub(r'(running (\w+ plugin "\w+"|"\w+" filter plugin):) .*', r"\1", message)
     message = re.sub(r"(, pod group preemption: .*?)\1+$", r"\1", message)
     return re.sub(r"(, )+$", ", ", message).replace(GROUP_DEALLOCATED, MEMBERS_DONE)

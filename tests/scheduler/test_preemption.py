@@ -17,7 +17,14 @@ from extender.queue.queued_pod import Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.scheduler.scheduling_cycle import Failure
 from extender.table import PodInfo
-from tests.builders import make_claim, make_device_class, make_request, make_resource_slice
+from tests.builders import (
+    expression,
+    make_claim,
+    make_device_class,
+    make_request,
+    make_resource_slice,
+    node_term,
+)
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import NAME, World
 
@@ -253,6 +260,32 @@ def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     world.settle()
     assert world.pod("lesser").status.nominated_node_name == ""
     assert world.nominations() == {"p": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("nominated", "reasons"),
+    [
+        ("n1", "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity NodeResourcesFit]"),
+        (
+            "n2",
+            "1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, "
+            "1 node(s) didn't satisfy plugin(s) [NodeAffinity]",
+        ),
+        ("gone", "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+    ],
+)
+def test_the_message_has_the_refusal_of_the_nominated_node_beside_those_that_are_no_choice(
+    nominated: str, reasons: str
+) -> None:
+    """kube-scheduler checks the nominated node first, even if the pod is bound to another by its name."""
+    only_n1 = node_term(fields=[expression("metadata.name", "In", "n1")])
+    waiting_pod = pod("p").priority(10).nominated(nominated).require_node(only_n1).preemption_policy("Never")
+    world = World(
+        *(node(name, cpu="1") for name in ("n1", "n2", "n3")), pod("peer").node("n1").priority(10), waiting_pod
+    )
+    world.settle()
+    never = "preemption: not eligible due to preemptionPolicy=Never."
+    assert world.conditions[-1][2] == f"0/3 nodes are available: {reasons}. {never}"
 
 
 def test_a_nomination_by_another_scheduler_is_left_alone() -> None:
