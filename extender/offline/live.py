@@ -155,9 +155,9 @@ def _reason(error: ClusterError) -> str:
 
 
 def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
-    """Returns empty ClusterObjects, which say whether nodes and pods could be listed.
+    """Returns a ClusterObjects without objects, which says whether nodes and pods could be listed.
 
-    If listing all pods is forbidden, lists those of `namespace` and puts them into `results`.
+    If listing all pods is forbidden, lists the pods of `namespace` and puts them into `results` instead of the error.
 
     Raises:
         ClusterError: both are forbidden, or the API server failed to list one of them.

@@ -30,7 +30,7 @@ class Links:
     """
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  no link
-        """Returns the address of a value in the document, given its JSON pointer (RFC 6901)."""
+        """Returns the link to one value of the page's JSON document, given its JSON pointer (RFC 6901)."""
         return ""
 
     def pod(self, key: str) -> str:  # noqa: ARG002
@@ -44,14 +44,14 @@ class Links:
 
 
 class FileLinks(Links):
-    """Links to the JSON at the end of a self-contained file."""
+    """Gives links to the JSON document at the end of the same self-contained file."""
 
     def json(self, pointer: str) -> str:
         return f"#{_anchor(pointer.split('/')[1])}"
 
 
 class SiteLinks(Links):
-    """Links a server's pages to each other; they are all in one directory.
+    """Gives links between a server's pages; they are all in one directory.
 
     Args:
         here: the name of the current page; `query` has its arguments.

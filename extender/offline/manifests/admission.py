@@ -152,10 +152,14 @@ def _equal(first: ResourceList, second: ResourceList) -> bool:
 def _runtime_scheduling(
     admitted: Admitted, runtime_class: RuntimeClass, seconds: Sequence[int | None]
 ) -> Collection[int]:
-    """Adds the node selector and the tolerations of the class. Returns the positions of tolerations that stay.
+    """Adds the RuntimeClass's node selector and tolerations; returns the positions of kept tolerations.
+
+    The positions count the pod's tolerations before those of the class. A toleration that another one covers is left
+    out.
 
     Args:
-        seconds: the time limits of the pod's first tolerations; the others are the default ones for a lost node.
+        seconds: tolerationSeconds of the tolerations in the manifest. The pod's further tolerations are the default
+            ones for a node that is unreachable or not ready.
     """
     scheduling, spec = runtime_class.scheduling, admitted.pod.spec
     own = spec.tolerations or []

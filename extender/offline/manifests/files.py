@@ -171,7 +171,7 @@ def _json_documents(data: bytes) -> Iterator[bytes]:
 
 def _one_after_another(data: bytes, error: msgspec.DecodeError) -> Iterator[bytes]:
     decoder, text, begin = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
-    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # it matches everywhere
+    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # always matches
         try:
             end = decoder.raw_decode(text, begin)[1]
         except (ValueError, RecursionError):

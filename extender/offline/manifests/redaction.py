@@ -211,7 +211,7 @@ def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
 
 
 def _translated_line(line: str, texts: Mapping[str, str]) -> str:
-    surplus = 0  # how many characters the replacements since the last gap between columns have added
+    surplus = 0  # by how many characters the line has grown since the last gap between columns
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal surplus

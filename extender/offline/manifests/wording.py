@@ -57,7 +57,7 @@ def _expected(kinds: Sequence[str], value: object) -> str:
 
 
 def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
-    """Returns the path as the user's file spells it, and the value there; msgspec leaves out the keys of maps."""
+    """Returns the path with the keys of maps, which msgspec leaves out, and the value at the path."""
     value, names = document, []
     parts = [match[1] or match[2] for match in _PART.finditer(path)]
     for position, part in enumerate(parts):
@@ -71,7 +71,10 @@ def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
 
 
 def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
-    """Returns the key of a map entry whose value, at the end of the path, has none of these types."""
+    """Returns the key of the first entry with a wrong value; "*" if there is none.
+
+    The value that is checked is found by following `rest` from the entry. It is wrong if its type is not in `kinds`.
+    """
     keys = list(_wrong(value, rest, kinds)) if isinstance(value, dict) else []
     return str(keys[0]) if keys else "*"
 

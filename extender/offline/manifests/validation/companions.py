@@ -1,4 +1,4 @@
-"""Checks pod groups and claims before defaults are filled in.
+"""Checks the pod groups and claims that pods refer to, before defaults are filled in.
 
 Sources: upstream pkg/apis/resource/validation, pkg/apis/scheduling/validation, api/scheduling/v1beta1/types.go.
 """
@@ -34,7 +34,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 def is_checked(item: Fields) -> bool:
-    """Returns False for a PodGroup of the coscheduling plugin, which another API defines."""
+    """Returns True unless this is a PodGroup of the coscheduling plugin, whose API has other rules."""
     return not str(item.get("apiVersion")).startswith(_COSCHEDULING)
 
 

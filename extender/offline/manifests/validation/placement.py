@@ -62,7 +62,7 @@ def _expression(expression: Fields, path: str, *, checks_values: bool = True) ->
 def _node_affinity(affinity: Fields, path: str) -> Iterator[str]:
     required = affinity.get(_REQUIRED)
     if required is not None and not required.get("nodeSelectorTerms"):
-        yield f"{path}.{_REQUIRED}.nodeSelectorTerms: is empty; expected a term at least"
+        yield f"{path}.{_REQUIRED}.nodeSelectorTerms: is empty; expected at least one term"
     for here, term in items(required or {}, "nodeSelectorTerms", join(path, _REQUIRED)):
         yield from _node_term(term, here, is_required=True)
     for here, preferred in items(affinity, _PREFERRED, path):

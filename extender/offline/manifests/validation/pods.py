@@ -1,4 +1,4 @@
-"""Checks pods and pod templates, as they are written."""
+"""Checks pods and pod templates as the user wrote them, before defaults are filled in."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
     yield from volumes.faults(spec, pod_name, path)
     yield from containers.faults(spec, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
-    if is_template or not spec.get("runtimeClassName"):  # otherwise `admission` merges those of the class first
+    if is_template or not spec.get("runtimeClassName"):  # otherwise checked once `admission` has merged them
         yield from placement.tolerations(spec, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")
@@ -93,7 +93,7 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
     if is_template:
         yield from resources.disagreements(fields(whole, "requests"), fields(whole, "limits"), here)
     if whole.get("claims") is not None:
-        yield f"{here}.claims: only containers have claims"
+        yield f"{here}.claims: cannot be set for a whole pod; only containers have claims"
     yield from _dns(spec, path)
     yield from resources.overhead(fields(spec, "overhead"), join(path, "overhead"))
     yield from security.faults(spec, path)
@@ -109,7 +109,7 @@ def _dns(spec: Fields, path: str) -> Iterator[str]:
         yield f"{here}.nameservers: is missing; dnsPolicy None needs it"
     searches = texts(config, "searches")
     if len(searches) > _MOST_SEARCHES or len(" ".join(searches)) > _LONGEST_SEARCHES:
-        yield f"{here}.searches: expected at most {_MOST_SEARCHES}, of {_LONGEST_SEARCHES} characters together"
+        yield f"{here}.searches: expected at most {_MOST_SEARCHES}, with {_LONGEST_SEARCHES} characters in total"
     for number, search in enumerate(searches):
         yield from at(f"{here}.searches[{number}]", formats.search_domain(search))
 

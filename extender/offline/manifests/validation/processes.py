@@ -33,7 +33,7 @@ def faults(
             yield f"{path}.{field}: only an init container with restartPolicy Always can have it"
     for field in _PROBES:
         yield from _probe(field, fields(container, field), join(path, field))
-    yield from _sleeps(container, grace_period, path)
+    yield from _hooks(container, grace_period, path)
     yield from _restarts(container, path)
     yield from _mounts(container, volumes, path)
     yield from _devices(container, volumes, path)
@@ -65,8 +65,8 @@ def _ports(probe: Fields, path: str) -> Iterator[str]:
             yield from at(f"{path}.{handler}.port", fault)
 
 
-def _sleeps(container: Fields, grace_period: int, path: str) -> Iterator[str]:
-    """Yields the faults of the hooks of a container."""
+def _hooks(container: Fields, grace_period: int, path: str) -> Iterator[str]:
+    """Yields the faults of a container's lifecycle hooks: of their ports, and of sleeps that are too long."""
     for field in ("postStart", "preStop"):
         hook, here = fields(container, "lifecycle", field), f"{path}.lifecycle.{field}"
         yield from _ports(hook, here)

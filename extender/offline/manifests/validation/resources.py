@@ -31,7 +31,7 @@ def overhead(amounts: Fields, path: str) -> Iterator[str]:
 
 
 def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str]:
-    """Yields the faults of requests that exceed their limits, and of requests that require another request."""
+    """Yields requests that exceed their limits, and huge pages without a request for cpu or memory."""
     for name, amount in requests.items():
         yield from at(f"{path}.requests.{name}", _against_limit(name, amount, limits))
     names = {*requests, *limits}
@@ -40,7 +40,7 @@ def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str
 
 
 def of_admitted(pod: Pod) -> Iterator[str]:
-    """Yields the `disagreements` in a pod after all defaults are filled in."""
+    """Yields the contradictions between a pod's requests and limits, after all defaults are filled in."""
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for number, container in enumerate(containers):
             resources = container.resources or ResourceRequirements()
@@ -53,7 +53,7 @@ def of_admitted(pod: Pod) -> Iterator[str]:
 
 
 def _of_whole_and_parts(pod: Pod, whole: ResourceRequirements) -> Iterator[str]:
-    """Yields the faults of pod-level amounts that are less than the sum over the containers."""
+    """Yields pod-level amounts that contradict the amounts of the containers, such as a smaller sum."""
     for name, nanos in container_totals(pod).items():
         if name in (whole.requests or _NONE) and nano((whole.requests or _NONE)[name]) < nanos:
             amount = (whole.requests or _NONE)[name]

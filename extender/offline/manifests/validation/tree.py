@@ -1,4 +1,4 @@
-"""Reads maps and lists in manifests, in which every field may be missing or null, and forms the paths of faults."""
+"""Reads maps and lists of manifests, whose fields may be missing or null, and builds paths for messages."""
 
 from __future__ import annotations
 

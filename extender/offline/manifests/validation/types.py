@@ -70,7 +70,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1DeviceToleration.effect": ("NoSchedule", "NoExecute", "None"),
     "V1PodCertificateProjection.keyType": (*("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"),),
 }
-# The fields among them that may be left out but not be empty.
+# Those of the fields above that may be left out but not be empty.
 _NEVER_EMPTY = frozenset(
     f"V1{field}"
     for field in (
@@ -213,7 +213,7 @@ def environment_name(text: str) -> str | None:
 
 
 def amount(text: str) -> str | None:
-    return None if _AMOUNT.fullmatch(text) else f"{text!r} is not an amount of a container, like limits.cpu"
+    return None if _AMOUNT.fullmatch(text) else f"{text!r} is not a resource field of a container, like limits.cpu"
 
 
 def sysctl(text: str) -> str | None:

@@ -32,7 +32,7 @@ def of_daemon_set(spec: Fields) -> Iterator[str]:
     update = {"maxUnavailable": 1, "maxSurge": 0, **fields(strategy, "rollingUpdate")}
     yield from _shares(update, here, limited=_SHARES)
     if sum(update[field] not in (0, "0%") for field in _SHARES) != 1:
-        yield f"{here}: one of maxUnavailable, which is 1 by default, and maxSurge has to be 0, and the other more"
+        yield f"{here}: exactly one of maxUnavailable (1 by default) and maxSurge must be 0"
 
 
 def of_stateful_set(spec: Fields) -> Iterator[str]:

@@ -35,7 +35,7 @@ def _zones() -> frozenset[str]:
 
 
 def fault(schedule: str) -> str | None:
-    """Returns what is wrong with the schedule, or None if it is valid."""
+    """Returns what is wrong with a CronJob's schedule; None if it is valid."""
     parts = schedule.split()
     if schedule in _NAMES or _EVERY.fullmatch(schedule):
         return None

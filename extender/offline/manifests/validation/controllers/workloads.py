@@ -1,4 +1,4 @@
-"""Checks objects with a pod template: their names, selectors, numbers and strategies, and the template."""
+"""Checks objects with a pod template: metadata, selectors, counts, update strategy, and the template."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
 
 
 def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
-    """Yields the faults of fields that only an Indexed Job may have, and of its numbers of pods."""
+    """Yields fields that only an Indexed Job may have, and counts of an Indexed Job that are too high."""
     if job.get("completionMode") != "Indexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
             if job.get(field) is not None:
@@ -153,7 +153,7 @@ def _failures(job: Fields, pod_spec: Fields, here: str) -> Iterator[str]:
     for rule, each in items(fields(job, "podFailurePolicy"), "rules", f"{here}.podFailurePolicy"):
         codes = fields(each, "onExitCodes")
         if codes.get("operator") == "In" and 0 in codes.get("values", ()):
-            yield f"{rule}.onExitCodes.values: must not contain 0, with which no pod fails"
+            yield f"{rule}.onExitCodes.values: must not contain 0, because exit code 0 means success"
     if job.get("managedBy") is not None and "/" not in job["managedBy"]:
         yield f"{here}.managedBy: expected a name with a domain, like example.com/controller"
 
