@@ -28,7 +28,7 @@ def nodes_of_daemons(state: ClusterState, pod: Pod) -> list[str]:
 
 
 def daemon_on(node_name: str, pod: Pod) -> Pod:
-    """Returns the DaemonSet's pod for a node. The node takes the place of the template's required node affinity."""
+    """Returns the DaemonSet's pod for a node; its required node affinity selects only this node."""
     name = f"{pod.name}-{node_name}"
     affinity = pod.spec.affinity or Affinity()
     field = NodeSelectorRequirement(key="metadata.name", operator="In", values=[node_name])

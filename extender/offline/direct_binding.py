@@ -43,6 +43,6 @@ def objection(pod: Pod, state: ClusterState) -> str | None:
 
 
 def note(pod: Pod, state: ClusterState) -> str:
-    """Returns a note for the user: the pod is bound to the node that it names, or why it would not run there."""
+    """Returns a note that spec.nodeName binds the pod to its node, with any objections of the kubelet."""
     verdict = objection(pod, state)
     return f"spec.nodeName binds it to {pod.node_name} without a scheduler" + (f", but {verdict}" if verdict else "")

@@ -1,4 +1,4 @@
-"""Describes what the documents say about pod groups."""
+"""Defines the parts of the commands' JSON documents that describe pod groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _DomainOffer(DocumentPart):
     placed: int
     """The number of waiting members that fit into the domain together."""
     message: str
-    """The reason why the next member finds none."""
+    """The reason why the next member does not fit into the domain; empty if all fit."""
 
 
 class GangCapacityPart(DocumentPart):
@@ -47,7 +47,7 @@ class _ChildGroup(DocumentPart):
     scheduled: int
     waiting: int
     message: str
-    """The reason why it does not fit; empty if it does."""
+    """The reason why the child group does not fit; empty if it does."""
 
 
 class _EvictedUnit(DocumentPart):
@@ -82,7 +82,7 @@ class GroupExplanationPart(DocumentPart):
     scheduled: int
     waiting: int
     placed: dict[str, str]
-    """Pod -> node, if as many members are placed as fit."""
+    """Pod -> its node in the placement that fits as many members as possible."""
     pending: dict[str, str]
     """Pod -> the reason why it is not placed."""
     refused: dict[str, Any] | None
@@ -111,6 +111,6 @@ class PendingGroupPart(DocumentPart):
     scheduled: int
     waiting: int
     placed: int
-    """The number of waiting members that find a node together."""
+    """The number of waiting members that fit on the nodes together."""
     code: Code
     blocker: str

@@ -40,14 +40,14 @@ class PageNode(DocumentPart):
 
 
 class NodesPage(DocumentPart):
-    """All nodes; cpu is in milli, the others in units."""
+    """All nodes; cpu is in millicores, memory in bytes, everything else in whole units."""
 
     resources: list[str]
     nodes: list[PageNode]
 
 
 class ResourceAmounts(DocumentPart):
-    """The amounts of one resource on a node."""
+    """The amount of one resource that a node offers to pods, and the amount that its pods request."""
 
     allocatable: int
     requested: int
@@ -100,7 +100,7 @@ class HypotheticalPlacement(DocumentPart):
 
 
 class HypotheticalRemaining(DocumentPart):
-    """A pod that would find no node."""
+    """A pod that would stay pending."""
 
     pod: str
     reason: str
@@ -117,7 +117,7 @@ class Hypothetical(DocumentPart):
 
 
 class PastDecisionPart(DocumentPart):
-    """A past decision."""
+    """A decision about a pod that the process still remembers."""
 
     at: float
     """Seconds since the epoch."""

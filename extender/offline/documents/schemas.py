@@ -146,7 +146,7 @@ class PendingPodPart(DocumentPart):
     code: Code
     cause: str
     blocker: str
-    """The cause with its numbers."""
+    """The cause and, if known, the numbers behind it."""
     available: int
     nodes: int
     preempts: str | None
@@ -375,7 +375,7 @@ class CertificatesDocument(Document):
 
 
 class ReferenceDocument(Document):
-    """`extender reference TOPIC`: the rows about a topic, whose keys are the columns of the table."""
+    """`extender reference TOPIC`: the rows of the topic's table, keyed by the titles of its columns."""
 
     kind: Literal["Reference"]
     topic: str
@@ -392,7 +392,7 @@ class _NodeUsage(DocumentPart):
 
 
 class NodeUsageDocument(Document):
-    """`extender mcp`: the resources of the nodes; cpu in milli, the others in units."""
+    """`extender mcp`: the resources of the nodes; cpu in millicores, memory in bytes, others in units."""
 
     kind: Literal["NodeUsage"]
     nodes: list[_NodeUsage]

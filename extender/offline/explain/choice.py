@@ -115,7 +115,7 @@ _EQUAL = "it comes first among equal nodes"
 
 
 def decided_by(preemption: Preemption) -> str:
-    """Returns the rule that decided for the nominated node; empty if there was no other candidate."""
+    """Returns the reason why preemption chose its node; empty if there was no other candidate."""
     remaining = list(preemption.candidates.values())
     if preemption.nominated_node is None or len(remaining) < 2:
         return ""

@@ -141,9 +141,9 @@ class Explanation:
 
     @property
     def fits(self) -> bool:
-        """True if a scheduler would place the pod now, or if it runs without one on the node that it names.
+        """True if a scheduler would place the pod now, or if the node in its spec.nodeName would run it.
 
-        If nodes could not be read: True if the pod is bound.
+        If the nodes could not be read, it is True if the pod is bound.
         """
         placed = (self._state.nodes_unread and self._is_bound) or self._runs_unscheduled
         waits = self.group is not None and self.pod.uid in self.group.failures
@@ -303,7 +303,10 @@ def _missing(kind: str, resources: str) -> str:
 
 
 def own_message(pod: Pod) -> str:
-    """Returns the node that the pod is bound to, or the PodScheduled message from its status; "" if it has neither."""
+    """Returns the verdict in the pod's own fields, for when nodes cannot be read; "" if there is none.
+
+    It names the node that the pod is bound to, or is the message of the pod's PodScheduled condition.
+    """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"
     scheduled = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)

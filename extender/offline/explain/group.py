@@ -48,13 +48,13 @@ from extender.table.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class DomainOffer:
-    """The room that one topology domain offers to a group.
+    """The part of a group that fits into one topology domain.
 
     Attributes:
         domain: the topology domain, such as a zone.
         nodes: the number of its nodes.
-        placed: the number of waiting members that find a node there together.
-        message: why the next member finds none; empty if all do.
+        placed: the number of waiting members that fit there together.
+        message: why the next member does not fit there; empty if all fit.
     """
 
     domain: str
@@ -71,7 +71,7 @@ class ChildGroup:
         kind, key: the child group.
         fits: True if it would be scheduled.
         scheduled, waiting: the number of members with and without a node.
-        message: why it would not be.
+        message: why it would not be scheduled; empty if it would be.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class GroupExplanation:
 
     @property
     def scheduled(self) -> int:
-        """The number of members on a node."""
+        """The number of members that have a node."""
         return len(scheduled_members(self.verdict.tree)) if self.verdict.tree is not None else 0
 
     @property
@@ -202,7 +202,10 @@ class GroupExplanation:
 
     @cached_property
     def domains(self) -> list[DomainOffer]:
-        """The room in each domain of the topology constraint, the best first; empty if there is no constraint."""
+        """The number of members that fit into each domain of the topology constraint, the best domain first.
+
+        Empty without a topology constraint.
+        """
         tree = self.verdict.tree
         if tree is None or tree.group.topology_key is None or self.verdict.decision is None or not self.waiting:
             return []
@@ -232,7 +235,7 @@ class GroupExplanation:
             if not isinstance(missing, MissingGroup) or missing.is_circular:
                 return []
             return created_group_changes(self._state, self._groups.membership, missing)
-        if not self.waiting:  # the group lacks pods, and none of those it has needs a node
+        if not self.waiting:  # every member that exists has a node; the group lacks pods
             return []
         if verdict.obstacle is not None:
             return obstacle_changes(self._state, verdict.tree, verdict.obstacle)
@@ -282,7 +285,7 @@ class GroupExplanation:
 
     @property
     def _topology_decides(self) -> bool:
-        """True if all members would find a node without the topology constraints."""
+        """True if all members would fit without the topology constraints."""
         tree = self.verdict.tree
         if tree is None or not any(each.group.topology_key for each in (tree, *leaves(tree))):
             return False
@@ -302,7 +305,7 @@ class GroupExplanation:
             return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
 
     def _judge(self, best: GroupDecision) -> None:
-        """Sets `placed`, `refused` and `domain` from a decision that places as many members as fit."""
+        """Sets `placed`, `refused` and `domain` from `best`, a decision that places as many members as fit."""
         outcomes = list(member_outcomes(best))
         self.placed = {each.info.pod.key: each.node_name for each in outcomes if each.node_name is not None}
         with before_refused(self._state, best) as refused:
@@ -351,7 +354,7 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
 
 
 def _child_group(tree: Tree, decision: GroupDecision | None) -> ChildGroup:
-    """Describes the decision about a child group; members after the first refused one were not tried."""
+    """Describes the decision about a child group; it tried no member after the first that does not fit."""
     fits = decision is not None and decision.is_success
     waiting = len(waiting_members(tree))
     outcomes = list(member_outcomes(decision)) if decision is not None else []

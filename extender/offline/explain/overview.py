@@ -19,7 +19,7 @@ from extender.runtime.text import age, aligned, counted, printable
 
 FITS = "fits on a node now"
 NOTHING = "nothing, it fits now"
-BESIDE_OTHERS = "no node is left beside the other members of its group"
+BESIDE_OTHERS = "no node can take it once the other members of its group are placed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PendingPod:
         since: when the pod was created; None if its object does not say.
         code: the kind of cause, which stays the same if the scheduler's words change.
         cause: the most frequent reason among the nodes, without numbers.
-        blocker: the cause with its numbers.
+        blocker: the cause and, if known, the numbers behind it.
         available: the number of nodes on which the pod could run now.
         nodes: the number of all nodes.
         preempts: the node from which preemption would evict pods for it; empty if preemption does not help.

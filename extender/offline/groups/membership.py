@@ -44,9 +44,11 @@ class MissingGroup(NamedTuple):
     @property
     def obstacle(self) -> Obstacle:
         if self.is_circular:
-            text = f"{self.kind} {self.key} is its own ancestor: its members have no root group, and no event says so"
+            text = (
+                f"{self.kind} {self.key} is its own ancestor: its members have no root group, and no event reports this"
+            )
             return Obstacle(CauseCode.NO_GROUP, text)
-        text = f"{self.kind} {self.key} does not exist: its members wait for it, and no event says so"
+        text = f"{self.kind} {self.key} does not exist: its members wait for it, and no event reports this"
         return Obstacle(CauseCode.NO_GROUP, text)
 
 
@@ -174,7 +176,7 @@ def _shortage(tree: Tree) -> str | None:
             return None
         pods = len(tree.waiting) + len(tree.scheduled)
         exist = f"{pods} of {counted(needed, 'pod')} exist"
-        return f"{exist}: a gang is tried only when all of these do, and no event says so"
+        return f"{exist}: a gang is not tried before it has enough pods, and no event reports this"
     if (ready := ready_children(tree)) >= needed:
         return None
     short = next((text for child in tree.children if (text := _shortage(child))), "")

@@ -55,7 +55,7 @@ def admits_all(decision: GroupDecision) -> bool:
 
 @contextmanager
 def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
-    """Yields the first member that fits nowhere. Within the block, the members that fit are on their nodes."""
+    """Places the members that fit while the block runs; yields the first that fits nowhere, or None."""
     outcomes = list(member_outcomes(decision))
     placed = [(outcome.info, outcome.node_name) for outcome in outcomes if outcome.node_name is not None]
     reserved = [obj for outcome in outcomes for obj in outcome.reserved]

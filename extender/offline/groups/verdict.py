@@ -44,7 +44,7 @@ class GroupVerdict:
 
     @property
     def text(self) -> str:
-        """The reason why the group is not scheduled, in kube-scheduler's words unless it is an obstacle."""
+        """The reason why no scheduler tries the group, or kube-scheduler's message about its attempt."""
         if self.obstacle is not None:
             return self.obstacle.text
         return self.decision.text if self.decision is not None else ""
@@ -63,7 +63,7 @@ class GroupVerdicts:
         return self.of_root(self.membership.root_of(pod))
 
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
-        """Returns the verdict on a root group, which may be missing."""
+        """Returns the verdict on a root group; `root` may name a group that does not exist."""
         identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
         if identity not in self._verdicts:
             self._verdicts[identity] = self._decided(root)
@@ -107,10 +107,13 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
 
 
 def rules_for(profile: Profile, tree: Tree) -> GroupRules:
-    """Returns the profile's settings for groups, with topology domains if the tree asks for them."""
-    return GroupRules.of(profile, by_placements=_goes_by_placements(tree))
+    """Returns the profile's settings for groups; they try each topology domain if the tree needs that."""
+    return GroupRules.of(profile, by_placements=_needs_placements(tree))
 
 
-def _goes_by_placements(tree: Tree) -> bool:
-    """Returns True if the tree needs the gates TopologyAwareWorkloadScheduling or CompositePodGroup."""
+def _needs_placements(tree: Tree) -> bool:
+    """Returns True if the root is a CompositePodGroup or a group has a topology constraint.
+
+    Such a tree needs the gate CompositePodGroup or TopologyAwareWorkloadScheduling.
+    """
     return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))

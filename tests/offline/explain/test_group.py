@@ -88,12 +88,12 @@ def test_the_best_domain_comes_first() -> None:
     [
         (
             [make_pod_group("g", 3), *members("g", 2)],
-            "2 of 3 pods exist: a gang is tried only when all of these do, and no event says so",
+            "2 of 3 pods exist: a gang is not tried before it has enough pods, and no event reports this",
         ),
-        (members("g", 2), "PodGroup default/g does not exist: its members wait for it, and no event says so"),
+        (members("g", 2), "PodGroup default/g does not exist: its members wait for it, and no event reports this"),
         (
             [make_pod_group("g", 1, parentCompositePodGroupName="tree"), *members("g", 1)],
-            "CompositePodGroup default/tree does not exist: its members wait for it, and no event says so",
+            "CompositePodGroup default/tree does not exist: its members wait for it, and no event reports this",
         ),
         (
             [
@@ -126,7 +126,7 @@ CIRCLE = (
     make_pod_group("g", 1, parentCompositePodGroupName="b"),
     *members("g", 1),
 )
-CIRCULAR = "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event says so"
+CIRCULAR = "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event reports this"
 
 
 def test_groups_that_are_each_others_parents_get_an_answer() -> None:
@@ -200,7 +200,7 @@ def test_the_overhead_of_a_runtime_class_is_left_out_of_smaller_requests() -> No
     pods = [make_pod(f"g-{n}").group("g").req(cpu="3").overhead(cpu="500m").obj() for n in range(2)]
     explanation = explained(node("a", 4), make_pod_group("g", 2), *pods)
     texts = {change.kind: change.text for change in explanation.changes}
-    assert texts["requests"] == "request 1500m cpu instead of 3 in each member like g-1"
+    assert texts["requests"] == "request 1500m cpu instead of 3 in g-1 and every member with the same spec"
 
 
 TIGHT: list[Object] = [
@@ -357,7 +357,7 @@ def test_a_member_of_a_basic_group_that_finds_no_node_beside_the_others() -> Non
     first, second = cluster(*objects).explain_pending()
     assert (first.name, first.code, first.cause) == ("g-0", CauseCode.FITS, "fits on a node now")
     assert (second.name, second.code) == ("g-1", CauseCode.POD_GROUP)
-    assert second.cause == "no node is left beside the other members of its group"
+    assert second.cause == "no node can take it once the other members of its group are placed"
     assert second.blocker == "0/1 nodes are available: 1 Insufficient cpu."
 
 

@@ -82,7 +82,9 @@ def test_members_below_a_circle_of_groups_are_left_over() -> None:
     ]
     group = make_pod_group("g", 1, parentCompositePodGroupName="b")
     result = simulated(node("a"), *circle, group, *members("g", 1))
-    reason = "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event says so"
+    reason = (
+        "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event reports this"
+    )
     assert (placed(result), result.remaining) == (set(), {"default/g-0": reason})
     capacity = Cluster.from_objects([node("a"), *circle, group]).capacity([members("g", 1)[0]])
     assert set(capacity.pods) == {"Pod default/g-0"}

@@ -26,8 +26,8 @@ _MOST_OTHER_NODES = 64
 class Unmet(NamedTuple):
     """The demands of one term of required node affinity that a node does not meet.
 
-    `term` is the position of the term in the pod's list; -1 if the pod has no such term. The demands of nodeSelector
-    are included.
+    A demand is the text of one requirement of the term, or of one label of nodeSelector. `term` is the position of the
+    term in the pod's list; -1 if the pod has no such term.
     """
 
     term: int
@@ -74,7 +74,7 @@ def _field_demands(required: NodeSelector | None) -> frozenset[str]:
 
 
 def _all_demands(pod: Pod) -> list[Unmet]:
-    """Returns every demand of each term, as for a node that meets none of them."""
+    """Returns, for each term of required node affinity, all its demands and those of nodeSelector."""
     selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
     return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]
 
@@ -86,7 +86,10 @@ def _terms(pod: Pod) -> list[tuple[int, NodeSelectorTerm]]:
 
 
 def _drop_text(pod: Pod, drop: Unmet) -> str:
-    """Returns the text of the change. If one term is dropped completely, the other terms have no effect and go too."""
+    """Returns the text of the change. If it drops all requirements of a term, it drops the other terms too.
+
+    A node needs to match only one term, so the others would no longer have any effect.
+    """
     text = "drop " + " and ".join(sorted(drop.demands))
     terms = _terms(pod)
     is_whole = len(terms) > 1 and set(_single_requirements(terms[drop.term][1])) <= drop.demands
@@ -160,7 +163,7 @@ def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
 
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
-    """Splits the term into its requirements: demand -> a term with this requirement alone."""
+    """Splits the term into terms with one requirement each, keyed by demand."""
     expressions = {
         _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
         for each in term.match_expressions or ()
@@ -183,7 +186,7 @@ def _affinity_demand(requirement: str) -> str:
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
     """Returns labels that meet all the demands; None if no labels can, or if Kubernetes sets these labels itself."""
     requirements = _label_requirements(pod, unmet.term)
-    if not unmet.demands <= requirements.keys():  # a demand of a field
+    if not unmet.demands <= requirements.keys():  # the demand is about a field of the node, which no label meets
         return None
     labels: dict[str, str] = {}
     for key in dict.fromkeys(each.key for demand, each in requirements.items() if demand in unmet.demands):
@@ -195,7 +198,7 @@ def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
 
 
 def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequirement]:
-    """Returns demand -> requirement, for the labels that nodeSelector and one term of required affinity demand."""
+    """Returns the label requirements of nodeSelector and of one term of required affinity, keyed by demand."""
     requirements = {
         _label_demand(key, value): NodeSelectorRequirement(key=key, operator="In", values=[value])
         for key, value in (pod.spec.node_selector or {}).items()
@@ -216,7 +219,7 @@ def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
 
 
 def _values_meeting(requirement: NodeSelectorRequirement) -> Sequence[str]:
-    """Returns values to try: those of In, no text for Exists, and the nearest number for Gt and Lt."""
+    """Returns label values to try: those of In, an empty one for Exists, and a number that meets Gt or Lt."""
     bound = compile_requirement(requirement).bound()
     match requirement.operator:
         case "In":

@@ -46,8 +46,8 @@ class Spread:
 def unspread(pod: Pod) -> Pod:
     """Returns the pod with every spread constraint turned into a preference.
 
-    A search that drops a demand on nodes may add domains to spread over, so that the pod fits on fewer nodes. Without
-    spread constraints, dropping a demand never loses a node.
+    Dropping a nodeSelector or adding a toleration makes more nodes count for the spread. If their domains have few
+    pods, nodes that accepted the pod before may refuse it. Without spread constraints, such a change loses no node.
     """
     return _relaxed(pod, dict.fromkeys(_required_constraints(pod)))
 

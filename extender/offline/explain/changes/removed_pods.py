@@ -22,7 +22,7 @@ _MOST_NODES_TRIED = 3
 _MOST_PODS_COMBINED = 32
 _MOST_PUT_BACK = 64
 _MOST_TRIED = 3000
-_MOST_WORK = 1_000_000  # the limit for tries multiplied by nodes
+_MOST_WORK = 1_000_000  # the limit on (sets of pods that are tried) * (nodes of the cluster)
 
 Pods = Sequence[PodInfo]
 
@@ -109,7 +109,7 @@ def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
 
 
 def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
-    """Returns the other pods that may keep this pod from nodes that they do not run on.
+    """Returns the pods that can make a node unsuitable for this pod even if they run on another node.
 
     These are nominated pods, pods that share a claim with this pod, pods that its affinity or spread constraints
     select, and pods whose anti-affinity selects it.
@@ -174,7 +174,11 @@ def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
 
 
 def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
-    """Returns a sort key for candidates: few pinned pods first, then few violated budgets, few pods, low priorities."""
+    """Returns a sort key for candidates, the cheapest first.
+
+    These evict the fewest pods that are pinned to their node (such as a DaemonSet's), then violate the fewest budgets,
+    evict the fewest pods, and evict pods of the lowest priorities.
+    """
     pinned = sum(is_pinned(info.pod) for info in candidate.victims)
     priorities = sum(info.priority for info in candidate.victims)
     return pinned, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node

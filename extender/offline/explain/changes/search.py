@@ -142,7 +142,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 def _of_kinds(
     state: ClusterState, pod: Pod, kinds: Sequence[PodChange], accepts: Acceptance
 ) -> Iterator[SuggestedChange]:
-    """Yields changes that combine all these kinds. They differ only in the step of the last kind."""
+    """Yields changes that combine one step of each kind; only the step of the last kind varies."""
     if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
@@ -171,7 +171,7 @@ def _smallest(
     """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size.
 
     Args:
-        bare: removes from the pod what changes of the other kinds are for.
+        bare: drops from the pod everything that the other kinds could change, so that this kind is judged alone.
     """
     enough: list[PodStep] = []
     for step in kind.steps(bare(pod), state):

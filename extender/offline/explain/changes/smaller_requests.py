@@ -20,7 +20,7 @@ from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
 
 Amounts = Mapping[str, int]
-"""Resource -> amount: cpu in milli, all else in units."""
+"""Amounts by resource: cpu in millicores, memory in bytes, everything else in whole units."""
 
 _NO_FLOORS: Amounts = {}
 _MOST_REDUCTIONS = 64
@@ -61,7 +61,7 @@ def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amo
 
 
 def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts) -> Iterable[dict[str, int]]:
-    """Returns resource -> amount to lower its request to, for each set of resources that some node is short of.
+    """Returns the lowered requests by resource, for each set of resources that some node is short of.
 
     The smallest reductions come first. Nodes that offer less than `least` of a resource are left out, because the API
     server would not accept such a request.
@@ -91,14 +91,15 @@ def _floors(minima: Sequence[Amounts]) -> Amounts:
 
 
 def own_requests(pod: Pod) -> dict[str, int]:
-    """Returns what the pod's containers request; the pod cannot lower the overhead of its RuntimeClass."""
+    """Returns what the pod requests, without its RuntimeClass's overhead, which the pod cannot lower."""
     return {name: amount for name, amount in pod_requests(pod.with_spec(overhead=None)).items() if amount}
 
 
 def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: ClusterState) -> NDArray[np.int64]:
     """Returns how much of the resource each node offers the pod: int64[len(nodes)].
 
-    A node that accepts the whole request offers that much, even if the profile ignores the resource or devices back it.
+    A node that accepts the whole request counts as offering that much: the profile may ignore the resource, or devices
+    may provide it.
     """
     overhead = amounts(pod.spec.overhead).get(name, 0)
     free = np.maximum(state.engine.free_for(pod, name, nodes) - overhead, 0)
@@ -112,10 +113,10 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
 def _no_lower_than_needed(
     pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
 ) -> dict[str, int]:
-    """Returns the lowered requests in `targets` without those that the pod fits without lowering.
+    """Returns `targets` without the requests that need not be lowered for the pod to fit.
 
-    The profile may ignore a resource, for example. A request for an extended resource is lowered no further than it
-    must be: devices may provide it, and `Engine.free_for` does not count them. Returns {} if the pod does not even fit
+    The profile may ignore a resource, for example. A request for an extended resource is lowered only as far as needed,
+    because devices may provide it and `Engine.free_for` does not count them. Returns {} if the pod does not fit even
     with all of `targets`.
     """
 
@@ -148,10 +149,10 @@ def lowered(pod: Pod, targets: Amounts, floors: Amounts = _NO_FLOORS) -> Pod:
     the API server does not accept one below the sum over the containers.
 
     Args:
-        floors: what each container must keep; the requests may then stay above `targets`.
+        floors: the least that each container must request; the requests may then stay above `targets`.
     """
     for resource, target in targets.items():
-        # Each round lowers one container, so this ends.
+        # Each round lowers the request of one container, so the loop ends.
         while (excess := _of_containers(pod, resource) - target) > 0:
             smaller = _with_less(pod, resource, excess, floors.get(resource, 0))
             if smaller is None:

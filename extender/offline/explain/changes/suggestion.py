@@ -22,13 +22,15 @@ class SuggestedChange:
     """A change after which the pod fits, or after which all waiting members of a group do.
 
     Attributes:
-        kind: "requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "node-name", or
-            several of these joined by "+"; "uncordon", "label-node", "remove-pods", "free-devices", "add-node";
-            "volume-claim", "device-claim", or one of these two joined by "+" with changes to the pod; of a group also
-            "min-count", "topology", "scheduling-gates", "create-pods", "create-group" and "member-fields".
+        kind: of a change to the pod: "requests", "tolerations", "node-selection", "spread", "pod-affinity",
+            "host-ports" or "node-name", or several of these joined by "+". Of a change to the cluster: "uncordon",
+            "label-node", "remove-pods", "free-devices" or "add-node". Of a change to claims: "volume-claim" or
+            "device-claim", which may be joined by "+" with a change to the pod. A change for a group may also be
+            "min-count", "topology", "scheduling-gates", "create-pods", "create-group" or "member-fields".
         text: what to do, for people.
         size: the cost, for comparison. Each term, label, node or device that is given up counts 1. So does each removed
-            pod, plus 1 for removing any. A new node counts 3, lost data 2; requests count by the share given up.
+            pod, plus 1 for removing any. A new node counts 3, and lost data counts 2. A request counts as the fraction
+            by which it is lowered.
         nodes: the nodes that could take the pod after the change.
         pod: the changed pod; None if the change is not to the pod.
         set_objects: the nodes, claims and other objects to create or update, as they are after the change.
@@ -46,10 +48,10 @@ class SuggestedChange:
     members: tuple[Pod, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"kind", "text", "size", "nodes": [...]}, and those of the following keys that apply.
+        """Returns {"kind", "text", "size", "nodes"}, and those of the following keys that apply.
 
-        "spec" is that of the changed pod, "removed" has the keys of pods, and "objects" those to create or update.
-        "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.
+        "spec" is the spec of the changed pod, "removed" the keys of the pods to remove, and "objects" the objects to
+        create or update. "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.
         """
         document: dict[str, Any] = {
             "kind": self.kind,
@@ -75,7 +77,10 @@ class SuggestedChange:
 
 
 class PodStep(NamedTuple):
-    """A change to the pod's spec, made by `apply`. `size` is the number of changed terms or the share given up."""
+    """A change to the pod's spec, made by `apply`.
+
+    `size` is the number of changed terms. For requests, it is the fraction by which they are lowered.
+    """
 
     text: str
     size: float
@@ -83,16 +88,16 @@ class PodStep(NamedTuple):
 
 
 class PodChange(Protocol):
-    """A kind of change to the pod's spec.
+    """A kind of change to the pod's spec, such as smaller requests.
 
-    If the pod does not fit even after `without` has dropped everything of this kind, no step of the kind can help.
-    Otherwise `steps` are tried in order.
+    `without` drops everything that this kind could change. If the pod still does not fit, no step of this kind can
+    help. Otherwise `steps` are tried in order.
     """
 
     kind: str
 
     def without(self, pod: Pod) -> Pod | None:
-        """Returns the pod without anything that this kind could change; None if it has nothing of the kind."""
+        """Returns the pod without anything that this kind could change; None if there is nothing to change."""
         ...
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
@@ -103,7 +108,8 @@ class PodChange(Protocol):
 class ClaimStep(NamedTuple):
     """A change to claims, and to objects that the claims name.
 
-    `size` counts 1 for each changed name, dropped selector and device less, and 2 for lost data.
+    `size` counts 1 for each changed name, each dropped selector and each device that is no longer requested, and 2 for
+    lost data.
     """
 
     text: str

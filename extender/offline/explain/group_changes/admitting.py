@@ -1,6 +1,6 @@
-"""Suggests the smallest changes after which all waiting members of a group fit; tries each one first.
+"""Suggests the smallest changes after which all waiting members of a group fit.
 
-`obstacles` suggests what makes a scheduler try a group at all.
+Each change is tried on a copy of the group before it is suggested. `obstacles` handles groups that no scheduler tries.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ Search = Callable[[ClusterState, Pod], SuggestedChange | None]
 
 
 def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:
-    """Returns the changes after which all waiting members fit, the smallest first, and a lower minimum for a gang.
+    """Returns the changes after which all waiting members fit, the smallest first.
 
-    With the lower minimum the group is scheduled, but the members that do not fit keep waiting.
+    For a gang, they include a lower minCount or minGroupCount. With it the gang is scheduled, but the members that do
+    not fit keep waiting.
     """
     searches: list[Search] = [_smallest_pod_change, uncordoned_node, removed_pods, labelled_node]
     found = [
@@ -198,7 +199,7 @@ class _Plan:
     def add(self, step: SuggestedChange, pod: Pod) -> None:
         if step.pod is not None:
             self.specs.append((pod.spec, step.pod.spec))
-            step = replace(step, text=f"{step.text} in each member like {pod.name}")
+            step = replace(step, text=f"{step.text} in {pod.name} and every member with the same spec")
         self.steps.append(step)
 
 
@@ -284,20 +285,20 @@ def _next_step(
         return None
     if found is not None and found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
-        if changed.spec == pod.spec:  # the only change was to leave the domain
+        if changed.spec == pod.spec:  # the step only drops labels that `_asking` added
             return None
         found = replace(found, pod=changed)
     return None if found is None else (found, pod)
 
 
 def _members(state: ClusterState, tree: Tree) -> set[str]:
-    """Returns the keys of the members that are on a node: removing one would not help the group."""
+    """Returns the keys of the members that have a node; removing one of them would not help the group."""
     scheduled = set(scheduled_members(tree))
     return {key for key, info in state.infos.items() if info.uid in scheduled}
 
 
 def _own_selector(changed: Pod, pod: Pod, labels: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the nodeSelector of the changed pod without the labels that `_asking` has added."""
+    """Returns the nodeSelector of `changed` without the labels that `_asking` added to `pod`."""
     own = pod.spec.node_selector or {}
     selector = changed.spec.node_selector or {}
     return {key: value for key, value in selector.items() if key not in labels or key in own} or None
@@ -310,7 +311,7 @@ def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | Non
 
 
 def _smaller_requests(state: ClusterState, tree: Tree) -> SuggestedChange | None:
-    """Suggests lowering one resource's request in all members like the refused one, as little as possible."""
+    """Suggests the smallest cut of one resource's request, in all members with the refused member's spec."""
     pod = next((outcome.info.pod for outcome in _best(state, tree) if outcome.node_name is None), None)
     if pod is None:
         return None
@@ -323,7 +324,10 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
     most_beside, overhead = len(waiting_members(tree)), amounts(pod.spec.overhead).get(resource, 0)
     shares = {int(each) // count - overhead for each in free if each > 0 for count in range(1, most_beside + 1)}
     candidates = sorted(share for share in shares if 0 < share < amount)
-    least, most = 0, len(candidates)  # all members fit with candidates below `least`, but not from `most` on
+    least, most = (
+        0,
+        len(candidates),
+    )  # requests in candidates[:least] let all members fit, those in candidates[most:] do not
     found: tuple[GroupDecision, Tree] | None = None
     while least < most:
         middle = (least + most) // 2
@@ -338,7 +342,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
         return None
     target = candidates[least - 1]
     after, before = quantity(resource, target), quantity(resource, amount)
-    text = f"request {after} {resource} instead of {before} in each member like {pod.name}"
+    text = f"request {after} {resource} instead of {before} in {pod.name} and every member with the same spec"
     members = changed_members(tree, found[1])
     return SuggestedChange(Requests.kind, text, 1 - target / amount, _nodes(found[0]), members=members)
 

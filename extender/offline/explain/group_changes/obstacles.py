@@ -1,6 +1,6 @@
-"""Suggests the smallest changes for a group that no scheduler tries, after which one tries it and it fits.
+"""Suggests the smallest changes that make a scheduler try, and place, a group that none tries now.
 
-Each suggestion is tried first. If the group still does not fit, the smallest further change is added.
+Each change is tried on a copy of the group first. If the group still does not fit, further changes are added.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def obstacle_changes(
 
 
 def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[SuggestedChange]:
-    """Returns the fix alone if the group fits after it, else the fix joined with each further change that helps."""
+    """Returns [fix] if the group fits after it, else the fix joined with each further change that helps."""
     with state.engine.suppose(objects=[obj for obj in fix.change.set_objects if not isinstance(obj, Pod)]):
         verdict = verdict_on(state, fix.tree)
         if verdict.fits and verdict.decision is not None:
@@ -130,7 +130,7 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
 def _repairing(
     repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange]
 ) -> Callable[[Leaf], Leaf]:
-    """Returns a function that repairs gangs that have some pods, but too few, and notes each repair in `steps`."""
+    """Returns a function that repairs a gang with some pods, but too few; it adds the changes to `steps`."""
 
     def repaired(leaf: Leaf) -> Leaf:
         if not lacks_pods(leaf) or not (leaf.waiting or leaf.scheduled):
