@@ -130,13 +130,13 @@ class PriorityQueue:
     def delete(self, uid: str) -> None:
         """Removes a pod that was deleted or bound."""
         with self.lock:
-            if (place := self._tiers.find(uid)) is not None:
-                self._tiers.leave(place, self._clock.monotonic())
-            if self._cycle is not None:
-                self._cycle.returned.pop(uid, None)
             if flight := self._in_flight.get(uid):
                 flight.gone = True
                 flight.returned = False
+            elif self._cycle is not None and uid in self._cycle.returned:
+                del self._cycle.returned[uid]
+            elif (place := self._tiers.find(uid)) is not None:
+                self._tiers.leave(place, self._clock.monotonic())
 
     # ---- the scheduling loop
 

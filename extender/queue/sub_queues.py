@@ -147,15 +147,25 @@ class SubQueues:
         return tier, entity
 
     def _entity(self, uid: str) -> tuple[Tier, Entity] | None:
-        found = ((tier, entities.get(uid)) for tier, entities in self._by_tier.items())
-        return next(((tier, entity) for tier, entity in found if entity is not None), None)
+        for tier, entities in self._by_tier.items():
+            if (entity := entities.get(uid)) is not None:
+                return tier, entity
+        return None
 
     def remove(self, entity: Entity) -> Tier | None:
         """Removes the pod or group; returns the tier it was in, or None if it was in no tier."""
+        self._forget(entity)
+        uid = entity.uid
+        for tier, entities in self._by_tier.items():
+            if entities.remove(uid) is not None:
+                return tier
+        return None
+
+    def _forget(self, entity: Entity) -> None:
+        """Removes what is stored about the pods beside the tiers."""
         for pod in entity.pods:
             self._uncount(pod.uid)
             self._group_of.pop(pod.uid, None)
-        return next((tier for tier, entities in self._by_tier.items() if entities.remove(entity.uid)), None)
 
     # ---- members of groups
 
@@ -208,7 +218,7 @@ class SubQueues:
         if entity is None and (entity := self.backoff.pop()) is not None:
             self._arrived(entity, Tier.BACKOFF, Tier.ACTIVE, POP_FROM_BACKOFF_Q)
         if entity is not None:
-            self.remove(entity)
+            self._forget(entity)
         return entity
 
     # ---- events and time

@@ -10,10 +10,10 @@
 The members of a pod group go through step 2 together; see group_scheduling.py. One thread runs steps 1 and 2. Many
 binding cycles run at once in `Workers`. A waiting pod blocks no thread.
 
-    run ---- nothing reserved, no Permit rules ------------------------------> bind --> finish
-     '-- wait at Permit --> pre-bind: write --> volumes and devices ready -----^ |
-               |                        |                                        '--> refused
-               '------------------------'--> failed --> undo, unreserve, forget <-------'
+    nothing reserved, no Permit rules ----------------------------------------> bind --> finish
+    wait at Permit --> pre-bind: write --> volumes and devices ready -----------^ |
+              |                        |                                          '--> refused
+              '------------------------'--> failed --> undo, unreserve, forget <---------'
 """
 
 from __future__ import annotations
@@ -238,10 +238,10 @@ class PodScheduler:
         preemptor cancels its bind instead of deleting it (upstream AddWaitingPod).
         """
         if assumed.needs_only_binding:
-            self.binders.submit(lambda: self.binding.run(assumed))
+            self.binders.submit(lambda: self.binding.bind(assumed))
         else:
             self.binding.waiting.enter(assumed.pod.info)
-            self.pre_binders.submit(lambda: self.binding.run(assumed))
+            self.pre_binders.submit(lambda: self.binding.wait_at_permit(assumed))
 
     def skips(self, pod: QueuedPod) -> bool:
         """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
@@ -295,12 +295,10 @@ class BindingCycle:
     waiting: WaitingPods
     permits: Permits
 
-    def run(self, assumed: AssumedPod) -> None:
-        """Binds the pod. If it has to wait at Permit, for volumes or for devices, another thread binds it later."""
-        if assumed.needs_only_binding:
-            self._bind(assumed)
-        else:  # events are still recorded, because one may help the pod if Permit rejects it
-            self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
+    def wait_at_permit(self, assumed: AssumedPod) -> None:
+        """Binds a pod with reservations. If it has to wait for Permit, volumes or devices, another thread binds it."""
+        # events are still recorded, because one may help the pod if Permit rejects it
+        self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
@@ -350,9 +348,10 @@ class BindingCycle:
         except BindingFailed as cancelled:
             self._fail(assumed, cancelled)
         else:
-            self._bind(assumed)
+            self.bind(assumed)
 
-    def _bind(self, assumed: AssumedPod) -> None:
+    def bind(self, assumed: AssumedPod) -> None:
+        """Binds a pod that has nothing to wait for."""
         pod = assumed.pod.info.pod
         node_name = assumed.node_name
         assumed.timer.passed(PRE_BIND)

@@ -138,8 +138,10 @@ class TimedPreEnqueue:
     def refuse(self, pod: PodInfo) -> Refusal | None:
         is_measured = next(self.sample)
         began_at = self.clock.monotonic() if is_measured else 0.0
-        refusals = (rule.refuse(pod) for rule in self.rules)
-        refusal = next((refusal for refusal in refusals if refusal is not None), None)
+        refusal = None
+        for rule in self.rules:
+            if (refusal := rule.refuse(pod)) is not None:
+                break
         if is_measured:
             status = PointStatus.SUCCESS if refusal is None else PointStatus.UNSCHEDULABLE
             seconds = self.clock.monotonic() - began_at
