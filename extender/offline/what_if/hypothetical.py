@@ -46,7 +46,7 @@ class SimulationRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=Tr
         remove_nodes: names of nodes to remove. Their pods are placed again too, because controllers recreate them.
     """
 
-    pods: list[dict[str, Any]]
+    pods: list[dict[str, Any]] = []
     node_templates: list[NodeTemplate] = []
     pod_groups: list[dict[str, Any]] = []
     fewest_nodes: bool = False

@@ -105,6 +105,11 @@ def test_pods_of_a_node_that_goes_find_other_homes_or_are_lost() -> None:
     assert (homes(answer), answer["lost"], answer["complete"]) == ({"default/web-0": "n2"}, ["default/bare"], False)
 
 
+def test_a_request_to_scale_down_needs_no_pods() -> None:
+    answer = Asked(node("n1"), node("n2")).answer(b'{"removeNodes":["n1"]}')
+    assert (answer.status, json.loads(answer.body)["complete"]) == (200, True)
+
+
 def test_a_hypothetical_pod_evicts_no_pod() -> None:
     standing = make_pod("low").req(cpu="4").node("n1").priority(0).obj()
     important = stored(make_pod("high").req(cpu="4").priority(1000).obj())
