@@ -13,6 +13,8 @@ import pytest
 from tests.builders import make_pod
 from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
+from tests.running import extender_entry
+from tests.scheduler.fake_extender import FakeExtender
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
@@ -36,6 +38,21 @@ def test_the_rate_of_the_policy_and_the_sample_of_the_settings_are_kept(
         for point in ("PreEnqueue", "PreFilter", "Filter", "Reserve", "PreBind", "Bind"):
             sample = f'{POINT}{{extension_point="{point}",{PROFILE}}}'
             assert wait_until(lambda sample=sample: scheduler.metric(sample) == 10), point
+
+
+def test_a_bind_that_hangs_is_logged_while_it_hangs(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    control_plane.client.create(sized("n", "4").obj())
+    with FakeExtender(bind={"Error": "too late"}) as fake:
+        fake.delay_seconds = 8
+        header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        entry = extender_entry(fake.url, verbs=("bind",), httpTimeout="30s")
+        (tmp_path / "policy.yaml").write_text(json.dumps({**header, "extenders": [entry]}))
+        with start_scheduler("--policy", str(tmp_path / "policy.yaml")) as scheduler:
+            control_plane.client.create(make_pod("slow").obj())
+            expected = "bind has no answer yet pod=default/slow node=n seconds="
+            assert wait_until(lambda: expected in scheduler.process.log.read_text())
 
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
