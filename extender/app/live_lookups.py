@@ -7,6 +7,7 @@ finds the processes that `--in-cluster` names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from urllib.parse import quote
 
 import msgspec
@@ -62,10 +63,9 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
         ConfigurationError: the credentials cannot be used.
         ClusterError: the API server does not answer within CONNECT_SECONDS, or nodes or pods may not be listed.
     """
-    client = KubeClient(credentials_of(settings.access))
     names: list[str] = []
     notes: list[str] = []
-    try:
+    with closing(KubeClient(credentials_of(settings.access))) as client:
         for kind in (KINDS[name] for name in settings.watch_kinds or KINDS if name in KINDS):
             with connection_advice(), client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
                 body = response.read()
@@ -75,8 +75,6 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
             if kind.name in NEEDED:
                 raise ClusterError(f"{kind.plural} cannot be listed ({error_of(response.status, body)})")
             notes.append(f"{kind.plural} cannot be listed ({error_of(response.status, body)}): they are left out")
-    finally:
-        client.close()
     return names, notes
 
 
@@ -88,14 +86,12 @@ def identify(settings: Settings) -> tuple[str, str]:
     """
     if settings.cluster is not None:
         return str(settings.cluster), "none: the objects of a file"
-    client = KubeClient(credentials_of(settings.access))
-    try:
-        version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
+    with closing(KubeClient(credentials_of(settings.access))) as client:
+        try:
+            version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
+        except ClusterError as error:
+            return client.address, f"unknown: {error}"
         return client.address, version.git_version
-    except ClusterError as error:
-        return client.address, f"unknown: {error}"
-    finally:
-        client.close()
 
 
 def announcement(
@@ -117,8 +113,7 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
         ClusterError: the Deployment or its pods cannot be read, or no pod of it runs.
     """
     credentials = credentials_of(access)
-    client = KubeClient(credentials)
-    try:
+    with closing(KubeClient(credentials)) as client:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
         try:
             found = client.call_for(_DEPLOYMENT.decode, "GET", path, b"")
@@ -127,8 +122,6 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
         labels = ",".join(f"{key}={value}" for key, value in found.spec.selector.match_labels.items())
         path = f"/api/v1/namespaces/{quote(namespace)}/pods?labelSelector={quote(labels)}"
         pods = client.call_for(_PODS.decode, "GET", path, b"").items
-    finally:
-        client.close()
     running = [pod.name for pod in pods or () if pod.status.phase == "Running" and not pod.terminating]
     if not running:
         raise ClusterError(f"no pod of the Deployment {namespace}/{name} is running")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -175,11 +175,8 @@ def policy_text(policy: Path, access: ClusterAccess) -> bytes:
     """Returns the text of the policy's file or ConfigMap. Raises ConfigurationError, ClusterError or OSError."""
     if not _is_config_map(policy):
         return _uncompressed(policy.read_bytes())
-    client = KubeClient(credentials_of(access))
-    try:
+    with closing(KubeClient(credentials_of(access))) as client:
         return _config_map(policy, client)
-    finally:
-        client.close()
 
 
 def _config_map(policy: Path, client: KubeClient) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -94,17 +94,14 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
     credentials = credentials_of(access)
     with connection_advice():
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
-    client = KubeClient(credentials)
     kinds = [*KINDS.values(), *ADMISSION_KINDS.values(), *watch]
-    try:
+    with closing(KubeClient(credentials)) as client:
         with client.get("/version", {}, CONNECT_SECONDS) as response:
             response.read()
         with ThreadPoolExecutor(_CONCURRENT_LISTS) as pool:
             lists = list(pool.map(lambda kind: _list(client, kind), kinds))
         results = dict(zip((kind.name for kind in kinds), lists, strict=True))
         cluster = _nodes_and_pods(client, results, namespace)
-    finally:
-        client.close()
     unread: dict[str, list[Kind]] = {}
     for kind in kinds:
         result = results[kind.name]
@@ -216,13 +213,10 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
     Raises:
         ConfigurationError, ClusterError, msgspec.MsgspecError: the API server does not answer in time.
     """
-    client = KubeClient(credentials_of(access))
     path = KINDS[kind].path_in(namespace) if namespace else KINDS[kind].path
-    try:
-        with client.get(path, {"limit": str(_MOST_NAMES)}, limit_seconds) as response:
-            found = _NAMED_LIST.decode(response.read())
-    finally:
-        client.close()
+    query = {"limit": str(_MOST_NAMES)}
+    with closing(KubeClient(credentials_of(access))) as client, client.get(path, query, limit_seconds) as response:
+        found = _NAMED_LIST.decode(response.read())
     return [(each.metadata.namespace, each.metadata.name) for each in found.items]
 
 
