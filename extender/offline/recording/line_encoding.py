@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -56,6 +56,19 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 RECORDED_KINDS = frozenset((*KINDS, PendingClaim.__name__))
+
+
+class DecisionHead(NamedTuple):
+    """The values that the lines of attempts, groups and plans share.
+
+    Attributes:
+        order: the names of the nodes in the order of the table's rows; None if it is that of the last such line.
+    """
+
+    at: float
+    moment: int
+    order: Sequence[str] | None
+    draws: list[tuple[int, int]]
 
 
 class LineEncoder:
@@ -174,21 +187,10 @@ class LineEncoder:
             nodes.setdefault(reason, []).append(name)
         return {reason: as_ranges(np.unique(self._numbers.of(names))) for reason, names in nodes.items()}
 
-    def attempt(
-        self,
-        at: float,
-        moment: int,
-        info: PodInfo,
-        order: Sequence[str] | None,
-        draws: list[tuple[int, int]],
-        decided: Chosen | Failure,
-    ) -> Iterator[Line]:
-        """Yields the line for a scheduling attempt.
-
-        `order` has the names of the nodes in the order of the table's rows; None means the order has not changed.
-        """
-        line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
-        yield from self._ordering(line, order)
+    def attempt(self, head: DecisionHead, info: PodInfo, decided: Chosen | Failure) -> Iterator[Line]:
+        """Yields the line for a scheduling attempt."""
+        line = AttemptLine(at=head.at, moment=head.moment, pod=_raw(info.pod), draws=head.draws)
+        yield from self._ordering(line, head.order)
         if isinstance(decided, Chosen):
             line.node = decided.node_name
         else:
@@ -200,46 +202,30 @@ class LineEncoder:
         yield line
 
     def group(
-        self,
-        at: float,
-        moment: int,
-        order: Sequence[str] | None,
-        draws: list[tuple[int, int]],
-        decision: GroupDecision,
-        victims: Sequence[PodInfo],
-        *,
-        is_failed: bool = False,
+        self, head: DecisionHead, decision: GroupDecision, victims: Sequence[PodInfo], *, is_failed: bool = False
     ) -> Iterator[Line]:
-        """Yields the line for an attempt to schedule a group; `order` is as in `attempt`."""
+        """Yields the line for an attempt to schedule a group."""
         tree = decision.tree
         line = GroupLine(
-            at=at, moment=moment, group=f"{type(tree.group).__name__} {tree.group.key}",
-            tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=draws, message=decision.text,
+            at=head.at, moment=head.moment, group=f"{type(tree.group).__name__} {tree.group.key}",
+            tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=head.draws, message=decision.text,
             failed=is_failed,
         )  # fmt: skip
-        yield from self._ordering(line, order)
+        yield from self._ordering(line, head.order)
         line.placed = placed_keys(decision)
         line.victims = [victim.pod.key for victim in victims]
         yield line
 
-    def plan(
-        self,
-        at: float,
-        moment: int,
-        order: Sequence[str] | None,
-        draws: list[tuple[int, int]],
-        plan: Plan,
-        request: PlanRequest,
-        answered: Sequence[str],
-    ) -> Iterator[Line]:
-        """Yields the line for a plan of filter; `order` is as in `attempt`, `answered` as in a PlanLine."""
+    def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest, answered: Sequence[str]) -> Iterator[Line]:
+        """Yields the line for a plan of filter; `answered` is as in a PlanLine."""
         leaf = Leaf(plan.group, request.waiting, request.scheduled)
         line = PlanLine(
-            at=at, moment=moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
-            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=draws, answered=list(answered), emptied=plan.is_emptied,
+            at=head.at, moment=head.moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
+            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=head.draws, answered=list(answered),
+            emptied=plan.is_emptied,
         )  # fmt: skip
-        yield from self._ordering(line, order)
-        yield from self._naming(at, request.call.names)
+        yield from self._ordering(line, head.order)
+        yield from self._naming(head.at, request.call.names)
         line.nodes = as_ranges(np.unique(self._numbers.of(request.call.names)))
         line.before = request.before.number if request.before is not None else 0
         line.message = plan.refusal.reason if plan.refusal is not None else ""

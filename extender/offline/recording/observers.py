@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from random import Random
 
 from extender.cache.changes import Changes, Current, Updates
@@ -12,7 +12,8 @@ from extender.groups import GroupDecision, GroupStatus, Tree
 from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
-from extender.offline.recording.lines import EventLine
+from extender.offline.recording.line_encoding import DecisionHead, LineEncoder
+from extender.offline.recording.lines import EventLine, Line
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Failure
@@ -104,52 +105,40 @@ class RecordingObserver:
             self._random.take_draws()
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
-        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
-        at, moment, answered = self._recorder.now(), self._changes.moment_read, list(plan.answered)
-        size_bytes = _attempt_bytes(order, len(request.waiting)) + _NAME_BYTES * len(request.call.names)
-        was_put = self._recorder.put(
-            at, lambda encoder: encoder.plan(at, moment, order, draws, plan, request, answered), size_bytes
-        )
-        self._rows = table.nodes.rows if was_put else None
+        answered, names = list(plan.answered), len(request.call.names)
+        self._put(table, len(request.waiting), lambda encoder, head: encoder.plan(head, plan, request, answered), names)
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
-        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
-        at, moment = self._recorder.now(), self._changes.moment_read
-        was_put = self._recorder.put(
-            at, lambda encoder: encoder.attempt(at, moment, info, order, draws, decided), _attempt_bytes(order, 1)
-        )
-        self._rows = table.nodes.rows if was_put else None
+        self._put(table, 1, lambda encoder, head: encoder.attempt(head, info, decided))
 
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        self._group_attempted(table, decision, preemption.victims, is_failed=False)
+        members, victims = len(waiting_members(decision.tree)), preemption.victims
+        self._put(table, members, lambda encoder, head: encoder.group(head, decision, victims))
 
     def group_failed(self, table: Table, tree: Tree, message: str) -> None:
-        self._group_attempted(table, GroupDecision(tree, GroupStatus.ERROR, (message,)), (), is_failed=True)
+        decision = GroupDecision(tree, GroupStatus.ERROR, (message,))
+        members = len(waiting_members(tree))
+        self._put(table, members, lambda encoder, head: encoder.group(head, decision, (), is_failed=True))
 
-    def _group_attempted(
-        self, table: Table, decision: GroupDecision, victims: Sequence[PodInfo], *, is_failed: bool
+    def _put(
+        self,
+        table: Table,
+        pods: int,
+        lines_of: Callable[[LineEncoder, DecisionHead], Iterator[Line]],
+        names: int = 0,
     ) -> None:
-        order, draws = self._changed_order(table), self._random.take_draws() if self._random else []
-        at, moment = self._recorder.now(), self._changes.moment_read
-        was_put = self._recorder.put(
-            at,
-            lambda encoder: encoder.group(at, moment, order, draws, decision, victims, is_failed=is_failed),
-            _attempt_bytes(order, len(waiting_members(decision.tree))),
-        )
-        self._rows = table.nodes.rows if was_put else None
-
-    def _changed_order(self, table: Table) -> list[str] | None:
-        """Returns the names of the nodes in the order of the rows; None if it is the order of the last attempt."""
+        """Passes a decision about so many pods, and of so many names of nodes, to the recorder."""
         rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
-        return table.nodes.names_of(rows) if rows is not self._rows else None
+        order = table.nodes.names_of(rows) if rows is not self._rows else None
+        draws = self._random.take_draws() if self._random else []
+        head = DecisionHead(self._recorder.now(), self._changes.moment_read, order, draws)
+        size_bytes = _POD_BYTES * pods + _NAME_BYTES * (names + len(order or ()))
+        was_put = self._recorder.put(head.at, lambda encoder: lines_of(encoder, head), size_bytes)
+        self._rows = rows if was_put else None
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
         self._recorder.put(line.at, lambda _: iter((line,)), len(note) + _NAME_BYTES)
-
-
-def _attempt_bytes(order: list[str] | None, pods: int) -> int:
-    return _POD_BYTES * pods + len(order or ()) * _NAME_BYTES
 
 
 def _size_bytes(request: object) -> int:
