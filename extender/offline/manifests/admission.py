@@ -30,7 +30,7 @@ from extender.model.pod import (
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
 from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
 from extender.offline.manifests import limit_ranges, pod_level, tolerations
-from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
+from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.offline.manifests.validation import placement, resources
 from extender.table.object_index import Objects
 
@@ -38,7 +38,6 @@ T = TypeVar("T", bound=Object)
 
 _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTION_SECONDS = 300
-_PREEMPTS = "PreemptLowerPriority"
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
 
 
 def _refused(pod: Pod, reason: str) -> MalformedCluster:
-    return MalformedCluster(f"pod {pod.key}: the API server would refuse it: {reason}")
+    return refused(f"pod {pod.key}", reason)
 
 
 def _each_container(admitted: Admitted, change: Callable[[Container], Container]) -> None:
@@ -194,25 +193,13 @@ def _untimed(toleration: Toleration) -> Toleration:
 
 
 def _priority(admitted: Admitted, objects: Objects) -> None:
-    before = admitted.pod.spec
-    name = before.priority_class_name
+    pod, name = admitted.pod, admitted.pod.spec.priority_class_name
     if name and name not in SYSTEM_CLASSES:
-        _named(PriorityClass, name, objects, admitted.pod)
-    unresolved = replace(before, priority=None, preemption_policy=None)
-    after = with_priority(f"pod {admitted.pod.key}", unresolved, objects.all(PriorityClass).values())
-    origin = (
-        f"PriorityClass {after.priority_class_name}" if after.priority_class_name else "a pod without PriorityClass"
-    )
-    policy = after.preemption_policy or _PREEMPTS
-    for path, own, expected in (
-        ("spec.priority", before.priority, after.priority),
-        ("spec.preemptionPolicy", before.preemption_policy, policy),
-    ):
-        if own not in (None, expected):
-            raise _refused(admitted.pod, f"{path}: {origin} has {expected}; a pod cannot set another value, got {own}")
-    admitted.pod = replace(admitted.pod, spec=replace(after, preemption_policy=policy))
-    if after.priority_class_name and after.priority != before.priority:
-        admitted.notes.append(f"priority {after.priority}, from {origin}")
+        _named(PriorityClass, name, objects, pod)
+    spec = admitted_priority(f"pod {pod.key}", "pod", pod.spec, objects.all(PriorityClass).values())
+    admitted.pod = replace(pod, spec=spec)
+    if spec.priority_class_name and spec.priority != pod.spec.priority:
+        admitted.notes.append(f"priority {spec.priority}, from PriorityClass {spec.priority_class_name}")
 
 
 def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:

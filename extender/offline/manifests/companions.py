@@ -17,13 +17,12 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, Sc
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
-from extender.offline.manifests.objects import identified, named, to_object, with_priority
+from extender.offline.manifests.objects import admitted_priority, identified, named, refused, to_object
 from extender.offline.manifests.validation import companions
 from extender.table.object_index import Objects
 
 _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
 _NAMES = frozenset(kind.__name__ for kind in _KINDS)
-_PREEMPTS = "PreemptLowerPriority"
 _HIGHEST_PRIORITY = 10**9
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
@@ -61,7 +60,7 @@ def admitted(obj: Object, objects: Objects) -> Object:
     if isinstance(obj, SchedulingGroup):
         return _with_priority(obj, objects)
     for fault in _faults(obj, objects):
-        raise _refused(obj, fault)
+        raise refused(_owner(obj), fault)
     return obj
 
 
@@ -79,22 +78,11 @@ def _faults(obj: Object, objects: Objects) -> Iterator[str]:
 
 def _with_priority(group: SchedulingGroup, objects: Objects) -> SchedulingGroup:
     """Returns the group with the priority of its PriorityClass; the group must not set another value."""
-    owner, before = f"{type(group).__name__} {group.key}", group.spec
-    unresolved = replace(before, priority=None, preemption_policy=None)
-    after = with_priority(owner, unresolved, objects.all(PriorityClass).values())
-    policy = after.preemption_policy or _PREEMPTS
-    for field, own, expected in (
-        ("priority", before.priority, after.priority),
-        ("preemptionPolicy", before.preemption_policy, policy),
-    ):
-        if own not in (None, expected):
-            name = after.priority_class_name
-            origin = f"PriorityClass {name}" if name else "a group without PriorityClass"
-            raise _refused(group, f"spec.{field}: {origin} has {expected}; a group cannot set another value, got {own}")
-    if (after.priority or 0) > _HIGHEST_PRIORITY:
-        raise _refused(group, f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {after.priority}")
-    return replace(group, spec=replace(after, preemption_policy=policy))
+    spec = admitted_priority(_owner(group), "group", group.spec, objects.all(PriorityClass).values())
+    if (spec.priority or 0) > _HIGHEST_PRIORITY:
+        raise refused(_owner(group), f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {spec.priority}")
+    return replace(group, spec=spec)
 
 
-def _refused(obj: Object, reason: str) -> MalformedCluster:
-    return MalformedCluster(f"{type(obj).__name__} {obj.key}: the API server would refuse it: {reason}")
+def _owner(obj: Object) -> str:
+    return f"{type(obj).__name__} {obj.key}"

@@ -46,6 +46,7 @@ T = TypeVar("T", bound=Object)
 Spec = TypeVar("Spec", PodSpec, GroupSpec)
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_SCHEDULER = "default-scheduler"
+_PREEMPTS = "PreemptLowerPriority"
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -156,14 +157,9 @@ def _labelled(obj: T) -> T:
     return replace(obj, metadata=replace(obj.metadata, labels={**obj.labels, _NAMESPACE_LABEL: obj.name}))
 
 
-def completed_group(group: SchedulingGroup, classes: Iterable[PriorityClass]) -> SchedulingGroup:
-    """Returns the group with the priority of its PriorityClass. Raises MalformedCluster if that does not exist."""
-    return replace(group, spec=with_priority(f"{type(group).__name__} {group.key}", group.spec, classes))
-
-
 def _complete(obj: Object, classes: Iterable[PriorityClass]) -> Object:
     if isinstance(obj, SchedulingGroup):
-        return completed_group(obj, classes)
+        return replace(obj, spec=_with_priority(f"{type(obj).__name__} {obj.key}", obj.spec, classes))
     return completed(obj, classes) if isinstance(obj, Pod) else obj
 
 
@@ -173,7 +169,7 @@ def completed(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
     Raises:
         MalformedCluster: the pod names a PriorityClass that does not exist.
     """
-    spec = with_priority(f"pod {pod.key}", pod.spec, classes)
+    spec = _with_priority(f"pod {pod.key}", pod.spec, classes)
     host_network = bool(spec.host_network)
     spec = replace(
         spec,
@@ -184,7 +180,7 @@ def completed(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
     return replace(pod, spec=spec)
 
 
-def with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> Spec:
+def _with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> Spec:
     """Returns the spec with its priority filled in from its PriorityClass, or from the default class.
 
     Raises:
@@ -209,6 +205,31 @@ def with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> S
         priority_class_name=chosen.name,
         preemption_policy=spec.preemption_policy or chosen.preemption_policy,
     )
+
+
+def admitted_priority(owner: str, noun: str, spec: Spec, classes: Iterable[PriorityClass]) -> Spec:
+    """Returns the spec of a new pod or group (`noun`) with the priority that the API server sets.
+
+    Raises:
+        MalformedCluster: its PriorityClass does not exist, or the spec sets another priority or preemptionPolicy.
+    """
+    after = _with_priority(owner, replace(spec, priority=None, preemption_policy=None), classes)
+    after = replace(after, preemption_policy=after.preemption_policy or _PREEMPTS)
+    name = after.priority_class_name
+    origin = f"PriorityClass {name}" if name else f"a {noun} without PriorityClass"
+    for field, own, expected in (
+        ("priority", spec.priority, after.priority),
+        ("preemptionPolicy", spec.preemption_policy, after.preemption_policy),
+    ):
+        if own not in (None, expected):
+            text = f"spec.{field}: {origin} has {expected}; a {noun} cannot set another value, got {own}"
+            raise refused(owner, text)
+    return after
+
+
+def refused(owner: str, reason: str) -> MalformedCluster:
+    """Returns the error that says why the API server would refuse the object."""
+    return MalformedCluster(f"{owner}: the API server would refuse it: {reason}")
 
 
 def _containers(containers: list[Container] | None, host_network: bool) -> list[Container] | None:
