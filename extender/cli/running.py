@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -82,13 +82,17 @@ class AddressedReplica:
             connection.close()
 
 
-def replicas_in(access: ClusterAccess, deployment: str, default_port: int) -> Iterator[RunningReplica]:
-    """Yields the running pods of the Deployment that --in-cluster names.
+def replicas_of(
+    deployment: str | None, access: ClusterAccess, default_port: int, addressed: AddressedReplica
+) -> Iterable[RunningReplica]:
+    """Returns the running pods of the Deployment that --in-cluster names; without the option, the addressed replica.
 
     Raises:
         ConfigurationError: the value is malformed, or there is no kubeconfig.
         ClusterError: the pods cannot be read, or no pod runs.
     """
+    if deployment is None:
+        return [addressed]
     match = _IN_CLUSTER.fullmatch(deployment)
     if match is None:
         raise ConfigurationError([f"--in-cluster {deployment}: expected NAMESPACE/DEPLOYMENT[:PORT]"])

@@ -14,7 +14,7 @@ import click
 from extender.cli.answers.source_options import access_options, pod_key
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Output, output_option, say, show, switch
-from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
+from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_of
 from extender.cli.usage import ACCESS, refuse_options
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
@@ -117,7 +117,8 @@ def status(
             and (selector is None or selector.matches(pod.get("labels", {})))
         )
 
-    replica, queue = _leader_of(_replicas(access, server, in_cluster))
+    addressed = AddressedReplica(server, "--server", "`extender schedule`")
+    replica, queue = _leader_of(replicas_of(in_cluster, access, _PORT, addressed))
     pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
     if not queue["leading"]:
         click.echo("note: this replica is not the leader, so it schedules no pods", err=True)
@@ -145,12 +146,6 @@ def _print(pods: Sequence[Pod], scheduled: int, output: Output, *, heading: bool
         say(text if heading else text.partition("\n")[2])
     else:
         click.echo(f"no such pods are waiting; {counted(scheduled, 'pod')} scheduled so far", err=True)
-
-
-def _replicas(access: ClusterAccess, server: str, in_cluster: str | None) -> Iterable[RunningReplica]:
-    if in_cluster is not None:
-        return replicas_in(access, in_cluster, _PORT)
-    return [AddressedReplica(server, "--server", "`extender schedule`")]
 
 
 def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapping[str, Any]]:

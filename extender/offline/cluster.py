@@ -14,9 +14,8 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation, explain_group
-from extender.offline.explain.overview import PendingGroup, PendingPod, pending_groups, pending_pods
+from extender.offline.explain.overview import PendingGroup, PendingPod, pending, pending_pods
 from extender.offline.frames import Listing
-from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
@@ -188,8 +187,7 @@ class Cluster:
 
     def explain_pending_groups(self, namespace: str = "") -> Listing[PendingGroup]:
         """Returns the groups of pending pods that cannot be placed completely, each with the reason why."""
-        verdicts = GroupVerdicts(self._state)
-        return Listing(pending_groups(self._state, verdicts, pending_pods(self._state, namespace, groups=verdicts)))
+        return Listing(pending(self._state, namespace).groups)
 
     def simulate(
         self,

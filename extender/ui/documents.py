@@ -10,10 +10,9 @@ from typing import Any
 from extender.errors import MalformedRequest
 from extender.framework.profile import Profiles
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.offline.explain import overview
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import explain_group
-from extender.offline.explain.overview import pending_groups, pending_pods
-from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.nodes import all_nodes, one_node
 from extender.offline.recording.reading import Recording
 from extender.offline.state import ClusterState
@@ -93,14 +92,9 @@ def pending(look: Look, _: Arguments, choices: Choices) -> Document:
 
     "unjudged" is the number of pods that were not judged.
     """
-    verdicts = GroupVerdicts(look.state)
-    judged = pending_pods(look.state, "", choices.progress, choices.most_judged, groups=verdicts)
-    return {
-        "pending": [pod.to_dict() for pod in judged],
-        "groups": [each.to_dict() for each in pending_groups(look.state, verdicts, judged)],
-        "unjudged": len(look.state.pending) - len(judged),
-        "notes": list(look.notes),
-    }
+    judged = overview.pending(look.state, "", choices.progress, choices.most_judged)
+    unjudged = len(look.state.pending) - len(judged.pods)
+    return {**judged.to_dict(), "unjudged": unjudged, "notes": list(look.notes)}
 
 
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:

@@ -19,7 +19,7 @@ from extender.cli.answers.source_options import (
     Progress,
     Source,
     group_key,
-    known_key,
+    known_pod,
     pod_key,
     print_answer,
     source_options,
@@ -28,7 +28,7 @@ from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Format, Output, output_option, say, show, switch
-from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_in
+from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, replicas_of
 from extender.cli.usage import ACCESS, refuse_options
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
@@ -155,33 +155,26 @@ def _show_decisions(
     _refuse_if(output.is_page, "--from and --in-cluster cannot print a page, so -o html needs a cluster")
     if server:
         refuse_options(ACCESS, "--from takes an address, not a kubeconfig")
+    addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")
+    replicas = replicas_of(in_cluster, source.access, _PORT, addressed)
     if pod is None:
-        print_last_decisions(_replicas(source, server, in_cluster), listed_namespace, sort_by, output)
+        print_last_decisions(replicas, listed_namespace, sort_by, output)
         return
     refuse_options(_OF_A_LIST, "only for the list of decisions, without a POD")
     namespace = source.namespace or "default" if server else source.default_namespace()
     _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
-    print_decisions(_replicas(source, server, in_cluster), pod_key(pod, namespace), output)
-
-
-def _replicas(source: Source, server: str | None, in_cluster: str | None) -> Iterable[RunningReplica]:
-    if in_cluster is not None:
-        return replicas_in(source.access, in_cluster, _PORT)
-    return [AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")]
+    print_decisions(replicas, pod_key(pod, namespace), output)
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:
-    from extender.offline.explain.overview import as_text, pending_groups, pending_pods
-    from extender.offline.groups.verdict import GroupVerdicts
+    from extender.offline.explain.overview import as_text, pending
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
-    verdicts = GroupVerdicts(state)
-    pods = pending_pods(state, namespace, Progress("pending pods"), selector=selector, groups=verdicts)
-    groups = [] if state.nodes_unread else pending_groups(state, verdicts, pods)
-    by_key = {(pod.namespace, pod.name): pod for pod in pods}
-    listed = in_order([pod.to_dict() for pod in pods], sort_by)
-    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], groups, datetime.now(UTC))
-    document = {"pending": listed, "groups": [group.to_dict() for group in groups]}
+    result = pending(state, namespace, Progress("pending pods"), selector=selector)
+    by_key = {(pod.namespace, pod.name): pod for pod in result.pods}
+    document = result.to_dict()
+    document["pending"] = listed = in_order(document["pending"], sort_by)
+    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], result.groups, datetime.now(UTC))
     print_answer(lines, DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
 
 
@@ -240,7 +233,7 @@ def _explanations(state: ClusterState, key: str, workloads: Sequence[Workload]) 
     from extender.offline.explain.explanation import Explanation, explain_workload
 
     if key:
-        yield Explanation(state, state.info(known_key(state, key)).pod)
+        yield Explanation(state, known_pod(state, key))
     for workload in workloads:
         yield explain_workload(state, workload)
 

@@ -18,10 +18,11 @@ from extender.cli.usage import refuse_options
 from extender.cli.whole_files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
-from extender.offline.documents.document_kinds import DocumentKind, headed
+from extender.offline.documents.document_kinds import DocumentKind, headed, with_notes
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
+    from extender.model.pod import Pod
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
@@ -240,21 +241,20 @@ def group_key(argument: str, namespace: str) -> tuple[str, str] | None:
     return kinds[0], f"{namespaces[0] if namespaces else namespace}/{name}"
 
 
-def known_key(state: ClusterState, key: str) -> str:
-    """Returns the key if the cluster has this pod.
+def known_pod(state: ClusterState, key: str) -> Pod:
+    """Returns the pod.
 
     Raises:
         UnknownPod: the pod does not exist; the message suggests the most similar name.
         ClusterError: the pod is not among the pods that this user may read.
     """
     try:
-        state.info(key)
+        return state.info(key).pod
     except UnknownPod:
         if state.pods_unread is None:
             raise
         message = f"no pod {key} among the readable ones: {state.pods_unread}; explain its manifest with -f FILE"
         raise ClusterError(message) from None
-    return key
 
 
 class Progress:
@@ -287,12 +287,12 @@ def print_answer(
     **context: object,
 ) -> None:
     """Prints an answer in the format of `output`. `unread` contains notes on what could not be read."""
-    with_notes = {**document, "notes": [*unread, *document.get("notes", ())]}
+    document = with_notes(document, unread)
     if output.is_page:
         from extender.offline.html import rendering
 
-        say(rendering.file(template, with_notes, **context))
+        say(rendering.file(template, document, **context))
     elif output.is_text:
         say_lines(lines, unread)
     else:
-        show(headed(kind, with_notes), output)
+        show(headed(kind, document), output)

@@ -12,16 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from extender.cli.answers.source_options import Source, known_key, pod_key
+from extender.cli.answers.source_options import Source, known_pod, pod_key
 from extender.cli.answers.what_if import scaled, target
 from extender.cli.doctor import extender_at
 from extender.config.cluster_access import with_default_files
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import Document, DocumentKind, headed
+from extender.offline.documents.document_kinds import Document, DocumentKind, headed, with_notes
 from extender.offline.explain.explanation import Explanation, explain_workload
 from extender.offline.explain.group import explain_group
-from extender.offline.explain.overview import pending_groups, pending_pods
-from extender.offline.groups.verdict import GroupVerdicts
+from extender.offline.explain.overview import pending
 from extender.offline.manifests.templates import Workload, read_workloads
 from extender.offline.nodes import node_usage
 from extender.offline.what_if.capacity import capacity
@@ -69,18 +68,13 @@ class Tools:
     ) -> Document:
         """Lists the pending pods with the cause that keeps each pending, the most frequent cause first."""
         state, unread = self._source.load(namespace=namespace, needs_nodes=False)
-        verdicts = GroupVerdicts(state)
-        pods = pending_pods(state, namespace, groups=verdicts)
-        groups = [] if state.nodes_unread else pending_groups(state, verdicts, pods)
-        document = {"pending": [pod.to_dict() for pod in pods], "groups": [group.to_dict() for group in groups]}
-        return brief(headed(DocumentKind.PENDING_PODS, {**document, "notes": unread}))
+        return _answer(DocumentKind.PENDING_PODS, pending(state, namespace).to_dict(), unread)
 
     def explain_pod(self, pod: Pod) -> Document:
         """Explains why a pod is pending or where it would be placed, and the smallest changes that would let it run."""
         key = pod_key(pod, self._source.default_namespace())
         state, unread = self._source.load(namespace=key.partition("/")[0], needs_nodes=False)
-        explanation = Explanation(state, state.info(known_key(state, key)).pod, unread)
-        return brief(headed(DocumentKind.EXPLANATION, explanation.to_dict()))
+        return _answer(DocumentKind.EXPLANATION, Explanation(state, known_pod(state, key), unread).to_dict())
 
     def explain_manifest(self, manifest: Manifest) -> Document:
         """Explains where the first pod of a manifest would be placed, or why it would be pending, before it exists."""
@@ -88,7 +82,7 @@ class Tools:
         state, unread = self._source.load()
         explanation = explain_workload(state, workload)
         explanation.notes = [*explanation.notes, *unread]
-        return brief(headed(DocumentKind.EXPLANATION, explanation.to_dict()))
+        return _answer(DocumentKind.EXPLANATION, explanation.to_dict())
 
     def explain_group(
         self,
@@ -97,15 +91,12 @@ class Tools:
     ) -> Document:
         """Explains why a pod group (a gang) is pending: how many members find a node together, and what others lack."""
         state, unread = self._source.load(namespace=group.partition("/")[0])
-        document = explain_group(state, kind, group).to_dict()
-        notes = [*unread, *document.get("notes", ())]
-        return brief(headed(DocumentKind.GROUP_EXPLANATION, {**document, "notes": notes}))
+        return _answer(DocumentKind.GROUP_EXPLANATION, explain_group(state, kind, group).to_dict(), unread)
 
     def nodes(self) -> Document:
         """Lists the nodes with their allocatable and requested resources; cpu is in milli, memory in bytes."""
         state, unread = self._source.load()
-        nodes = [usage.to_dict() for usage in node_usage(state)]
-        return brief(headed(DocumentKind.NODE_USAGE, {"nodes": nodes, "notes": unread}))
+        return _answer(DocumentKind.NODE_USAGE, {"nodes": [usage.to_dict() for usage in node_usage(state)]}, unread)
 
     def simulate(
         self,
@@ -130,8 +121,7 @@ class Tools:
             delete=[target(each, namespace) for each in delete],
             create=[(workload, replicas) for workload in (self._workloads(manifest) if manifest else ())],
         )
-        document = simulate(state, scenario).to_dict()
-        return brief(headed(DocumentKind.SIMULATION, {**document, "notes": [*unread, *document["notes"]]}))
+        return _answer(DocumentKind.SIMULATION, simulate(state, scenario).to_dict(), unread)
 
     def capacity(
         self,
@@ -143,8 +133,7 @@ class Tools:
             raise ConfigurationError(["give either manifest or workload"])
         templates: list[Workload | str] = [*self._workloads(manifest)] if manifest else [workload]
         state, unread = self._source.load()
-        document = capacity(state, templates).to_dict()
-        return brief(headed(DocumentKind.CAPACITY, {**document, "notes": [*unread, *document["notes"]]}))
+        return _answer(DocumentKind.CAPACITY, capacity(state, templates).to_dict(), unread)
 
     def compare(
         self,
@@ -156,8 +145,7 @@ class Tools:
         other = load(policy, Library(imports=False)).scheduler_profiles()
         state, unread = self._source.load()
         scenario = Scenario(create=[(each, replicas) for each in (self._workloads(manifest) if manifest else ())])
-        document = compare(state, state.profiles, other, scenario).to_dict()
-        return brief(headed(DocumentKind.COMPARISON, {**document, "notes": unread}))
+        return _answer(DocumentKind.COMPARISON, compare(state, state.profiles, other, scenario).to_dict(), unread)
 
     def doctor(self) -> Document:
         """Checks the installation: permissions, versions, the policy, and the extender if its URL is known."""
@@ -189,6 +177,10 @@ def _copies(argument: str) -> tuple[str, int]:
     if not name or (count and not count.isdigit()):
         raise ConfigurationError([f"add_nodes: {argument}: expected NODE=N"])
     return name, int(count or 1)
+
+
+def _answer(kind: DocumentKind, document: Document, unread: Sequence[str] = ()) -> Document:
+    return brief(headed(kind, with_notes(document, unread)))
 
 
 def brief(document: Document) -> Document:

@@ -45,6 +45,11 @@ def headed(kind: DocumentKind, document: Mapping[str, Any]) -> Document:
     return {"apiVersion": API_VERSION, "kind": str(kind), **document}
 
 
+def with_notes(document: Document, notes: Iterable[str]) -> Document:
+    """Returns the document with these notes before its own."""
+    return {**document, "notes": [*notes, *document.get("notes", ())]}
+
+
 def one_or_list(kind: DocumentKind, documents: Sequence[Mapping[str, Any]]) -> Document:
     """Returns one document: the only one given, or a list document that holds all of them."""
     items = [headed(kind, document) for document in documents]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.documents.codes import CauseCode
@@ -91,7 +91,31 @@ class PendingGroup:
         return {**asdict(self), "code": str(self.code)}
 
 
-def pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
+class Pending(NamedTuple):
+    """Everything that is pending in a cluster or a namespace."""
+
+    pods: list[PendingPod]
+    groups: list[PendingGroup]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a mapping ready for JSON."""
+        return {"pending": [pod.to_dict() for pod in self.pods], "groups": [each.to_dict() for each in self.groups]}
+
+
+def pending(
+    state: ClusterState,
+    namespace: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    most: int | None = None,
+    selector: Selector | None = None,
+) -> Pending:
+    """Returns the pods of `pending_pods`, and their root groups unless the nodes could not be read."""
+    verdicts = GroupVerdicts(state)
+    pods = pending_pods(state, namespace, progress, most, selector, verdicts)
+    return Pending(pods, [] if state.nodes_unread else _pending_groups(state, verdicts, pods))
+
+
+def _pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
     """Returns the root groups of these pods; leaves out groups whose members could all be placed now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
     verdicts = {
