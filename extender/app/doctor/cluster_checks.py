@@ -82,16 +82,11 @@ def _clock(date: str, before: float, after: float) -> Finding:
 
 
 def _served(client: KubeClient) -> Iterator[Finding]:
-    missing = []
+    missing: list[str] = []
     kinds = [kind for kind in KINDS.values() if not kind.optional]
     for api_version in dict.fromkeys(kind.api_version for kind in kinds):
         plurals = {kind.plural for kind in kinds if kind.api_version == api_version}
-        try:
-            document, _ = _get(client, f"{'/apis' if '/' in api_version else '/api'}/{api_version}")
-        except NotFound:
-            document = {}
-        served = {str(resource.get("name")) for resource in document.get("resources", ())}
-        missing += [f"{plural} ({api_version})" for plural in sorted(plurals - served)]
+        missing += [f"{plural} ({api_version})" for plural in sorted(plurals - _served_plurals(client, api_version))]
     if missing:
         yield warn(
             "served-apis",
@@ -135,12 +130,16 @@ def _pod_groups(client: KubeClient) -> Finding:
 
 
 def _serves_pod_groups(client: KubeClient, group_version: str) -> bool:
+    return KINDS[PodGroup.__name__].plural in _served_plurals(client, group_version)
+
+
+def _served_plurals(client: KubeClient, api_version: str) -> set[str]:
+    """Returns the plurals of the kinds that the API server serves in this version; empty if it lacks the version."""
     try:
-        resources, _ = _get(client, f"/apis/{group_version}")
+        document, _ = _get(client, f"{'/apis' if '/' in api_version else '/api'}/{api_version}")
     except NotFound:
-        return False
-    plural = KINDS[PodGroup.__name__].plural
-    return any(resource.get("name") == plural for resource in resources.get("resources", ()))
+        return set()
+    return {str(resource.get("name")) for resource in document.get("resources", ())}
 
 
 def _lease(client: KubeClient, namespace: str, name: str) -> Finding:

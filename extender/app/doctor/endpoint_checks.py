@@ -101,16 +101,13 @@ def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
     if status == 200:
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:
-        text = " ".join(body.decode("utf-8", "replace").split())[:300]
-        yield fail(
-            "ready", f"/readyz of {caller.endpoint.host} answers {status}: {text}", "wait, or fix the failing check"
-        )
+        text = f"/readyz of {caller.endpoint.host} answers {status}: {_one_line(body)[:300]}"
+        yield fail("ready", text, "wait, or fix the failing check")
 
 
 def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:
     config = caller.config
-    nodes = list(names[:1])
-    ask = encode_args(_POD, nodes) if config.node_cache_capable else encode_args(_POD, None)
+    ask = encode_args(_POD, names[:1] if config.node_cache_capable else None)
     for field, verb, body, expected_status in (
         ("filterVerb", config.filter_verb, ask, 200),
         ("prioritizeVerb", config.prioritize_verb, ask, 200),
@@ -126,18 +123,20 @@ def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, expected_s
     name = f"{field} {caller.config.url_prefix.rstrip('/')}/{verb}"
     if status == expected_status:
         return ok("verbs", f"{name} answers")
-    text = " ".join(answer.decode("utf-8", "replace").split())[:200]
+    fix = "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must be named as there"
     if status in _DENIED:
         fix = "set certFile and keyFile to a certificate that --client-ca signed for a name in --client-names"
-        return fail("verbs", f"{name} answers {status}: {text}", fix)
-    fix = "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must be named as there"
-    return fail("verbs", f"{name} answers {status}: {text}", fix)
+    return fail("verbs", f"{name} answers {status}: {_one_line(answer)[:200]}", fix)
+
+
+def _one_line(body: bytes) -> str:
+    return " ".join(body.decode("utf-8", "replace").split())
 
 
 def _latency(caller: ExtenderCaller, names: Sequence[str]) -> Finding:
     config = caller.config
     seconds = []
-    body = encode_args(_POD, list(names)) if config.node_cache_capable else encode_args(_POD, None)
+    body = encode_args(_POD, names if config.node_cache_capable else None)
     for _ in range(_CALLS):
         began = time.perf_counter()
         caller.post(config.filter_verb, body)
