@@ -225,5 +225,4 @@ def _age(group: PodGroup | CompositePodGroup) -> tuple[bool, object, str]:
 
 def _turn(info: PodInfo) -> tuple[object, ...]:
     metadata = info.pod.metadata
-    created = metadata.creation_timestamp
-    return -info.priority, created.timestamp() if created is not None else 0.0, metadata.name
+    return -info.priority, metadata.created_seconds, metadata.name

@@ -42,6 +42,11 @@ class ObjectMeta(Value, frozen=True):
     deletion_timestamp: datetime | None = None
     owner_references: list[OwnerReference] | None = None
 
+    @property
+    def created_seconds(self) -> float:
+        """The time of creation in seconds since the epoch; 0 if it is unknown."""
+        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
+
 
 class Object(Value, frozen=True):
     """The base of all kinds of Kubernetes objects."""

@@ -317,12 +317,8 @@ def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> P
 def _default_class(objects: Objects) -> str | None:
     """Returns the name of the default StorageClass, the newest if there are several; None if there is none."""
     defaults = [each for each in objects.all(StorageClass).values() if each.annotations.get(_DEFAULT_CLASS) == "true"]
-
-    def newest_first(storage_class: StorageClass) -> tuple[float, str]:
-        created = storage_class.metadata.creation_timestamp
-        return -(created.timestamp() if created else 0.0), storage_class.name
-
-    return min(defaults, key=newest_first).name if defaults else None
+    newest = min(defaults, key=lambda each: (-each.metadata.created_seconds, each.name), default=None)
+    return newest.name if newest is not None else None
 
 
 def _owner(owner: Pod | PodGroup) -> OwnerReference:

@@ -318,9 +318,4 @@ class Simulation:
 
 def in_order(infos: Iterable[PodInfo]) -> Sequence[PodInfo]:
     """Returns the pods in the order of their creation, the oldest first."""
-
-    def created(info: PodInfo) -> tuple[float, str]:
-        timestamp = info.pod.metadata.creation_timestamp
-        return timestamp.timestamp() if timestamp else 0.0, info.pod.key
-
-    return sorted(infos, key=created)
+    return sorted(infos, key=lambda info: (info.pod.metadata.created_seconds, info.pod.key))
