@@ -14,7 +14,7 @@ from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
-from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, pinned_to, slice_for
+from extender.offline.explain.changes.new_nodes import of_new_type
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.manifests.templates import Workload, required_workload
@@ -181,16 +181,10 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[
         for name in names:
             if state.has_node(name):
                 raise MalformedCluster(f"{place}.node: a node {name} already exists in the cluster")
-        daemons = daemons_for(state, copy_of(node, names[0]))
-        for name in names:
-            added = copy_of(node, name)
-            for obj in (
-                added,
-                *(slice_for(each, name) for each in slices),
-                *(pinned_to(added, pod) for pod in daemons),
-            ):
+        for added, companions in of_new_type(state, node, names, slices):
+            for obj in (added, *companions):
                 state.add(obj)
-            yield name, node.name
+            yield added.name, node.name
 
 
 def _converted(item: Mapping[str, Any], kind: type[Object], place: str) -> Any:

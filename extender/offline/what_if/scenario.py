@@ -16,7 +16,7 @@ from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import ReplicaSet
 from extender.offline.claims.creation import add_claims_like, create_around, is_of_stateful_set, replica
 from extender.offline.daemons import daemon_on, nodes_of_daemons
-from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, like, pinned_to
+from extender.offline.explain.changes.new_nodes import like, of_new_type
 from extender.offline.explain.changes.taints import with_cordon
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_HASH, Workload, required_workload
 from extender.offline.state import ClusterState, is_pinned
@@ -174,14 +174,8 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
     template = state.node(name_or_node) if isinstance(name_or_node, str) else name_or_node
     free = (name for number in itertools.count(1) if not state.has_node(name := f"{template.name}-new-{number}"))
     names = list(itertools.islice(free, count))
-    # The cluster has no node of this type to copy daemons from, so find the DaemonSets that would run there.
-    daemons = daemons_for(state, copy_of(template, names[0])) if names and not is_copy else []
-    for name in names:
-        if is_copy:
-            node, companions = like(state, template, name)
-        else:
-            node = copy_of(template, name)
-            companions = [pinned_to(node, pod) for pod in daemons]
+    copies = (like(state, template, name) for name in names)
+    for node, companions in copies if is_copy else of_new_type(state, template, names):
         for obj in (node, *companions):
             state.add(obj)
 

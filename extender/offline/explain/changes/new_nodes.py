@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from msgspec.structs import replace
@@ -47,13 +48,23 @@ def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Obj
     if csi_node is not None:
         companions.append(replace(csi_node, metadata=replace(csi_node.metadata, name=name, uid=name)))
     slices = (each for each in state.objects.all(ResourceSlice).values() if each.spec.node_name == template.name)
-    companions += [slice_for(each, name) for each in slices]
+    companions += [_slice_for(each, name) for each in slices]
     node = copy_of(template, name)
     pinned = (info.pod for info in state.pods_on(template.name) if is_pinned(info.pod) and not info.pod.terminating)
-    return node, [*companions, *(pinned_to(node, pod) for pod in pinned)]
+    return node, [*companions, *(_pinned_to(node, pod) for pod in pinned)]
 
 
-def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
+def of_new_type(
+    state: ClusterState, template: Node, names: Sequence[str], slices: Sequence[ResourceSlice] = ()
+) -> Iterator[tuple[Node, list[Object]]]:
+    """Yields new nodes of a type that the cluster lacks, each with its slices and the DaemonSets' pods."""
+    daemons = _daemons_for(state, copy_of(template, names[0])) if names else []
+    for name in names:
+        node = copy_of(template, name)
+        yield node, [*(_slice_for(each, name) for each in slices), *(_pinned_to(node, pod) for pod in daemons)]
+
+
+def _daemons_for(state: ClusterState, node: Node) -> list[Pod]:
     """Returns one pod of each DaemonSet that would run on `node`, a node of a type that the cluster lacks.
 
     The scheduler's rules decide which DaemonSets these are, because the DaemonSet controller uses the same labels and
@@ -63,7 +74,7 @@ def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
     with ExitStack() as supposed:
         supposed.enter_context(state.engine.suppose(objects=[node]))
         for pod in _one_of_each_daemon_set(state):
-            placed = pinned_to(node, pod)
+            placed = _pinned_to(node, pod)
             if state.engine.feasible(placed.placed_on(""), [node.name]):
                 supposed.enter_context(state.engine.suppose(objects=[placed]))
                 daemons.append(pod)
@@ -78,17 +89,12 @@ def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
         if owner is None or owner.kind != _DAEMON_SET or not pod.node_name or pod.terminating:
             continue
         other = youngest.setdefault((pod.namespace, owner.name), pod)
-        if _created_seconds(other) < _created_seconds(pod):
+        if other.metadata.created_seconds < pod.metadata.created_seconds:
             youngest[pod.namespace, owner.name] = pod
     return sorted(youngest.values(), key=lambda pod: -pod.priority)
 
 
-def _created_seconds(pod: Pod) -> float:
-    created = pod.metadata.creation_timestamp
-    return created.timestamp() if created else 0.0
-
-
-def pinned_to(node: Node, pod: Pod) -> Pod:
+def _pinned_to(node: Node, pod: Pod) -> Pod:
     """Returns a copy of a DaemonSet's pod or a static pod, changed to run on `node`."""
     metadata = replace(pod.metadata, name=f"{pod.name}-{node.name}", uid=f"{pod.uid}/{node.name}")
     spec, affinity = pod.spec, pod.spec.affinity
@@ -106,7 +112,7 @@ def _with_node(term: NodeSelectorTerm, before: str, name: str) -> NodeSelectorTe
     return replace(term, match_fields=fields or None)
 
 
-def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
+def _slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
     """Returns a copy of the ResourceSlice for another node, in a pool with that node's name."""
     metadata = replace(template.metadata, name=f"{template.name}-{node_name}")
     pool = replace(template.spec.pool, name=node_name)
