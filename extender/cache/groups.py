@@ -127,6 +127,12 @@ class GroupStates:
             members = self._groups.get(key, {})
             return uid in members and len(members) >= at_least
 
+    def is_waiting(self, key: str, uid: str) -> bool:
+        """Returns True if the pod is a member in the cache, and has no node."""
+        with self._locked("group_waiting"):
+            member = self._groups.get(key, {}).get(uid)
+            return member is not None and member[0] is MemberState.UNSCHEDULED
+
     def get(self, key: str) -> GroupState:
         """Returns a copy of the current state of a PodGroup's members."""
         by_state: dict[MemberState, dict[str, PodInfo]] = {state: {} for state in MemberState}

@@ -71,6 +71,7 @@ class Plan:
     Attributes:
         members: UID -> member, for the waiting members in the order in which they were decided.
         decisions: UID of a member -> the decision about it.
+        nodes: the names of the planned nodes.
         refusal: why the group is not placed; None if it is placed.
         is_emptied: True if the group fits only once all pods of lower priority have left.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
@@ -85,6 +86,7 @@ class Plan:
     profile: Profile
     members: dict[str, PodInfo]
     decisions: dict[str, MemberDecision]
+    nodes: frozenset[str]
     refusal: RefusedGroup | None
     is_emptied: bool
     counted: frozenset[str]
@@ -99,7 +101,8 @@ class Plan:
         members = {uid: before.members[uid] for uid in before.answered}
         decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
         return replace(
-            self, members=members | self.members, decisions=decisions | self.decisions, answered=before.answered
+            self, members=members | self.members, decisions=decisions | self.decisions,
+            nodes=before.nodes | self.nodes, answered=before.answered,
         )  # fmt: skip
 
     def node_of(self, uid: str) -> str | None:
@@ -110,9 +113,6 @@ class Plan:
         """Returns pairs of a member and its node, for the members that were answered with a node."""
         nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
         return [(info, node) for info, node in nodes if node is not None]
-
-    def planned_nodes(self) -> Set[str]:
-        return {node for uid in self.decisions if (node := self.node_of(uid)) is not None}
 
     def place_answered(self, trial: Trial) -> None:
         """Puts the members that were answered on their planned nodes, with the objects that they reserve."""
@@ -226,14 +226,15 @@ class Planner:
             siblings = [info.uid for info, _ in before.placed()] if before is not None else []
             leaf = Leaf(call.group, waiting, {*scheduled, *siblings})
             decision, is_emptied = self._decide(call, leaf, trial, before is not None and before.is_emptied)
-            nodes = [table.nodes.row_of[node] for node in set(decision.placed.values())]
-            counted = frozenset(info.uid for row in nodes for info in table.pods.at(table.pods.on(row)))
+            nodes = frozenset(decision.placed.values())
+            rows = [table.nodes.row_of[node] for node in nodes]
+            counted = frozenset(info.uid for row in rows for info in table.pods.at(table.pods.on(row)))
         finally:
             trial.revert()
         members = {info.uid: info for info in waiting}
         decisions = dict(decision.members) if decision.is_success else {}
         refusal = None if decision.is_success else _refusal(decision, waiting)
-        plan = Plan(call.group, call.profile, members, decisions, refusal, is_emptied, counted)
+        plan = Plan(call.group, call.profile, members, decisions, nodes, refusal, is_emptied, counted)
         return plan if before is None else plan.after(before)
 
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:

@@ -125,15 +125,14 @@ class GroupPlans:
         if group is None or not group.is_self_contained:
             return None
         with self._planning:
-            state = self._cache.groups.get(group.key)
-            if info.uid not in state.unscheduled:
+            if not self._cache.groups.is_waiting(group.key, info.uid):
                 return None
             call = MemberCall(info, names, profile, group, deadline)
             plan = self._current(call)
             if plan is None:
-                plan = self._keep(self._plan(call, state))
+                plan = self._keep(self._plan(call))
             elif not self._is_answerable(plan, call):
-                plan = self._keep(self._plan_rest(plan, call, state))
+                plan = self._keep(self._plan_rest(plan, call))
             plan.used_at = self._clock.monotonic()
             if self._observer is not None:
                 self._observer.answered_from(plan)
@@ -192,12 +191,11 @@ class GroupPlans:
         if is_restart:
             return False
         plan.cursor = cursor
-        planned = plan.planned_nodes()
         for update in updates:
             if update.kind == POD and update.key in plan.members:
                 if not _is_as_planned(plan, update):
                     return False
-            elif (node := _touched_node(update)) in planned and update.key not in plan.counted:
+            elif (node := _touched_node(update)) in plan.nodes and update.key not in plan.counted:
                 plan.touched.add(node)
         return True
 
@@ -237,14 +235,16 @@ class GroupPlans:
 
     # ---- planning
 
-    def _plan(self, call: MemberCall, state: GroupState) -> Plan:
+    def _plan(self, call: MemberCall) -> Plan:
         """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
+        state = self._cache.groups.get(call.group.key)
         others = [info for info in state.ready() if info.uid != call.info.uid]
         return self._made_plan(call, [call.info, *others], state, None)
 
-    def _plan_rest(self, before: Plan, call: MemberCall, state: GroupState) -> Plan:
+    def _plan_rest(self, before: Plan, call: MemberCall) -> Plan:
         """Plans nodes for this call's member and the others not answered yet, beside the answered members."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
+        state = self._cache.groups.get(call.group.key)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]
         return self._made_plan(call, [call.info, *others], state, before)
