@@ -108,15 +108,21 @@ class Forced(SchedulingCycle):
         return max([*tried, *decisions], key=self._texts_of_stock)
 
     def _texts_of_stock(self, decision: GroupDecision) -> tuple[int, int]:
-        """Returns the number of groups, and of members, below for which stock has the same text in this phase."""
+        """Returns the number of groups, and of members, below for which stock has the same text in this phase.
+
+        A group that was not tried has the text of a group above. The texts of members are those of the cycle itself,
+        not of the dry run.
+        """
         leaves = leaf_decisions(decision)
+        texts = [(leaf.cause, self._text(leaf.tree.group.key)) for leaf in leaves]
+        same_groups = sum((cause in text) + (decision.cause in text) for cause, text in texts)
+        return same_groups, 0 if self._is_dry_run else sum(map(self._members_as_in_stock, leaves))
+
+    def _members_as_in_stock(self, leaf: GroupDecision) -> int:
         failures = self._stock["failures"]
-        members = [
-            (info.pod.key, leaf.members[info.uid].message)
-            for leaf in leaves for info in waiting_members(leaf.tree) if info.uid in leaf.members
-        ]  # fmt: skip
-        same = sum(key in failures and message == failures[key]["message"] for key, message in members)
-        return sum(leaf.cause in self._text(leaf.tree.group.key) for leaf in leaves), same
+        pods = {info.uid: info.pod.key for info in waiting_members(leaf.tree)}
+        messages = {pods[uid]: member.message for uid, member in leaf.members.items()}
+        return sum(key in failures and message == failures[key]["message"] for key, message in messages.items())
 
     def _text(self, group: str) -> str:
         """Returns what stock says of the group before preemption or, in the dry run, what preemption says of it."""
