@@ -246,7 +246,7 @@ def test_a_rule_that_hangs_is_abandoned_in_time_and_no_pod_is_evicted() -> None:
 
 @permit
 def hold(pod: Pod, node: Any) -> Wait:
-    return Wait(600)
+    return Wait(20)
 
 
 def test_a_victim_that_waits_at_permit_is_rejected_and_not_deleted() -> None:
