@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -111,17 +112,10 @@ def _fewest(
         answer = _simulated(state, with_fields(request, node_templates=alone), workloads)
         return bool(answer["complete"])
 
-    least, most = 0, template.count
     name = template.node.get("metadata", {}).get("name")
-    if not is_enough(most):
+    if not is_enough(template.count):
         return {"template": name, "count": None}
-    while least < most:
-        middle = (least + most) // 2
-        if is_enough(middle):
-            most = middle
-        else:
-            least = middle + 1
-    return {"template": name, "count": most}
+    return {"template": name, "count": bisect_left(range(template.count), True, key=is_enough)}
 
 
 def _simulated(state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload]) -> dict[str, Any]:

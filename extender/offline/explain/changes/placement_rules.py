@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -70,10 +71,8 @@ def _smallest_skew(pod: Pod, position: int, state: ClusterState) -> int | None:
         if high > _LARGEST_SKEW:
             return None
         low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    between = range(low + 1, high)
+    return low + 1 + bisect_left(between, True, key=fits)
 
 
 def _relaxed(pod: Pod, skews: Skews) -> Pod:

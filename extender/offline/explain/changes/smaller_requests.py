@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -51,13 +52,12 @@ class Requests:
 
 def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amounts) -> int:
     """Returns the lowest request for the resource that the LimitRanges allow; they allow the pod as it is."""
-    low, high = -1, requested
-    while high - low > 1:
-        middle = (low + high) // 2
-        smaller = lowered(pod, {name: middle}, floors)
-        is_allowed = own_requests(smaller).get(name, 0) <= middle and is_accepted(state, smaller)
-        low, high = (low, middle) if is_allowed else (middle, high)
-    return high
+
+    def is_allowed(amount: int) -> bool:
+        smaller = lowered(pod, {name: amount}, floors)
+        return own_requests(smaller).get(name, 0) <= amount and is_accepted(state, smaller)
+
+    return bisect_left(range(requested), True, key=is_allowed)
 
 
 def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts) -> Iterable[dict[str, int]]:

@@ -5,6 +5,7 @@ Each change is tried on a copy of the group before it is suggested. `obstacles` 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -146,19 +147,20 @@ def _more_nodes(state: ClusterState, tree: Tree) -> SuggestedChange | None:
     """Suggests the fewest copies of one node with which all members fit."""
     best: SuggestedChange | None = None
     for template in shapes(state)[:_MOST_SHAPES]:
-        least, most = 1, min(len(waiting_members(tree)), _MOST_NEW_NODES)
+        most = min(len(waiting_members(tree)), _MOST_NEW_NODES)
         if best is not None:
             most = min(most, int(best.size / _NEW_NODE_SIZE) - 1)
-        if most < least or _with_copies(state, tree, template.name, most) is None:
-            continue
-        while least < most:
-            middle = (least + most) // 2
-            if _with_copies(state, tree, template.name, middle) is None:
-                least = middle + 1
-            else:
-                most = middle
-        best = _with_copies(state, tree, template.name, most)
+        best = _with_fewest_copies(state, tree, template.name, most) or best
     return best
+
+
+def _with_fewest_copies(state: ClusterState, tree: Tree, template: str, most: int) -> SuggestedChange | None:
+    """Returns the change with the fewest copies that are enough; None if `most` are not."""
+    if most < 1 or _with_copies(state, tree, template, most) is None:
+        return None
+    fewer = range(1, most)
+    count = 1 + bisect_left(fewer, True, key=lambda number: _with_copies(state, tree, template, number) is not None)
+    return _with_copies(state, tree, template, count)
 
 
 def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> SuggestedChange | None:
