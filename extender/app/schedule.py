@@ -9,8 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from extender.app.evidence import CacheEvidence
 from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.app.housekeeping import (
@@ -46,7 +44,7 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
-from extender.web.answers import Answer, Page
+from extender.web.answers import Answer, Page, json_answer
 from extender.web.pages import PageServer, probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
@@ -270,7 +268,7 @@ class SchedulerProcess:
 
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self.upkeep.leading()
-        return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
+        return json_answer(self._modeler.status(leading=leading))
 
 
 def bind_bucket(settings: Settings, policy: Policy) -> TokenBucket:

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-import msgspec
-
 from extender.cache.cache import Cache
 from extender.cache.changes import POD, Update
 from extender.cache.placements import PodPlacement
@@ -41,7 +39,7 @@ from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time, position
 from extender.ui.site import Site
 from extender.web.access import UI
-from extender.web.answers import Answer, Page, error_answer
+from extender.web.answers import Answer, Page, error_answer, json_answer
 from extender.web.pages import PageServer
 from extender.web.worker.application import Handler
 
@@ -98,7 +96,7 @@ def simulation_handler(
             return error_answer(503, str(error))
         finally:
             turn.release()
-        return Answer(200, msgspec.json.encode(document) + b"\n")
+        return json_answer(document)
 
     return answer
 

@@ -33,6 +33,11 @@ Page = Callable[[Mapping[str, list[str]], str], Answer]
 """Called with the parameters of the query and the Accept header; returns the answer to a request for the page."""
 
 
+def json_answer(value: object) -> Answer:
+    """Returns the value as JSON."""
+    return Answer(200, msgspec.json.encode(value) + b"\n")
+
+
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
     """Returns an answer with the body `{"error": message}` on one line. Cuts a message that is too long."""
     clean = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()

@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
-import msgspec
-
 from extender.config.settings import API_VERSION, OPTIONS, Command, Settings, options_of
 from extender.web.access import DEBUG, AccessRules, SocketConnection
-from extender.web.answers import JSON, Answer, Page, error_answer, health_answer
+from extender.web.answers import Answer, Page, error_answer, health_answer, json_answer
 from extender.web.calls import check_media_type
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
@@ -55,7 +53,7 @@ def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]
         missing = waiting_for()
         if missing is not None:
             return error_answer(503, f"not ready: {missing}")
-        return Answer(200, msgspec.json.encode(look()) + b"\n")
+        return json_answer(look())
 
     return page
 
@@ -68,7 +66,7 @@ def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
         return error_answer(400, f"expected ?level= with one of {', '.join(levels)}, got {level!r}")
     log.set_level(level)
     _log.warning("log level changed level=%s", level)
-    return Answer(200, msgspec.json.encode({"level": level}) + b"\n", JSON)
+    return json_answer({"level": level})
 
 
 def configz(settings: Settings, command: Command) -> Page:
@@ -78,8 +76,8 @@ def configz(settings: Settings, command: Command) -> Page:
     """
     values = settings.model_dump(mode="json")
     shown = {option.key: values[option.name] for option in options_of(command)}
-    body = msgspec.json.encode({API_VERSION: shown}) + b"\n"
-    return lambda *_: Answer(200, body, JSON)
+    answer = json_answer({API_VERSION: shown})
+    return lambda *_: answer
 
 
 def listener_at(host: str, port: int) -> socket.socket:

@@ -29,12 +29,11 @@ from extender.scheduler.scheduler_ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.verbs.verb import FAILED, PASSED
-from extender.web.answers import Answer, error_answer
+from extender.web.answers import Answer, error_answer, json_answer
+from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut
 
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
-# the API server's limits for NAMESPACE/NAME and for an event's note
-_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024
 _DECISION_BYTES, _POD_BYTES = 80, 400  # about how much memory a decision and a pod take without their texts
 
 
@@ -146,17 +145,17 @@ class PastDecisions:
         """Answers `?pod=NAMESPACE/NAME` with that pod's decisions, any other query with the last about each pod."""
         if not (pods := query.get("pod")):
             last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
-            return _answer({"pods": last})
+            return json_answer({"pods": last})
         try:
-            return _answer({"pod": pods[0], "decisions": self.of(pods[0])})
+            return json_answer({"pod": pods[0], "decisions": self.of(pods[0])})
         except UnknownPod as error:
             return error_answer(404, str(error))
 
     def _add(self, key: str, decision: PastDecision) -> None:
-        if len(key) > _LONGEST_KEY:
+        if len(key) > LONGEST_KEY:
             return
-        if len(decision.outcome) > _LONGEST_OUTCOME:
-            decision = msgspec.structs.replace(decision, outcome=f"{decision.outcome[: _LONGEST_OUTCOME - 3]}...")
+        if len(decision.outcome) > LONGEST_TEXT:
+            decision = msgspec.structs.replace(decision, outcome=cut(decision.outcome, LONGEST_TEXT))
         encoded = _ENCODE(decision)
         with self._lock:
             decisions = self._pods.get(key)
@@ -209,7 +208,3 @@ def _decided(at: float, verb: str, request: object, result: object) -> PastDecis
             return PastDecision(at, verb, outcome, "" if result.error else request.node)
         case _:
             return PastDecision(at, verb, "no nodes")
-
-
-def _answer(document: Mapping[str, object]) -> Answer:
-    return Answer(200, msgspec.json.encode(document) + b"\n")
