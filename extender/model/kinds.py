@@ -44,7 +44,8 @@ class Kind:
     """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
     `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE. `optional` is True if API
-    servers serve the kind only if they are configured to, so its absence needs no warning.
+    servers serve the kind only if they are configured to, so its absence needs no warning. `namespaced` is False if
+    the objects belong to the whole cluster.
     """
 
     type: type[Object]
@@ -52,6 +53,7 @@ class Kind:
     plural: str
     whole: bool = False
     optional: bool = False
+    namespaced: bool = True
 
     @property
     def name(self) -> str:
@@ -68,29 +70,29 @@ class Kind:
 
 
 _ALL = (
-    Kind(Node, "v1", "nodes"),
+    Kind(Node, "v1", "nodes", namespaced=False),
     Kind(Pod, "v1", "pods"),
-    Kind(Namespace, "v1", "namespaces"),
+    Kind(Namespace, "v1", "namespaces", namespaced=False),
     Kind(Service, "v1", "services"),
     Kind(ReplicationController, "v1", "replicationcontrollers"),
     Kind(ReplicaSet, "apps/v1", "replicasets"),
     Kind(StatefulSet, "apps/v1", "statefulsets"),
     Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
-    Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses"),
+    Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
     Kind(PodGroup, "scheduling.k8s.io/v1beta1", "podgroups", optional=True),
     Kind(CompositePodGroup, "scheduling.k8s.io/v1alpha3", "compositepodgroups", optional=True),
-    Kind(PersistentVolume, "v1", "persistentvolumes"),
+    Kind(PersistentVolume, "v1", "persistentvolumes", namespaced=False),
     Kind(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
-    Kind(StorageClass, "storage.k8s.io/v1", "storageclasses"),
-    Kind(CSINode, "storage.k8s.io/v1", "csinodes"),
-    Kind(CSIDriver, "storage.k8s.io/v1", "csidrivers"),
+    Kind(StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),
+    Kind(CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
+    Kind(CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
     Kind(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
-    Kind(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments"),
-    Kind(DeviceClass, "resource.k8s.io/v1", "deviceclasses"),
-    Kind(DeviceTaintRule, "resource.k8s.io/v1", "devicetaintrules"),
+    Kind(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
+    Kind(DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
+    Kind(DeviceTaintRule, "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
     Kind(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
     Kind(ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"),
-    Kind(ResourceSlice, "resource.k8s.io/v1", "resourceslices"),
+    Kind(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
@@ -104,7 +106,7 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
     for kind in (
         Kind(LimitRange, "v1", "limitranges"),
         Kind(ResourceQuota, "v1", "resourcequotas"),
-        Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"),
+        Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses", namespaced=False),
     )
 }
 

@@ -24,23 +24,7 @@ DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
 """All kinds that a snapshot may contain."""
 
-
-CLUSTER_SCOPED = frozenset(
-    {
-        "Namespace",
-        "Node",
-        "PriorityClass",
-        "PersistentVolume",
-        "StorageClass",
-        "CSINode",
-        "CSIDriver",
-        "VolumeAttachment",
-        "DeviceClass",
-        "ResourceSlice",
-        "DeviceTaintRule",
-        "RuntimeClass",
-    }
-)
+CLUSTER_SCOPED = frozenset(kind.name for kind in READ_KINDS.values() if not kind.namespaced)
 
 T = TypeVar("T", bound=Object)
 Spec = TypeVar("Spec", PodSpec, GroupSpec)
