@@ -191,17 +191,8 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
     return cluster
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Metadata
-
-
 class _NamedList(msgspec.Struct):
-    items: list[_Named]
+    items: list[Object]
 
 
 _NAMED_LIST = msgspec.json.Decoder(_NamedList)
@@ -217,7 +208,7 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
     query = {"limit": str(_MOST_NAMES)}
     with closing(KubeClient(credentials_of(access))) as client, client.get(path, query, limit_seconds) as response:
         found = _NAMED_LIST.decode(response.read())
-    return [(each.metadata.namespace, each.metadata.name) for each in found.items]
+    return [(each.namespace, each.name) for each in found.items]
 
 
 def context_names(access: ClusterAccess) -> list[str]:
