@@ -44,6 +44,10 @@ _OBJECT_FILES = (".json", ".yaml", ".yml", ".gz")
 _SEED = click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")
 
 
+def _nodes_option(name: str, text: str) -> Any:
+    return click.option(name, multiple=True, shell_complete=nodes, metavar="NODE|KEY=VALUE", help=text)
+
+
 def _scenario_options(command: Any) -> Any:
     options = (
         _FILENAMES,
@@ -53,30 +57,12 @@ def _scenario_options(command: Any) -> Any:
             metavar="N",
             help="number of pods for each -f  [default: its own replicas]",
         ),
-        click.option(
-            "--cordon",
-            multiple=True,
-            shell_complete=nodes,
-            metavar="NODE|KEY=VALUE",
-            help="place no new pods on this node, or these nodes",
-        ),
-        click.option(
-            "--drain",
-            multiple=True,
-            shell_complete=nodes,
-            metavar="NODE|KEY=VALUE",
-            help="cordon, and evict pods as PodDisruptionBudgets allow",
-        ),
+        _nodes_option("--cordon", "place no new pods on this node, or these nodes"),
+        _nodes_option("--drain", "cordon, and evict pods as PodDisruptionBudgets allow"),
         click.option(
             "--add-node", multiple=True, shell_complete=nodes, metavar="NODE|FILE[=N]", help="add N nodes like this one"
         ),
-        click.option(
-            "--remove-node",
-            multiple=True,
-            shell_complete=nodes,
-            metavar="NODE|KEY=VALUE",
-            help="remove this node, or these nodes",
-        ),
+        _nodes_option("--remove-node", "remove this node, or these nodes"),
         click.option(
             "--scale", multiple=True, metavar="[NS/]KIND/NAME=N", help="scale deploy/x, sts/x, rs/x or job/x to N pods"
         ),
