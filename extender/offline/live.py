@@ -7,7 +7,7 @@ it, and so does `Cluster.from_kubeconfig`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -28,32 +28,23 @@ from extender.offline.state import ClusterState
 
 # Without these kinds there is no answer. If another kind cannot be read, a note says what the answer leaves out.
 NEEDED = ("Node", "Pod")
-_LEFT_OUT: Mapping[str, str] = {
-    "PersistentVolume": "volumes",
-    "PersistentVolumeClaim": "volumes",
-    "StorageClass": "volumes",
-    "CSINode": "limits of attached volumes",
-    "CSIDriver": "limits of attached volumes",
-    "CSIStorageCapacity": "storage capacity",
-    "VolumeAttachment": "limits of attached volumes",
-    "DeviceClass": "devices",
-    "DeviceTaintRule": "devices",
-    "ResourceClaim": "devices",
-    "ResourceClaimTemplate": "devices",
-    "ResourceSlice": "devices",
-    "Namespace": "pod affinity by namespace labels",
-    "Service": "spreading by services",
-    "ReplicationController": "spreading of replicas",
-    "ReplicaSet": "spreading of replicas",
-    "StatefulSet": "spreading of replicas",
-    "PodDisruptionBudget": "PodDisruptionBudgets in preemption",
-    "PriorityClass": "priorities of new pods",
-    "PodGroup": "pod groups",
-    "CompositePodGroup": "pod groups",
-    "LimitRange": "default requests of new pods",
-    "ResourceQuota": "whether quotas limit new pods",
-    "RuntimeClass": "overhead of new pods",
+_SUBJECTS = {
+    "volumes": ("PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
+    "limits of attached volumes": ("CSINode", "CSIDriver", "VolumeAttachment"),
+    "storage capacity": ("CSIStorageCapacity",),
+    "devices": ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
+    "pod affinity by namespace labels": ("Namespace",),
+    "spreading by services": ("Service",),
+    "spreading of replicas": ("ReplicationController", "ReplicaSet", "StatefulSet"),
+    "PodDisruptionBudgets in preemption": ("PodDisruptionBudget",),
+    "priorities of new pods": ("PriorityClass",),
+    "pod groups": ("PodGroup", "CompositePodGroup"),
+    "default requests of new pods": ("LimitRange",),
+    "whether quotas limit new pods": ("ResourceQuota",),
+    "overhead of new pods": ("RuntimeClass",),
 }
+"""What an answer leaves out -> the kinds that could not be read."""
+_LEFT_OUT = {kind: subject for subject, kinds in _SUBJECTS.items() for kind in kinds}
 CONNECT_SECONDS = 4.0
 FORBIDDEN = 403
 _USER = re.compile(r'User ("[^"]*") cannot list')
