@@ -8,13 +8,11 @@ Start with `evaluator.preempt`. `dry_run` finds the victims on all nodes at once
 be evicted, sorts them, and picks the node.
 """
 
-from extender.preemption.candidates import Candidate, Candidates, candidates_of
+from extender.preemption.candidates import Candidate, candidates_of
 from extender.preemption.evaluator import (
     NOT_HELPFUL,
     Preemption,
-    ProcessedPreemption,
     leaving_victims,
-    pod_ineligible_to_preempt_others,
     pod_terminating_by_preemption,
     preempt,
     process_preemption,
@@ -27,14 +25,11 @@ __all__ = [
     "NOT_HELPFUL",
     "NO_NODES",
     "Candidate",
-    "Candidates",
     "Preemption",
-    "ProcessedPreemption",
     "candidates_of",
     "evictable",
     "fit_message",
     "leaving_victims",
-    "pod_ineligible_to_preempt_others",
     "pod_terminating_by_preemption",
     "preempt",
     "preemption_message",

@@ -3,21 +3,12 @@
 Start with `predicate`. `function` reads the signature, and `rule_calls` calls the function with a time limit.
 """
 
-from extender.plugins.users.function import CustomRule, RuleFunction, custom_rules, put_in_force
-from extender.plugins.users.post_filter import Nominate, PostFilterFunction, post_filter
+from extender.plugins.users.function import RuleFunction, custom_rules, put_in_force
+from extender.plugins.users.post_filter import Nominate, post_filter
 from extender.plugins.users.predicate import PredicateFunction, predicate
 from extender.plugins.users.priority import PriorityFunction, priority
-from extender.plugins.users.queueing import PreEnqueueFunction, QueueSortFunction, pre_enqueue, queue_sort
-from extender.plugins.users.reserve import (
-    PermitFunction,
-    PostBindFunction,
-    PreBindFunction,
-    ReserveFunction,
-    permit,
-    post_bind,
-    pre_bind,
-    reserve,
-)
+from extender.plugins.users.queueing import pre_enqueue, queue_sort
+from extender.plugins.users.reserve import ReserveFunction, permit, post_bind, pre_bind, reserve
 from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 
 DECORATORS = (
@@ -26,18 +17,11 @@ DECORATORS = (
 
 __all__ = [
     "DECORATORS",
-    "CustomRule",
     "LiveHost",
     "Nominate",
     "OfflineHost",
-    "PermitFunction",
-    "PostBindFunction",
-    "PostFilterFunction",
-    "PreBindFunction",
-    "PreEnqueueFunction",
     "PredicateFunction",
     "PriorityFunction",
-    "QueueSortFunction",
     "ReserveFunction",
     "RuleFunction",
     "custom_rules",
