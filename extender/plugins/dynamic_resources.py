@@ -28,10 +28,10 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the index names of the pods that the change of a claim may help; None means all pods.
+    """Returns the keys by which the queue finds the pods that a changed claim may help; None: all pods.
 
-    Freed devices may help all pods. If a claim for extended resources was deleted, the name is the UID of its pod.
-    Otherwise it is the key of the claim.
+    Freed devices may help all pods. If a claim for extended resources was deleted, the key is the UID of its pod.
+    Otherwise it is the namespace and name of the claim.
     """
     if _devices_become_free(change):
         return None
@@ -215,7 +215,10 @@ class DynamicResourcesScore(PerTemplate):
 
 
 def _score(claim: ResourceClaim) -> int:
-    """Returns the score of an allocated claim. It is higher if the claim got earlier alternatives of its requests."""
+    """Returns the score of an allocated claim.
+
+    It is higher if its requests got alternatives that come earlier in their lists (firstAvailable).
+    """
     allocated = {result.request for result in (claim.allocation.results if claim.allocation else ())}
     return sum(
         BEST_ALTERNATIVE - position

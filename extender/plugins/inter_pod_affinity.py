@@ -45,7 +45,7 @@ def incoming(pod: PodInfo, table: Table) -> IncomingPod:
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Counts the (anti-)affinity terms of placed pods that match the pod, for each kind of effect on it."""
+    """Counts the (anti-)affinity terms of placed pods that match the pod, by kind and topology key."""
     if not table.terms.holders():
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects
@@ -103,7 +103,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityFilter(PerTemplate):
-    """Refuses nodes where affinity of the pod is not met, or anti-affinity of it or of a placed pod is violated."""
+    """Refuses nodes that violate the pod's affinity or anti-affinity, or a placed pod's anti-affinity."""
 
     name: str = NAME
 
@@ -271,9 +271,10 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
 
 
 def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
-    """Returns True if the pod may become the first of its group when `gone` no longer matches.
+    """Returns True if `gone` may have been the last placed pod that matched the pod's own affinity.
 
-    The first pod of a group with affinity to itself may go anywhere. Upstream does not wake it for this event.
+    If the pod matches its own affinity, it is then the first of its group and may go to any node. Upstream does not
+    wake the pod for this event.
     """
     return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
 
@@ -295,9 +296,11 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a namespace's labels changed, and a term of this pod or of a placed pod may select by them.
+    """Returns True if a namespace's labels changed, so that terms may now select other pods.
 
-    Upstream does not register for changes of namespaces, so there the pod waits until all pods are retried.
+    If the namespace is the pod's own, terms of placed pods may select the pod now or no longer. If the pod has terms
+    with a namespaceSelector, they may select other placed pods. Upstream does not register for changes of namespaces,
+    so there the pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if old is not None and new is not None and old.labels == new.labels:
@@ -326,10 +329,10 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the index names of the pods that the change of a placed pod may help; None means all pods.
+    """Returns the keys by which the queue finds the pods that a changed placed pod may help; None: all.
 
-    These are pods with terms that the placed pod may match now or matched before, and pods that may match anti-affinity
-    terms of the placed pod.
+    These are pods with terms that the placed pod may match now or may have matched before. If it was deleted, these are
+    also pods that may match its anti-affinity terms.
     """
     names: list[str] = []
     if change.new is not None:
@@ -351,9 +354,10 @@ _LABEL = "label"
 
 
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
-    """Yields the names under which the pod is indexed, made from its labels and its terms.
+    """Yields the keys by which the queue finds the pod, made from its labels and its terms.
 
-    All anti-affinity terms give names. The first affinity term is enough, because all of them must match.
+    Every anti-affinity term gives keys. Of the affinity terms the first is enough, because a pod must match all of them
+    to help.
     """
     for term in pod.required_affinity[:1]:
         yield from _prefixed(_AFFINITY, names_of_selector(term.selector))
@@ -400,7 +404,7 @@ INTERESTS = Interests(
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """The weight in the score of the required affinity terms of other pods."""
+    """The score that each matching required affinity term of a placed pod adds to the domain of its pod."""
     ignore_preferred_terms_of_existing_pods: bool = False
     """Ignores preferred terms of placed pods, unless the pod has preferred terms itself."""
 

@@ -119,18 +119,21 @@ def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
 
 
 def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node newly matches the affinity that the profile adds, and also matches the pod's own."""
+    """Returns True if the node matches `added` now but did not before, and matches the pod's own affinity.
+
+    `added` is the affinity that the profile adds to every pod (addedAffinity).
+    """
     starts_to_match = is_selected(change.new, added) and not is_selected(change.old, added)
     return starts_to_match and is_required_node(pod.pod, change.new)
 
 
 def labels_of_node(change: Change) -> list[str]:
-    """Returns the index names of the requirements that a new node may match."""
+    """Returns the keys by which the queue finds the pods whose requirements a new node may meet."""
     return [*names_of_labels(change.new.labels), *names_of_labels({NODE_NAME_FIELD: change.new.name})]
 
 
 def labels_that_changed(change: Change) -> Iterator[str]:
-    """Yields the index names of the requirements that the node may match now and did not match before."""
+    """Yields the keys by which the queue finds the pods whose requirements the changed node may now meet."""
     old, new = change.old.labels, change.new.labels
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
@@ -196,7 +199,7 @@ class NodeAffinityFilter(PerNode):
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """The interest in nodes that start to match `added`. Upstream does not register for these events."""
+        """The interest in nodes that start to match the profile's addedAffinity; upstream has none."""
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)

@@ -78,7 +78,7 @@ def ports_are_freed(pod: PodInfo, change: Change) -> bool:
 
 
 def ports_of_the_pod(change: Change) -> list[str]:
-    """Returns the deleted pod's host ports as text; waiting pods are looked up by these names."""
+    """Returns the deleted pod's host ports as text, the keys by which the queue finds waiting pods."""
     return _port_numbers(change.old)
 
 

@@ -74,11 +74,11 @@ IN_TREE: Registry = {plugin.name: plugin for plugin in _PLUGINS}
 INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }
-"""plugin -> the events that may help a pod that it refused. If a plugin is missing, any event may help."""
+"""The events that may help a pod, by the plugin that refused it. For a plugin that is missing, any event may help."""
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the interests of each rule by name, including those of users' rules with `woken_by`."""
+    """Returns the events that may help a pod, by the rule that refused it, users' rules included."""
     interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in profile.rules):
         if isinstance(rule, CustomRule) and rule.interests is not EVERYTHING:

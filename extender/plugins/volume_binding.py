@@ -101,7 +101,7 @@ class VolumeBindingFilter(PerNode):
 
 
 def verdict(volumes: PodVolumes) -> Verdict:
-    """Returns one refusal for each combination of conflicts that a node has; refusals for errors come first."""
+    """Returns the refusals for errors, then one for each combination of failed checks, with its nodes."""
     refused: list[tuple[BoolColumn, Refusal]] = []
     no_error = np.ones(len(volumes.rows), np.bool_)
     for mask, message in volumes.errors:
@@ -202,15 +202,15 @@ class ClassUsage:
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
     def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Adds the sizes of a claim and of the volume that it would be bound to, on nodes where `here` is True."""
+        """Adds the claim's size to `requested` and the volume's to `capacity`, on nodes where `here` is True."""
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
         self.capacity += np.where(here, binding.bytes, 0)
 
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Adds the size of a claim whose volume must be provisioned, on the nodes where `here` is True.
+        """Adds the size of a claim without a volume to `requested`, on the nodes where `here` is True.
 
-        All claims of a class share one pool with the size `bytes_left`, so its size is not added for each claim.
+        All claims of a class share one pool of `bytes_left` bytes, so `capacity` is set once and not added up.
         """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
@@ -218,10 +218,10 @@ class ClassUsage:
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """Returns, for each storage class, the share of its capacity that the pod's claims would use on each node.
+    """Returns, by storage class, the bytes that the pod's claims would use and the capacity, on each node.
 
-    On a node where any claim matches an existing volume, only such claims count. On other nodes, the claims count that
-    would get a new volume from a pool of known size.
+    On a node where any claim matches an existing volume, only such claims count. On any other node, only claims count
+    for which a volume would be provisioned from a pool of known size.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)

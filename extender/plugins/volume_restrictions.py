@@ -97,9 +97,10 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns, for the pod in each slot, how many of its claims have the name of an exclusive claim of this pod.
+        """Returns, for the pod in each slot, how many of its claims have the name of an exclusive claim.
 
-        Namespaces are not compared, as in upstream's RemovePod.
+        Exclusive are the incoming pod's claims with the access mode ReadWriteOncePod. Namespaces are not compared, as
+        in upstream's RemovePod.
         """
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos

@@ -265,7 +265,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("PodTopologySpread", defaultConstraints=[CONSTRAINT, CONSTRAINT], defaultingType="List"),
-            f"{ARGS}.defaultConstraints: expected each pair of topologyKey and whenUnsatisfiable only once",
+            f"{ARGS}.defaultConstraints: two constraints have the same topologyKey and whenUnsatisfiable",
             id="constraint twice",
         ),
         pytest.param(

@@ -45,7 +45,7 @@ class ScoringStrategy(Strict):
     resources: tuple[ResourceSpec, ...] = ()
     """The resources that count; by default cpu and memory."""
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
-    """The line that gives the score for type RequestedToCapacityRatio."""
+    """The scores by utilization, for type RequestedToCapacityRatio."""
 
     @model_validator(mode="after")
     def _ratio_for_its_type_only(self) -> Self:
@@ -103,10 +103,10 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns the limits on the requests of a pod that a new or changed node may help; None if it helps no pod.
+    """Returns how much a pod may request to be helped by a new or changed node; None if no pod is helped.
 
-    The pod may request at most what the empty node offers. If the node changed, the pod must also request a resource of
-    which the node now offers more than before.
+    The pod may request at most what the node offers when it is empty. If the node changed, the pod must also request a
+    resource of which the node now offers more than before.
     """
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
@@ -120,10 +120,10 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns the limits on the requests of a pod that may fit on the node that another pod left.
+    """Returns how much a pod may request to fit on the node that another pod left; None if no pod can fit.
 
     The pod may request at most what would be free if all pods of lower priority left too. If that amount is unknown,
-    there are no limits. Returns None if no pod can fit.
+    there are no limits.
     """
     if not has_place(change.old):
         return None
@@ -134,9 +134,9 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns the limits on the requests of a pod that may fit after another pod on the node was scaled down.
+    """Returns how much a pod may request to fit after another pod on the node was scaled down.
 
-    They are those of `room_after_pod`, and the pod must request a resource of which the scaled-down pod now requests
+    The limits of `room_after_pod` apply. The pod must also request a resource of which the scaled-down pod now requests
     less.
     """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)

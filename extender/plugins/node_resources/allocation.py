@@ -1,6 +1,6 @@
 """Computes what nodes offer of each resource and what pods request, and caches the scores of priorities.
 
-The cache speeds up replicas: between two pods of a template, usually only one node has changed.
+The cache speeds up the scheduling of replicas: between two of them, usually only one node has changed.
 """
 
 from __future__ import annotations
@@ -71,10 +71,13 @@ def allocation_of(
     *,
     nonzero: bool,
 ) -> Allocation:
-    """Returns the amounts of the resources that count for a pod with these requests, in the columns at `index`.
+    """Returns the offered and the requested amounts of `resources` in the columns at `index`.
+
+    Extended resources that the pod does not request, and resources that no node offers, are left out.
 
     Args:
-        columns: the nodes of the table; or its distinct resources, but only if no resource can be provided by devices.
+        columns: the nodes of the table. If devices can provide none of the resources, the distinct combinations of
+            resources may be given instead.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
     weights: list[int] = []
@@ -141,7 +144,10 @@ class _CachedScores:
 
 
 class _ScoreCache:
-    """Caches the scores for one table by rule and requests; None if only one pod had these requests so far."""
+    """Caches the scores for one table, by rule and requests.
+
+    The first pod with some requests leaves None; the scores are kept from the second one on.
+    """
 
     def __init__(self, table: Table) -> None:
         self.by_key: dict[Hashable, _CachedScores | None] = {}

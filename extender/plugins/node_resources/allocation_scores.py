@@ -66,7 +66,7 @@ class RequestedToCapacityRatio:
 
 
 def _average(allocation: Allocation, scores: Scores) -> Scores:
-    """Returns the weighted mean over the resources that each node offers; 0 if it offers none."""
+    """Returns the weighted mean of the scores of the resources that each node offers; 0 if it offers none."""
     weights = allocation.weights if allocation.all_offered else allocation.weights * allocation.offered
     averages: Scores = (scores * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
     return averages
@@ -158,7 +158,10 @@ def _balance(fractions: Fractions, allocation: Allocation) -> Scores:
 
 
 def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    """Returns the standard deviation of the fractions of offered resources: float64[column]; 0 for fewer than two."""
+    """Returns the standard deviation of the used fractions of offered resources: float64[column].
+
+    It is 0 for a node that offers fewer than two of the resources.
+    """
     count = np.count_nonzero(offered, axis=0)
     if len(fractions) < 2:
         return np.zeros(len(count))

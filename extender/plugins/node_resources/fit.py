@@ -137,11 +137,14 @@ class _NodeResourcesFitCheck(Check):
             if position and self._offered[position - 1] in self._backed:
                 short &= offered[resource, index] > 0
             lacking = short if lacking is None else np.logical_or(lacking, short, out=lacking)
-        assert lacking is not None, "every pod counts against the number of pods"
+        assert lacking is not None, "every pod counts as one of the pods that a node may have"
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Does the same as `_lacking_in` for one id, ten times as fast; ignores that devices may provide a resource."""
+        """Does the same as `_lacking_in` for one combination of resources, `number`, ten times as fast.
+
+        It ignores that devices may provide a resource.
+        """
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]
         return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)

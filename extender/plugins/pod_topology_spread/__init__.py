@@ -53,7 +53,7 @@ Constraints = tuple[TopologySpreadConstraintSpec, ...]
 
 def _unique(constraints: Constraints) -> Constraints:
     if len({(constraint.topology_key, constraint.when_unsatisfiable) for constraint in constraints}) < len(constraints):
-        raise ValueError("expected each pair of topologyKey and whenUnsatisfiable only once")
+        raise ValueError("two constraints have the same topologyKey and whenUnsatisfiable")
     return constraints
 
 
@@ -62,7 +62,7 @@ class PodTopologySpreadArgs(Arguments):
     default_constraints: Annotated[Constraints, AfterValidator(_unique)] = ()
     """The constraints of pods without constraints of their own; needs defaultingType List."""
     defaulting_type: Literal["System", "List"] = "System"
-    """System: spread softly by hostname and zone. List: use defaultConstraints."""
+    """System: prefer to spread by hostname and zone. List: use defaultConstraints."""
 
     @model_validator(mode="after")
     def _list_for_constraints(self) -> Self:
@@ -88,7 +88,11 @@ def counts_change(pod: PodInfo, change: Change) -> bool:
 
 
 def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a constraint counts the pod's new labels differently, or uses the tolerations that changed."""
+    """Returns True if the pod's own update may change the counts of its constraints.
+
+    A constraint may count the pod's new labels differently. With nodeTaintsPolicy Honor, the nodes that count depend on
+    the pod's tolerations.
+    """
     before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
     honours_taints = any(constraint.node_taints_policy == "Honor" for constraint in _own_hard_constraints(pod))
     return (honours_taints and before != after) or _count_changes(pod, change)
@@ -146,7 +150,7 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the index names of waiting pods whose constraints may count the placed pod."""
+    """Yields the keys by which the queue finds the pods whose constraints may count the placed pod."""
     for version in (change.old, change.new):
         if version is not None:
             namespace = version.pod.namespace
@@ -155,9 +159,9 @@ def labels_counted(change: Change) -> Iterator[str]:
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields the names under which the pod is indexed: its namespace with the selector of each of its constraints.
+    """Yields the keys by which the queue finds the pod: its namespace with each constraint's selector.
 
-    For empty selectors and default constraints, the name is the namespace alone.
+    For empty selectors and default constraints, the key is the namespace alone.
     """
     namespace = pod.pod.namespace
     if not pod.pod.spec.topology_spread_constraints:

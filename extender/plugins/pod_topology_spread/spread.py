@@ -86,7 +86,7 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns policies -> bool[capacity]: True for nodes in `among` whose pods count under these policies."""
+    """Returns the nodes in `among` whose pods count, bool[capacity], for each pair of inclusion policies."""
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}
@@ -174,8 +174,8 @@ class _ConstraintSpread:
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
         """Returns what `refuse` would return for each row if only that node's pods in `gone` had left.
 
-        The limit stays the same. If the removals make the node's domain the one with the fewest pods, the pod is
-        accepted there anyway.
+        `_limit` is not computed again. If the node's domain becomes the one with the fewest pods, it is below the old
+        limit too.
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
@@ -184,8 +184,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    Hypothetically placed pods are counted by the broader query `leaving`, because upstream uses one query to add and to
-    remove such pods.
+    Pods that a trial has placed are counted by `Constraint.leaving`, which also counts terminating pods, because
+    upstream uses one query to add and to remove such pods.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -247,7 +247,7 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """Returns scores computed before, int64[row]; _IGNORED marks nodes that are not scored (upstream invalidScore)."""
+    """Gives scores that `prepare` computed, int64[row]; _IGNORED (upstream invalidScore): not scored."""
 
     normalises = True
 

@@ -1,9 +1,9 @@
 """Reads the signature of a user's function, which defines how to call it and which arguments the policy may set.
 
 The number of positional parameters selects the form of the function. A predicate or priority of (pod, node) is called
-for each node; both arguments are structs of the model. If `node` is annotated as `NodeInfo`, it has its pods and
-totals. A predicate or priority of (pod, table, rows) is called once for all rows. Other decorators define their own
-forms.
+for each node; both arguments are structs of the model. If `node` is annotated as `NodeInfo`, the argument also has the
+node's pods and totals. A predicate or priority of (pod, table, rows) is called once for all rows. Other decorators
+define their own forms.
 
 The keyword-only parameter `handle` gets a `Handle`. Other keyword-only parameters are the rule's arguments. The policy
 sets them, and pydantic validates them by their annotations.
@@ -80,8 +80,8 @@ class RuleFunction(Generic[P, R]):
 
     Attributes:
         point: the extension point where the rule runs.
-        forms: the forms that the function may have, by the number of its positional parameters.
-        columns: True if the function takes three positional parameters.
+        forms: the positional parameters that the function may have, by their number.
+        columns: True if the function takes three positional parameters, such as (pod, table, rows).
         wants_pods: True if its second parameter is annotated as a NodeInfo, a node with its pods and totals.
         wants_handle: True if it has the keyword-only parameter `handle`.
         arguments: the pydantic model of the function's other keyword-only parameters.
@@ -138,7 +138,7 @@ class RuleFunction(Generic[P, R]):
             process.wake(name)
 
     def put_in_force(self, processes: Mapping[str, InForce]) -> None:
-        """Connects the rule to its processes, by the rule's name in the policy; {} disconnects it."""
+        """Sets the processes that use the rule, by the rule's name in the policy; {} if none uses it."""
         self._in_force = processes
 
     def handle(
@@ -148,7 +148,7 @@ class RuleFunction(Generic[P, R]):
 
         Args:
             table: the table of the decision; None if the call belongs to no decision.
-            permits: the waiting pods and tables that the handle uses if no process uses the rule.
+            permits: gives the waiting pods to the handle if no process uses the rule, as in offline commands.
         """
         process = self._in_force.get(name) or InForce(nothing_waits, permits)
         return Handle(name, pod, host, process, table)
@@ -186,7 +186,7 @@ class CustomRule:
         return self.decorated.interests
 
     def function(self, pod: Pod, table: Table | None = None) -> BoundFunction:
-        """Returns the function for calls about one pod, with its arguments and, if it wants one, a handle."""
+        """Returns the user's function with the policy's arguments and, if it takes one, a handle for this pod."""
         if not self.decorated.wants_handle:
             return BoundFunction(self.decorated.function, self.given)
         handle = self.decorated.handle(self.name, pod, self.host, table)
@@ -209,14 +209,14 @@ class CustomRule:
             raise
 
     def report(self, error: BaseException) -> None:
-        """Reports to the process that the function raised this exception; raises Ctrl-C again."""
+        """Reports the function's exception to the process; raises it again if it is Ctrl-C."""
         if is_ctrl_c(error):
             raise error
         self.host.failed(self.name, error)
 
 
 def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:
-    """Connects the rules of these profiles to the process, and disconnects rules that only `before` has."""
+    """Sets the process that uses the rules of `profiles`; no process uses those that only `before` has."""
     by_rule: dict[RuleFunction[..., Any], dict[str, InForce]] = {rule.decorated: {} for rule in custom_rules(before)}
     for rule in custom_rules(profiles):
         by_rule.setdefault(rule.decorated, {})[rule.name] = process
@@ -258,7 +258,7 @@ def file_of(function: Callable[..., object]) -> Path | None:
 
 
 def _positional(name: str, parameters: list[inspect.Parameter], forms: Mapping[int, str]) -> int:
-    """Returns the number of positional parameters. Raises TypeError if that is not one of the forms."""
+    """Returns the number of positional parameters. Raises TypeError if no entry of `forms` has that number."""
     positional = sum(parameter.kind in _POSITIONAL for parameter in parameters)
     variadic = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
     if variadic or positional not in forms:
@@ -271,7 +271,7 @@ def _positional(name: str, parameters: list[inspect.Parameter], forms: Mapping[i
 
 
 def _is_node_info(annotation: object) -> bool:
-    """Returns True for NodeInfo and for its name, because an annotation may be imported only for type checkers."""
+    """Returns True for NodeInfo and for its name; an annotation may be a string that cannot be evaluated."""
     return annotation is NodeInfo or str(annotation).rpartition(".")[2] == NodeInfo.__name__
 
 
@@ -285,7 +285,7 @@ def _refuse_lazy(name: str, function: Callable[..., object]) -> None:
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
     """Returns a pydantic model of the arguments, which are the function's keyword-only parameters.
 
-    Other annotations are not evaluated, because the types of pod and node may be imported only for type checkers.
+    Annotations of other parameters are not evaluated, because their types may be imported only for type checkers.
     """
     annotations = {p.name: Any if p.annotation is p.empty else p.annotation for p in parameters}
     names = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})

@@ -186,7 +186,9 @@ class _ColumnsCheck(_CustomCheck):
 def _bools(answer: object, rows: int) -> BoolColumn:
     mask = np.asarray(answer)
     if mask.dtype != np.bool_ or mask.shape != (rows,):
-        raise TypeError(f"a predicate of columns must return bool[{rows}], not {mask.dtype}{list(mask.shape)}")
+        raise TypeError(
+            f"a predicate of (pod, table, rows) must return bool[{rows}], not {mask.dtype}{list(mask.shape)}"
+        )
     return mask
 
 

@@ -47,8 +47,8 @@ def priority(
 ) -> PriorityFunction[P, R] | Callable[[Callable[P, R]], PriorityFunction[P, R]]:
     """Turns the function into a priority.
 
-    A function of (pod, node) returns a number, one of (pod, table, rows) returns a number for each row. Higher is
-    better.
+    A function of (pod, node) returns a number. A function of (pod, table, rows) returns a number for each row. Higher
+    numbers are better.
 
     Args:
         normalise: True if the numbers may have any range. The worst node then scores 0 and the best 100, or all score 0

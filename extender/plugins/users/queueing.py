@@ -33,7 +33,7 @@ class PreEnqueueFunction(PodFunction[P, R]):
     point = PRE_ENQUEUE
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> PreEnqueueRule:
-        """Returns the rule for the queue; `arguments` must be valid."""
+        """Returns the PreEnqueue rule that the queue calls; `arguments` must be valid."""
         return CustomPreEnqueue(name, self, arguments, host)
 
 
@@ -43,7 +43,7 @@ class QueueSortFunction(PodFunction[P, R]):
     point = QUEUE_SORT
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> QueueSort:
-        """Returns the rule for the queue; `arguments` must be valid."""
+        """Returns the QueueSort rule that orders the queue; `arguments` must be valid."""
         return CustomQueueSort(name, self, arguments, host)
 
 

@@ -134,7 +134,7 @@ def pre_bind(
     """Turns the function into a rule of PreBind, which is called just before the pod is bound.
 
     It takes and returns what a rule of `reserve` does. Other pods are scheduled while it runs, so it may send a request
-    to another service. If the pod is not bound after all, the `unreserve` of a rule of `reserve` undoes what it did.
+    to another service. If the pod is not bound after all, the `unreserve` function of a Reserve rule can undo that.
     """
     if function is not None:
         return PreBindFunction(function, woken_by)
@@ -168,7 +168,7 @@ class CustomCall(CustomRule):
         return self.answer_of(call, deadline, what)
 
     def failure(self, error: BaseException) -> BindingFailed:
-        """Reports the function's exception, and returns the error for the pod. Raises Ctrl-C again."""
+        """Reports the function's exception and returns the error for the pod; raises it again if it is Ctrl-C."""
         self.report(error)
         return BindingFailed(f"rule {self.name} failed")
 

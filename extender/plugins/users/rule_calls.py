@@ -118,13 +118,13 @@ class OfflineHost:
         return NO_DEADLINE
 
     def log(self, rule: str, pod: str, message: str) -> None:
-        """Drops the message."""
+        """Ignores the message, because nothing is logged here."""
 
     def count(self, rule: str, name: str, amount: float) -> None:
-        """Drops the amount."""
+        """Ignores the amount, because there are no metrics here."""
 
     def observe(self, rule: str, name: str, value: float) -> None:
-        """Drops the value."""
+        """Ignores the value, because there are no metrics here."""
 
     def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
         """Does not watch the call, because the user sees when an offline command hangs."""

@@ -71,14 +71,14 @@ class _PredicateReader:
     def read(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
         if specs is None:
             specs = tuple(PredicateSpec(name=name) for name in DEFAULT_PREDICATES)
-        placed = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
+        ranked = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
         for index, spec in enumerate(specs):
-            placed += self._placed(spec, f"predicates[{index}]")
-        in_order = [rule for _, rules in sorted(placed, key=lambda place: place[0]) for rule in rules]
+            ranked += self._ranked(spec, f"predicates[{index}]")
+        in_order = [rule for _, rules in sorted(ranked, key=lambda pair: pair[0]) for rule in rules]
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
-    def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields the plugins of one entry of `predicates`, with the rank by which all plugins are sorted."""
+    def _ranked(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+        """Yields (rank, plugins) for one entry of `predicates`; predicates run in the order of their ranks."""
         if PREDICATES.get(spec.name):
             if spec.argument:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
