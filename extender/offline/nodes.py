@@ -16,7 +16,7 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
     {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}.
 
     Nodes are sorted by name. `ready` means that the node takes new pods. Amounts are listed in the order of
-    "resources": cpu in milli, the others in units.
+    "resources": cpu in millicores, memory in bytes, everything else in whole units.
     """
     offered = {name: columns for name, columns in state.resources().items() if columns[0].any()}
     documents = [
@@ -34,7 +34,7 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """The resources of a node. Amounts are by the name of the resource: cpu in milli, the others in units.
+    """The resources of a node, by name: cpu in millicores, memory in bytes, the others in whole units.
 
     Attributes:
         name: the name of the node.

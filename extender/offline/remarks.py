@@ -11,7 +11,10 @@ from extender.runtime.text import counted
 
 
 def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
-    """Returns remarks on pods of other schedulers, and on the policy's extenders, because they are not called here."""
+    """Returns remarks on pods with another schedulerName, and on the extenders of the policy.
+
+    An offline command judges such pods by the policy's first profile, and calls no extenders.
+    """
     schedulers = Counter(name for pod in pods if (name := other_scheduler(pod, state)))
     first = state.profiles.names[0]
     judged = [

@@ -37,9 +37,9 @@ class RuleTrial:
 
     Attributes:
         kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
-        refused: reason -> the number of (pod, node) pairs that a predicate refused, or of pods that another rule
+        refused: by reason, the number of (pod, node) pairs that a predicate refused, or of pods that another rule
             refused.
-        answers: answer -> the number of pods for which a rule of another kind gave it instead of a refusal.
+        answers: by answer other than a refusal, the number of pods that got it; empty for a predicate or priority.
         scores: the lowest, the median and the highest score that a priority gave; None if it gave none.
         differs: the number of pods for which a priority scored some nodes differently from others.
         micros_per_node: the mean time in microseconds for one pod and one node.
@@ -164,7 +164,9 @@ def _queue_sort(trial: RuleTrial, rule: QueueSort, pods: Sequence[PodInfo], _tab
 
 
 def _post_filter(trial: RuleTrial, rule: PostFilter, pods: Sequence[PodInfo], table: Table) -> None:
-    refused = dict.fromkeys(table.nodes.names_of(table.nodes.rows), "node(s) were refused for a trial")
+    refused = dict.fromkeys(
+        table.nodes.names_of(table.nodes.rows), "node(s) were refused by `extender rule test`, to try this rule"
+    )
     for pod in pods:
         proposal = rule.propose(pod, refused, table)
         if proposal.node_name:
@@ -174,7 +176,7 @@ def _post_filter(trial: RuleTrial, rule: PostFilter, pods: Sequence[PodInfo], ta
 
 
 def _bind(trial: RuleTrial, rule: ReserveRule | BindRule, pods: Sequence[PodInfo], table: Table) -> None:
-    """Runs a rule of Reserve, Permit, PreBind or PostBind for each pod as if it had been placed on the first node."""
+    """Runs a rule of Reserve, Permit, PreBind or PostBind for each pod as if it were on the first node."""
     permits = OfflinePermits(table)
     for row in table.nodes.rows[:1].tolist():
         node = table.nodes.node(row)

@@ -157,7 +157,10 @@ class ClusterState:
         return self.table.pods.at(self.table.pods.on(self.table.nodes.row_of[name]))
 
     def resources(self) -> dict[str, tuple[Amounts, Amounts]]:
-        """Returns resource -> (allocatable, requested), each int64[node] in the order of `nodes()`; cpu in milli."""
+        """Returns (allocatable, requested) by resource, each int64[node] in the order of `nodes()`.
+
+        cpu is in millicores, memory in bytes, everything else in whole units.
+        """
         nodes, rows = self.table.nodes, self.table.nodes.rows
         return {
             name: (nodes.allocatable[index][rows], nodes.requested[index][rows])

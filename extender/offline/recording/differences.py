@@ -45,7 +45,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields one difference for each pair of recorded and replayed verdict by filter, with all nodes that have it."""
+    """Yields a difference for each pair of recorded and replayed verdict, with all nodes that have it."""
     args = second.args(line)
     second.remember(args.pod)
     second.plans.current = line.plan or 0
@@ -71,7 +71,7 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
 
 
 def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields one difference with all nodes whose scores differ, and the plugins behind the largest one."""
+    """Yields one difference with all nodes whose scores differ; its cause is that of the largest change."""
     args = second.args(line)
     answer = second.prioritize.decide(args)
     recorded, replayed = from_digits(line.scores), answer.scores.tolist()
@@ -169,7 +169,7 @@ def _plan_outcome(message: str, *, emptied: bool) -> str:
 
 
 def _group_outcome(message: str, victims: Sequence[str]) -> str:
-    return f"{message} evicts {', '.join(victims)}" if victims else message or "scheduled"
+    return f"{message} (evicts {', '.join(victims)})" if victims else message or "scheduled"
 
 
 def _elsewhere(names: Sequence[str], best: str) -> dict[str, str]:
@@ -200,7 +200,7 @@ def _choice(decided: Chosen | Failure) -> str:
 
 
 def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
-    return f"{message} evicts {', '.join(victims)} from {nominated_node}" if nominated_node else message
+    return f"{message} (evicts {', '.join(victims)} from {nominated_node})" if nominated_node else message
 
 
 # ---- causes

@@ -99,7 +99,7 @@ class LineEncoder:
             yield self._object_line(at, self._moment, kind, key, present)
 
     def change(self, at: float, moment: int, kind: str, key: str, present: Current) -> Iterator[Line]:
-        """Yields the line for a changed object; `present` is its new value, None if it was deleted.
+        """Yields the line that records a changed object; `present` is its new value, None if it was deleted.
 
         Objects of kinds that only users' rules read are not recorded.
         """
@@ -113,7 +113,7 @@ class LineEncoder:
         yield self._object_line(at, moment, kind, key, present)
 
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
-        """Yields a checkpoint, which has the whole cluster, because `dropped` changes before it were not recorded."""
+        """Yields a checkpoint: lines for the whole cluster, because `dropped` earlier changes are missing."""
         self._present.clear()
         self._learn(update.current for update in updates)
         objects = sum(update.kind in RECORDED_KINDS for update in updates)
@@ -142,7 +142,7 @@ class LineEncoder:
     def call(
         self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str, plan: int = 0
     ) -> Iterator[Line]:
-        """Yields the line for a call of a verb; `result` is its answer, None if it answered with an error only.
+        """Yields the lines that record a call of a verb; `result` is its answer, None if it is only an error.
 
         `plan` is the number of the plan from which filter answered, 0 if there is none.
         """
@@ -175,7 +175,7 @@ class LineEncoder:
         yield line
 
     def _outside(self, request: ExtenderArgs, moment: int) -> list[msgspec.Raw]:
-        """Returns the nodes that the request holds whole and the cache lacked at `moment`."""
+        """Returns the Node objects of the request that the cache did not have at `moment`."""
         if request.node_names is not None:
             return []
         nodes = ((node.node, self._present.get((NODE, node.name))) for node in request.nodes or ())
@@ -188,7 +188,7 @@ class LineEncoder:
         return {reason: as_ranges(np.unique(self._numbers.of(names))) for reason, names in nodes.items()}
 
     def attempt(self, head: DecisionHead, info: PodInfo, decided: Chosen | Failure) -> Iterator[Line]:
-        """Yields the line for a scheduling attempt."""
+        """Yields the lines that record an attempt to schedule a pod."""
         line = AttemptLine(at=head.at, moment=head.moment, pod=_raw(info.pod), draws=head.draws)
         yield from self._ordering(line, head.order)
         if isinstance(decided, Chosen):
@@ -204,7 +204,7 @@ class LineEncoder:
     def group(
         self, head: DecisionHead, decision: GroupDecision, victims: Sequence[PodInfo], *, is_failed: bool = False
     ) -> Iterator[Line]:
-        """Yields the line for an attempt to schedule a group."""
+        """Yields the lines that record an attempt to schedule a group."""
         tree = decision.tree
         line = GroupLine(
             at=head.at, moment=head.moment, group=f"{type(tree.group).__name__} {tree.group.key}",
@@ -217,7 +217,7 @@ class LineEncoder:
         yield line
 
     def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest, answered: Sequence[str]) -> Iterator[Line]:
-        """Yields the line for a plan of filter; `answered` is as in a PlanLine."""
+        """Yields the lines that record a plan of filter; see PlanLine for `answered`."""
         leaf = Leaf(plan.group, request.waiting, request.scheduled)
         line = PlanLine(
             at=head.at, moment=head.moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
@@ -233,7 +233,7 @@ class LineEncoder:
         yield line
 
     def _ordering(self, line: AttemptLine | GroupLine | PlanLine, order: Sequence[str] | None) -> Iterator[Line]:
-        """Sets the line's order of nodes if it has changed; yields the lines that number new nodes."""
+        """Sets `line.order` if the order of nodes has changed; yields the lines that give new nodes a number."""
         if order is not None:
             self._order = order
             self._order_written = False

@@ -43,7 +43,7 @@ Outcome = Literal["decided", "passed", "failed"]
 
 
 class _Line(msgspec.Struct, tag_field="line", rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """The base of all lines; `at` is the time in seconds since the epoch."""
+    """The base class of the lines of a recording; `at` is the time in seconds since the epoch."""
 
     at: Seconds
 
@@ -53,7 +53,7 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
 
     Attributes:
         mode: serve, schedule, or record (the file has changes of a cluster, but no decisions).
-        policy: the policy's text; None if the provider's rules apply.
+        policy: the policy's text; None if there is no policy, so that the rules of `provider` apply.
     """
 
     mode: str
@@ -114,14 +114,15 @@ class CallLine(_Line, tag="call"):
 
     Attributes:
         moment: the last change that the decision could see.
-        result: decided; passed (no rule judged the request); failed (the answer is only an `error`).
+        result: "decided"; "passed" if no rule judged the request; "failed" if the answer is only an `error`.
         pod: the pod of filter, prioritize and preempt.
         nodes: the nodes that filter and prioritize were asked about.
-        whole: True if the request held whole nodes instead of names; `outside` are the nodes that the cache lacked.
+        whole: True if the request had Node objects instead of names.
+        outside: the Node objects of the request that the cache did not have.
         plan: the number of the PlanLine from which filter answered; 0 if it judged a member of a group without a plan.
-        refused, unresolvable: filter's answer: reason -> nodes; no eviction helps on the `unresolvable` nodes.
-        scores: prioritize's answer: one digit for each node in the order of their numbers, `a` is ten.
-        request, answer: the victims by node for preempt; the bodies of request and answer for bind.
+        refused, unresolvable: filter's answer, as nodes by reason. No eviction helps on the `unresolvable` nodes.
+        scores: prioritize's answer: a character for each node in the order of their numbers, 0 to 9, or a for 10.
+        request, answer: for preempt, the victims by node; for bind, the bodies of the request and the answer.
     """
 
     moment: Count
@@ -140,7 +141,7 @@ class CallLine(_Line, tag="call"):
     error: str = ""
 
     def decoded_pod(self) -> Pod:
-        """Returns the pod in the line. Raises MalformedCluster if its JSON is not a valid pod."""
+        """Decodes the pod that the line is about. Raises MalformedCluster if the JSON is not a valid pod."""
         return decoded(self.pod, _POD, "pod")
 
     def offered_victims(self) -> dict[str, NodeVictims]:
@@ -183,7 +184,7 @@ class AttemptLine(_Line, tag="attempt"):
     victims: list[str] = []
 
     def decoded_pod(self) -> Pod:
-        """Returns the pod in the line. Raises MalformedCluster if its JSON is not a valid pod."""
+        """Decodes the pod that the line is about. Raises MalformedCluster if the JSON is not a valid pod."""
         return decoded(self.pod, _POD, "pod")
 
 
@@ -221,7 +222,7 @@ class GroupLine(_Line, tag="group"):
     victims: list[str] = []
 
     def decoded_tree(self) -> GroupTree:
-        """Returns the tree in the line. Raises MalformedCluster if its JSON is not a valid tree."""
+        """Decodes the group with its members. Raises MalformedCluster if the JSON is not a valid GroupTree."""
         return decoded(self.tree, _TREE, "tree")
 
 
@@ -255,7 +256,7 @@ class PlanLine(_Line, tag="plan"):
     placed: dict[str, str] = {}
 
     def decoded_tree(self) -> GroupTree:
-        """Returns the tree in the line. Raises MalformedCluster if its JSON is not a valid tree."""
+        """Decodes the group with its members. Raises MalformedCluster if the JSON is not a valid GroupTree."""
         return decoded(self.tree, _TREE, "tree")
 
 
@@ -312,13 +313,13 @@ class NodeNumbers:
             self.names.append(name)
 
     def unknown(self, names: Sequence[str]) -> list[str]:
-        """Returns those of the names that have no number yet, without duplicates."""
+        """Returns the names of nodes that have no number yet, without duplicates."""
         if all(map(self._number_of.__contains__, names)):
             return []
         return [name for name in dict.fromkeys(names) if name not in self._number_of]
 
     def of(self, names: Sequence[str]) -> Numbers:
-        """Returns the numbers of these nodes, intp[len(names)]. Raises KeyError if a name has no number."""
+        """Returns the number that identifies each node: intp[len(names)]. Raises KeyError if one has no number."""
         return np.fromiter(map(self._number_of.__getitem__, names), np.intp, len(names))
 
     def named(self, numbers: Numbers) -> list[str]:
@@ -326,9 +327,10 @@ class NodeNumbers:
         return [self.names[number] for number in numbers.tolist()]
 
     def check(self, line: Line) -> None:
-        """Checks the numbers of nodes in a line of the recording.
+        """Checks the numbers by which a line of the recording refers to nodes.
 
-        Raises ValueError if no earlier line names a node, or if a node occurs twice.
+        Raises ValueError if a number belongs to no node that an earlier line names, if there are more numbers than
+        nodes, or if there is not one score for each node.
         """
         if isinstance(line, CallLine):
             asked = self._check_ranges(line.nodes)
@@ -336,7 +338,7 @@ class NodeNumbers:
                 self._check_ranges(ranges)
             is_scored = line.verb == "prioritize" and line.result == DECIDED and not line.error
             if len(line.scores) != asked and (line.scores or is_scored):
-                raise ValueError(f"{len(line.scores)} scores of {asked} nodes")
+                raise ValueError(f"got {len(line.scores)} scores for {asked} nodes")
             from_digits(line.scores)
         elif isinstance(line, AttemptLine | GroupLine | PlanLine):
             self._check_ranges(line.order)
@@ -349,7 +351,7 @@ class NodeNumbers:
         for begin, end in _ranges(text):
             count += end - begin + 1
             if not begin <= end < len(self.names) or count > len(self.names):
-                raise ValueError(f"nodes {text[:100]}: {len(self.names)} are named")
+                raise ValueError(f"nodes {text[:100]}: only {len(self.names)} nodes are named before this line")
         return count
 
 

@@ -57,12 +57,12 @@ class RecordedRandom(Random):
 
     def getrandbits(self, bits: int, /) -> int:
         number = super().getrandbits(bits)
-        if bits <= _MOST_BITS:  # longer numbers become parts of names and influence no decision
+        if bits <= _MOST_BITS:  # longer numbers only become parts of generated names, which influence no decision
             self._draws.append((bits, number))
         return number
 
     def take_draws(self) -> list[tuple[int, int]]:
-        """Returns the numbers drawn since the last call."""
+        """Returns the random numbers drawn since the last call, as (bits, number)."""
         draws = self._draws
         self._draws = []
         return draws
@@ -127,7 +127,7 @@ class RecordingObserver:
         lines_of: Callable[[LineEncoder, DecisionHead], Iterator[Line]],
         names: int = 0,
     ) -> None:
-        """Passes a decision about so many pods, and of so many names of nodes, to the recorder."""
+        """Passes a decision to the recorder; estimates its size by the number of pods and of node names."""
         rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
         order = table.nodes.names_of(rows) if rows is not self._rows else None
         draws = self._random.take_draws() if self._random else []

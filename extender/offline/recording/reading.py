@@ -106,7 +106,9 @@ class Recording:
                     raise MalformedCluster(f"{path}: line {number}: {error}") from None
                 size_bytes += len(text) + _LINE_BYTES + _ELEMENT_BYTES * elements(line)
                 if size_bytes > MOST_BYTES:
-                    raise MalformedCluster(f"{path}: line {number}: up to here it takes more than {MOST_BYTES} bytes")
+                    raise MalformedCluster(
+                        f"{path}: line {number}: the lines up to here take more than {MOST_BYTES} bytes"
+                    )
                 if not isinstance(line, NodesLine | HeaderLine):
                     lines.append(line)
         return cls(header, lines, numbers, truncated)
@@ -118,7 +120,7 @@ class Recording:
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """The state before some of the steps, as (step, state), from which `state` starts instead of the first line.
+        """Copies of the state before some of the steps, as (step, copy); `state` starts from the closest one.
 
         A copy is made only after at least as many lines as the state has objects. So all copies together have at most
         as many objects as there are lines.
@@ -152,7 +154,7 @@ class Recording:
                 yield present
 
     def cluster(self, number: int, policy: AnyPolicy | None = None) -> Cluster:
-        """Returns the cluster before the step, to be judged by a policy or kube-scheduler's defaults.
+        """Returns the cluster before the step, with the rules of `policy` or kube-scheduler's defaults.
 
         Raises:
             MalformedCluster: an object in the recording makes no sense.
@@ -160,7 +162,7 @@ class Recording:
         return Cluster(self.objects(number), policy)
 
     def pod(self, number: int) -> Pod | None:
-        """Returns the pod of a call or an attempt; None if its line has no pod. Raises MalformedCluster."""
+        """Returns the pod that a call or an attempt is about; None if it has none. Raises MalformedCluster."""
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None
@@ -168,7 +170,7 @@ class Recording:
 
 
 def present_of(line: ObjectLine) -> Current:
-    """Returns the line's object in the form of a cache's journal; None if deleted. Raises MalformedCluster."""
+    """Returns the recorded object as the cache has it; None if it was deleted. Raises MalformedCluster."""
     if line.object == NULL:
         return None
     if line.kind not in _DECODERS:
@@ -176,14 +178,14 @@ def present_of(line: ObjectLine) -> Current:
     obj: Object = decoded(line.object, _DECODERS[line.kind], line.kind)
     if not isinstance(obj, Pod):
         if line.key != obj.key:
-            raise MalformedCluster(f"{line.kind} {obj.key}: its key is {line.key}")
+            raise MalformedCluster(f"{line.kind} {obj.key}: is recorded under another key, {line.key}")
         return obj
     try:
         info = PodInfo(obj)
     except MalformedQuantity as error:
         raise MalformedCluster(f"{line.kind} {obj.key}: {error}") from None
     if line.key != info.uid:
-        raise MalformedCluster(f"{line.kind} {obj.key}: its UID is {line.key}")
+        raise MalformedCluster(f"{line.kind} {obj.key}: is recorded under another UID, {line.key}")
     if not line.node:
         return info
     return PodPlacement(info, line.node, PodState.ASSUMED if line.assumed else PodState.ADDED)

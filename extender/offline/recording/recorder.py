@@ -34,10 +34,10 @@ from extender.runtime.threads import Ticker
 
 FILES = 4
 MOST_TEXT_BYTES = 512 * 1024 * 1024
-"""The most text in a file, not counting its first checkpoint. Readers accept twice as much."""
+"""The largest uncompressed size of a file without its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # counted for a waiting change; its object is in the cache and takes no further memory
+CHANGE_BYTES = 500  # of a waiting change, without its object, which the cache has too
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class RotatingFiles:
-    """Writes lines to a file that its owner rotates; all files together take about `limit_bytes`.
+    """Writes lines to files that the caller rotates by `begin`; together they take about `limit_bytes`.
 
     Args:
         path: the current file, compressed if its name ends in .gz. Older files get .1, .2 and .3 appended.
@@ -73,7 +73,7 @@ class RotatingFiles:
 
     @property
     def is_full(self) -> bool:
-        """True if the file has reached a limit, so that `begin` should be called: its size on disk or its text."""
+        """True if the file has reached its limit, compressed or not, so that `begin` should be called."""
         if self._file is None:
             return False
         return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES
@@ -114,7 +114,7 @@ class RotatingFiles:
             self._text_bytes += len(line)
 
     def count_from_here(self) -> None:
-        """Counts the text of this file from here on, because the checkpoint at its beginning does not count."""
+        """Sets the counted size of the file's text to 0, because the checkpoint at its start does not count."""
         self._text_bytes = 0
 
     def flush(self) -> None:

@@ -50,7 +50,7 @@ _WHAT: Mapping[type, str] = {AttemptLine: "attempt", GroupLine: "group", PlanLin
 BEFORE = "decided before the file begins"
 MISSING = "decided on changes that were not recorded"
 UNJUDGED = "not judged by any rule"
-PLANNED = "asked about members of a pod group, whose plan is not recorded"
+PLANNED = "asked about a member of a pod group whose plan is not recorded"
 UNDECIDED = "ended because a rule did not answer in time"
 FAILED = "ended in an error"
 EXTENDERS = "other extenders took part, and their answers are not recorded"
@@ -133,7 +133,7 @@ class ReplayResult:
 
 
 class _Item(NamedTuple):
-    """A line of the recording and its moment, by which lines are sorted; of one moment, changes come first."""
+    """A line of the recording, for sorting by moment; changes come before decisions of the same moment."""
 
     moment: int
     is_decision: bool
@@ -179,7 +179,11 @@ def replay(
     if gates is None or other is None:
         return result
     changed = changes(own.profiles.features, other.profiles.features)
-    note = f"decided again with {changed}" if changed else f"no feature gate differs under {gates}"
+    note = (
+        f"decided again with {changed}"
+        if changed
+        else f"under {gates}, every feature gate has the same value as in the recording"
+    )
     return replace(result, notes=[note, *result.notes])
 
 

@@ -140,7 +140,7 @@ class _SilentHost(OfflineHost):
     """Ignores failures of users' rules, because this is a replay."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """Does nothing, because the answer after a failure is all that a replay needs."""
+        """Does nothing, because a replay compares only answers, not failures."""
 
 
 class PlayedRandom(Random):

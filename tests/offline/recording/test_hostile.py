@@ -54,14 +54,18 @@ def written(path: Path, *lines: dict[str, Any], header: dict[str, Any] | None = 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param({**CALL, "nodes": "0-99999999999"}, "nodes 0-99999999999: 2 are named", id="too many nodes"),
-        pytest.param({**CALL, "nodes": "0,0,0"}, "2 are named", id="a node again and again"),
-        pytest.param({**CALL, "nodes": "1-0"}, "2 are named", id="a range that goes down"),
+        pytest.param(
+            {**CALL, "nodes": "0-99999999999"}, "nodes 0-99999999999: only 2 nodes are named", id="too many nodes"
+        ),
+        pytest.param({**CALL, "nodes": "0,0,0"}, "only 2 nodes are named", id="a node again and again"),
+        pytest.param({**CALL, "nodes": "1-0"}, "only 2 nodes are named", id="a range that goes down"),
         pytest.param({**CALL, "nodes": "x"}, "invalid literal", id="no number"),
         pytest.param({**CALL, "nodes": "9" * 5000}, "integer string conversion", id="a number of 5,000 digits"),
-        pytest.param({**CALL, "refused": {"why": "7"}}, "nodes 7: 2 are named", id="a refused node without a name"),
-        pytest.param({**CALL, "verb": "prioritize", "scores": "a"}, "1 scores of 2 nodes", id="too few scores"),
-        pytest.param({**CALL, "verb": "prioritize"}, "0 scores of 2 nodes", id="no scores"),
+        pytest.param(
+            {**CALL, "refused": {"why": "7"}}, "nodes 7: only 2 nodes are named", id="a refused node without a name"
+        ),
+        pytest.param({**CALL, "verb": "prioritize", "scores": "a"}, "1 scores for 2 nodes", id="too few scores"),
+        pytest.param({**CALL, "verb": "prioritize"}, "0 scores for 2 nodes", id="no scores"),
         pytest.param({**CALL, "verb": "prioritize", "scores": "0z"}, "invalid literal", id="no score"),
         pytest.param({**CALL, "verb": "\x1b[31m"}, "Invalid enum value", id="no verb"),
         pytest.param({**CALL, "at": 1e300}, "Expected `float` <= ", id="a time beyond the calendar"),
@@ -91,8 +95,12 @@ def test_a_line_that_makes_no_sense_is_refused_with_its_number(
         pytest.param({**CALL, "verb": "preempt", "request": {"a": 1}}, "request: ", id="victims as a number"),
         pytest.param({**CHANGE, "kind": "\x1b[31m"}, "unknown kind", id="a kind that steers terminals"),
         pytest.param({**CHANGE, "object": "x"}, "", id="a node that is a text"),
-        pytest.param({**CHANGE, "key": "b"}, "Node a: its key is b", id="another key"),
-        pytest.param({**CHANGE, "kind": "Pod", "object": POD}, "Pod default/p: its UID is a", id="another UID"),
+        pytest.param({**CHANGE, "key": "b"}, "Node a: is recorded under another key, b", id="another key"),
+        pytest.param(
+            {**CHANGE, "kind": "Pod", "object": POD},
+            "Pod default/p: is recorded under another UID, a",
+            id="another UID",
+        ),
     ],
 )  # fmt: skip
 def test_a_step_that_makes_no_sense_is_refused_with_its_number(
