@@ -201,7 +201,7 @@ def check_comparison(case: Case) -> Faults:
         nodes = {each.pod: each.node for each in side.placements}
         sides.append({**dict.fromkeys(side.remaining, ""), **nodes})
         if nodes.keys() & side.remaining.keys():
-            yield f"both placed and left over: {nodes.keys() & side.remaining.keys()}"
+            yield f"both placed and pending: {nodes.keys() & side.remaining.keys()}"
         if nodes.keys() | side.remaining.keys() != pending | evicted:
             yield f"of {sorted(pending | evicted)} there are {sorted(nodes)} placed and {sorted(side.remaining)} not"
     for moved in comparison.moved:
@@ -304,7 +304,7 @@ def check_group(case: Case) -> Faults:
     ]
     left = [key for key in keys if key in result.remaining]
     if explanation.fits and (left or result.evictions):
-        yield f"explained as fitting, but simulated with {left} left over and {len(result.evictions)} evicted"
+        yield f"explained as fitting, but simulated with {left} pending and {len(result.evictions)} evicted"
     if not explanation.fits and keys and not result.evictions and not left:
         yield f"explained as {explanation.message!r}, but simulated with {placed} placed"
     for change in explanation.changes:

@@ -122,7 +122,7 @@ NAMES = [
     ("status --server HERE shop/web-0 ml/job-0", "Queue", "ml/job-0 shop/web-0"),
     ("status --server HERE pod/web-0", "Queue", "shop/web-0"),
     ("status --server HERE pod/web-0 -n ml", "Queue", ""),
-    # commands that answer about a whole cluster: the pods that are left over, placed, or end elsewhere
+    # commands that answer about a whole cluster: the pods that are pending, placed, or end elsewhere
     ("simulate --cluster c.json", "Simulation", "ml/job-0 shop/db-0 shop/web-0"),
     ("simulate --cluster c.json -n shop --delete web-0", "Simulation", "ml/job-0 shop/db-0"),
     ("capacity --cluster c.json -f new.json", "Capacity", "shop/new"),

@@ -97,7 +97,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     A Deployment scaled to 20 replicas, under another policy:
       extender simulate -n shop --scale deploy/web=20 --policy policy.yaml
 
-    Exit status: 0 if every pod has a node; 3 if a pod is left over, stays on a drained node or is lost; 2 for wrong
+    Exit status: 0 if every pod has a node; 3 if a pod is pending, stays on a drained node or is lost; 2 for wrong
     usage or input; 1 for a failure.
     """
     from extender.offline.what_if.result import as_text
@@ -175,7 +175,7 @@ def capacity(
     "--max-pending",
     type=click.IntRange(min=0),
     metavar="N",
-    help="exit with 3 if more pods are left over or lost under the second policy",
+    help="exit with 3 if more pods are pending or lost under the second policy",
 )
 @click.option(
     "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome of more pods differs"
@@ -199,7 +199,7 @@ def compare(
     \b
     A change of the policy, checked before it is rolled out:
       extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz -f app.yaml --replicas 100
-    In CI, where no pod may be left over or lost:
+    In CI, where no pod may be pending or lost:
       extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz --max-pending 0
 
     Exit status: 0 if the result is within the limits, 3 if it is not, 2 for wrong usage or input, 1 for a failure.
@@ -229,7 +229,7 @@ def compare(
     exceeded = [
         f"{what}: {count}, but the limit is {limit}"
         for what, count, limit in (
-            ("pods left over or lost", len(result.second.remaining) + len(result.second.lost), max_pending),
+            ("pods pending or lost", len(result.second.remaining) + len(result.second.lost), max_pending),
             ("pods that end elsewhere", len(result.moved), max_moved),
         )
         if limit is not None and count > limit

@@ -147,7 +147,7 @@ def capacity(
             each.notes.append(counted_in(gangs[name]) if name in gangs else ALONE)
         if direct_binding.names_its_node(each.pod, copied):
             text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
-            each.notes.append(f"{text}: pods are counted on this node only")
+            each.notes.append(f"{text}, so pods are counted only on that node")
         if each.pod.spec.scheduling_gates:
             each.notes.append("its scheduling gates are ignored")
         each.notes += missing_templates(each.pod, copied.objects)
@@ -163,7 +163,7 @@ def capacity(
 
 
 def _daemon_sets(templates: Sequence[Workload | str]) -> list[str]:
-    """Returns the names of the templates that are DaemonSets, which are those without a number of replicas."""
+    """Returns the names of the templates that are DaemonSets; only these have no number of replicas."""
     return [each.source for each in templates if isinstance(each, Workload) and each.replicas is None]
 
 
@@ -244,7 +244,7 @@ def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
 
 
 def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) -> list[str]:
-    """Returns the nodes that can take their number of pods in `counts`."""
+    """Returns the nodes that can take as many copies of the pod as `counts` says for them."""
     others = {name: count - 1 for name, count in counts.items()}
     state.request(info, others)
     try:
@@ -286,7 +286,7 @@ def _in_turns(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds a few pods of each template in turn, until none fits; returns the same as `_filled`."""
+    """Adds as many pods of each template in turn as its weight says, until none fits. Returns as `_filled`."""
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)
     while with_room:

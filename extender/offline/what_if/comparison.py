@@ -108,9 +108,9 @@ class Comparison:
     Attributes:
         first, second: the two results.
         moved: the pods whose outcomes differ, including pods that only one of the configurations evicts.
-        plugins: plugin -> its score for a moved pod's second node minus its score for the first node, as the mean over
-            the moved pods that both nodes can take. The scores are those of the second configuration before any pod is
-            placed.
+        plugins: by how much each plugin scores a moved pod's node under the second configuration higher than its node
+            under the first. It is the mean over the moved pods that both nodes can take. The scores are those of the
+            second configuration before any pod is placed.
     """
 
     first: SimulationResult
@@ -130,7 +130,10 @@ class Comparison:
         return [each for each in both if each.first != each.second]
 
     def __repr__(self) -> str:
-        return f"Comparison({len(self.moved)} end elsewhere; {summary(self.first)}; then {summary(self.second)})"
+        return (
+            f"Comparison({len(self.moved)} outcomes differ;"
+            f" first: {summary(self.first)}; second: {summary(self.second)})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns {"moved": [see Moved], "movedGroups", "plugins", "first", "second": see SimulationResult}."""
@@ -190,7 +193,7 @@ def _outcome(key: str, result: SimulationResult) -> PodOutcome:
 
 
 def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping[str, Pod]) -> dict[str, float]:
-    """Returns plugin -> its weighted score for the second node minus that for the first, as a mean over moved pods."""
+    """Returns `Comparison.plugins`; `state` has the second configuration, and no pod has been placed yet."""
     sums: Counter[str] = Counter()
     scored = 0
     for outcome in moved[:_MOST_SCORED]:
@@ -210,13 +213,13 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping
 def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: the result under each policy, the pods that moved, and the plugins that moved them.
 
-    `every`: whether long lists are shown as a whole.
+    If `every` is True, long lists are shown in full.
     """
     both = (comparison.first, comparison.second)
     lines: list[Cells] = [
         ("", *names),
         ("pods placed", *(str(len(result.placements)) for result in both)),
-        ("pods left over", *(str(len(result.remaining)) for result in both)),
+        ("pods pending", *(str(len(result.remaining)) for result in both)),
         ("pods evicted", *(str(len(result.evictions)) for result in both)),
         ("pods lost", *(str(len(result.lost)) for result in both)),
     ]
@@ -231,7 +234,7 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     yield from (printable(note) for note in _notes(comparison, names))
     yield ""
     if not comparison.moved:
-        yield "every pod ends on the same node under both"
+        yield "every pod has the same outcome under both policies"
         return
     if groups := comparison.moved_groups:
         rows = ((each.group, f"{each.first} on a node", f"{each.second} on a node") for each in groups)

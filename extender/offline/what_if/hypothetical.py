@@ -119,7 +119,7 @@ def _fewest(
 
 
 def _simulated(state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload]) -> dict[str, Any]:
-    """Returns the answer without `fewestNodes`."""
+    """Returns the answer to the request, without the key `fewestNodes`."""
     without_preemption = state.profiles.with_each(lambda profile: replace(profile, preemption=None))
     simulation = Simulation(state.copy(without_preemption))
     if request.only_templates:

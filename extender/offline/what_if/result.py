@@ -41,13 +41,13 @@ Amounts = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Measures of how evenly the nodes are used; each measure is resource -> a share between 0 and 1.
+    """Measures of how fully and evenly the nodes are used; each is a share between 0 and 1, by resource.
 
     Attributes:
         utilisation: the requested share of what all nodes together offer.
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the standard deviation of the zones' utilisation.
-        fragmentation: the share of the free resources on nodes that cannot take one more pod of mean size.
+        fragmentation: the share of all free resources that is on nodes which cannot take one more pod of mean size.
         nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps.
     """
 
@@ -81,7 +81,7 @@ class Balance:
 
 
 def balance_of(state: ClusterState) -> Balance:
-    """Measures the cluster as it is now. All measures of an empty cluster are 0."""
+    """Measures how fully and evenly the nodes are used now. All measures of an empty cluster are 0."""
     resources = state.resources()
     allocatable = {name: resources[name][0].astype(float) for name in _MEASURED}
     requested = {name: resources[name][1].astype(float) for name in _MEASURED}
@@ -128,9 +128,9 @@ class DrainEffect:
 
     Attributes:
         evicted: the pods that are evicted only with the drain.
-        remaining: the pods that are left over only with the drain.
+        remaining: the pods that are pending at the end only with the drain.
         lost: the pods that are lost only with the drain.
-        remaining_without: the pods that are left over without it.
+        remaining_without: the pods that are pending at the end without it.
     """
 
     evicted: Sequence[str]
@@ -141,8 +141,8 @@ class DrainEffect:
     def __str__(self) -> str:
         lost = f", {len(self.lost)} lost" if self.lost else ""
         return (
-            f"because of the drain: {len(self.evicted)} evicted, {len(self.remaining)} left over{lost}; "
-            f"without it: {len(self.remaining_without)} left over"
+            f"because of the drain: {len(self.evicted)} evicted, {len(self.remaining)} pending{lost}; "
+            f"without it: {len(self.remaining_without)} pending"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class SimulationResult:
         lost: the evicted pods that no controller recreates.
         kept: pods that stay on a drained node because no PodDisruptionBudget allows their eviction -> the node.
         notes: remarks for people, such as defaults that were filled in.
-        before, after: the balance of the cluster before and after the simulation.
+        before, after: how fully and evenly the nodes are used before and after the simulation.
         zones: node -> zone, for the nodes in `placements`.
         pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
         groups: the members of each PodGroup that have a node, wait or are lost.
@@ -219,7 +219,7 @@ class SimulationResult:
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each pod that was to be placed: pod, node, previous and reason.
 
-        `node` is None for a pod that is left over, and `reason` says why. Raises ExtenderError without pandas.
+        `node` is None for a pod that is still pending, and `reason` says why. Raises ExtenderError without pandas.
         """
         placed = [{"pod": each.pod, "node": each.node, "previous": each.previous} for each in self.placements]
         remaining = [{"pod": pod, "node": None, "reason": reason} for pod, reason in self.remaining.items()]
@@ -287,7 +287,7 @@ def simulate_once(
 
 
 def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()) -> SimulationResult:
-    """Returns the outcome of a simulation so far; `before` is the balance measured at its beginning."""
+    """Returns the outcome of a simulation so far; `before` says how the nodes were used at its start."""
     state, log = simulation.state, simulation.log
     nodes = {placement.node for placement in log.placements.values()}
     pods = {key: info.pod for key, info in state.infos.items()}
@@ -306,14 +306,14 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
 
 
 def summary(result: SimulationResult) -> str:
-    """Returns a line such as `12 pods placed, 1 left over, 3 evicted`; lost pods are added if there are any."""
+    """Returns a line such as `12 pods placed, 1 pending, 3 evicted`; lost pods are added if there are any."""
     placed = counted(len(result.placements), "pod")
     lost = f", {len(result.lost)} lost" if result.lost else ""
-    return f"{placed} placed, {len(result.remaining)} left over, {len(result.evictions)} evicted{lost}"
+    return f"{placed} placed, {len(result.remaining)} pending, {len(result.evictions)} evicted{lost}"
 
 
 def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
-    """Yields lines of text: placements, pods left over, evictions and balance; `every` shows whole lists."""
+    """Yields lines: placements, pending pods, evictions and balance; `every` shows long lists in full."""
     yield summary(result)
     if result.drain:
         yield str(result.drain)
@@ -331,7 +331,7 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from cut(list(incomplete(result.groups)), most, " groups")
     if result.remaining:
         yield ""
-        yield from cut(_left_over(result.remaining, every=every), most, " reasons")
+        yield from cut(_pending_rows(result.remaining, every=every), most, " reasons")
     if result.evictions:
         nodes = {placement.pod: placement.node for placement in result.placements}
         rows = [(each.pod, each.node, each.cause, _new_node(each, nodes)) for each in result.evictions]
@@ -347,16 +347,16 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from aligned(list(_by_node(result)))
 
 
-def _left_over(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:
-    """Returns the heading and a row for each reason or, if `every` is True, for each pod."""
+def _pending_rows(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:
+    """Returns the table of pending pods: a heading and a row for each reason or, if `every`, each pod."""
     if every:
-        return [("POD LEFT OVER", "REASON"), *remaining.items()]
+        return [("PENDING POD", "REASON"), *remaining.items()]
     pods: dict[str, list[str]] = {}
     for pod, reason in remaining.items():
         pods.setdefault(reason, []).append(pod)
     most_first = sorted(pods.items(), key=lambda item: -len(item[1]))
     return [
-        ("LEFT OVER", "PODS", "REASON"),
+        ("PENDING", "PODS", "REASON"),
         *((str(len(names)), listed(names, 2), reason) for reason, names in most_first),
     ]
 

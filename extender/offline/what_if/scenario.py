@@ -78,7 +78,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     """
     state = simulation.state
     notes: list[str] = []
-    # Nodes are selected before new ones are added, because a copy has the labels of the node it may replace.
+    # Nodes are selected before new ones are added: a copy has the labels of its original, so it would be selected too.
     removed = _selected(state, scenario.remove_nodes)
     drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]

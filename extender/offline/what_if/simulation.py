@@ -204,7 +204,7 @@ class Simulation:
         self.log.reasons.pop(info.pod.key, None)
 
     def _with_claims(self, info: PodInfo) -> PodInfo:
-        """Creates the pod's missing claims as controllers would, and returns the pod with their names."""
+        """Creates the pod's missing claims as controllers would; returns the pod with the claims' names set."""
         pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
         return info if pod is info.pod else twin(info, pod)
 
@@ -253,7 +253,7 @@ class Simulation:
             if pod.uid not in outcome.placed:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
-        for victim in outcome.victims:  # once the group waits, so that evictions cause another attempt
+        for victim in outcome.victims:  # the group waits now, so these evictions cause another attempt
             self.evict(victim, f"{PREEMPTION} by {queued.root.kind} {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:

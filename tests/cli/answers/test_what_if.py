@@ -35,7 +35,7 @@ def pod(tmp_path: Path) -> str:
 def test_simulate_places_the_waiting_pods(cluster: str) -> None:
     told = extender("simulate", "--cluster", cluster)
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith("1 pod placed, 0 left over, 0 evicted\n")
+    assert told.stdout.startswith("1 pod placed, 0 pending, 0 evicted\n")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_simulate_applies_changes_before_it_places_pods(
 def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Path) -> None:
     (tmp_path / "node.yaml").write_text(yaml.safe_dump(make_node("big").capacity(cpu="64").obj()))
     many = extender("simulate", "--cluster", cluster, "-f", pod, "--replicas", "10")
-    assert (many.returncode, many.stdout.splitlines()[0]) == (3, "6 pods placed, 5 left over, 0 evicted")
+    assert (many.returncode, many.stdout.splitlines()[0]) == (3, "6 pods placed, 5 pending, 0 evicted")
     more = extender(
         "simulate", "--cluster", cluster, "-f", pod, "--replicas", "10", "--add-node", str(tmp_path / "node.yaml")
     )
@@ -73,7 +73,7 @@ def test_a_node_whose_name_has_a_dot_is_copied(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     answer = extender("simulate", "--cluster", str(tmp_path / "cluster.json"), "--add-node", f"{name}=2")
     assert (answer.stderr, answer.returncode) == ("", 0)
-    assert answer.stdout.startswith("3 pods placed, 0 left over")
+    assert answer.stdout.startswith("3 pods placed, 0 pending")
 
 
 def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None:
@@ -102,7 +102,7 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     assert told.returncode == status
     assert "defaults" in told.stdout
     assert "next.yaml" in told.stdout
-    assert ("pods left over or lost: 4, but the limit is 0" in told.stderr) is (status == 3)
+    assert ("pods pending or lost: 4, but the limit is 0" in told.stderr) is (status == 3)
 
 
 def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
         (tmp_path / name).write_text(yaml.safe_dump({**kind, "profiles": [profile]}))
     policies = ["--policy", str(tmp_path / "now.yaml"), "--policy", str(tmp_path / "next.yaml")]
     answer = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-pending", "0")
-    assert (answer.returncode, answer.stderr) == (3, "pods left over or lost: 1, but the limit is 0\n")
+    assert (answer.returncode, answer.stderr) == (3, "pods pending or lost: 1, but the limit is 0\n")
     assert "default/running  one       lost" in answer.stdout
     moved = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-moved", "1")
     assert (moved.returncode, moved.stderr) == (3, "pods that end elsewhere: 2, but the limit is 1\n")

@@ -29,7 +29,7 @@ def packing() -> dict[str, Any]:
 def test_the_same_configuration_changes_nothing() -> None:
     found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()]).compare(None)
     assert found.moved == []
-    assert "every pod ends on the same node" in "\n".join(as_text(found, ("one", "other")))
+    assert "every pod has the same outcome" in "\n".join(as_text(found, ("one", "other")))
 
 
 def test_a_comparison_says_which_pods_move_and_by_which_scores() -> None:

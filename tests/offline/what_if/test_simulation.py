@@ -107,7 +107,7 @@ def test_the_more_important_pod_goes_first_and_evicts() -> None:
     assert result.remaining.keys() == {"default/low", "default/small"}
 
 
-def test_pods_that_no_scheduler_tries_are_left_over_with_the_reason() -> None:
+def test_pods_that_no_scheduler_tries_stay_pending_with_the_reason() -> None:
     leaving = make_pod("leaving").obj()
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
     result = simulated(*NODES, leaving, make_pod("gated").gate("quota").obj())
@@ -195,7 +195,7 @@ def test_a_pod_with_two_budgets_is_never_evicted() -> None:
     assert any("w stays on na: more than one PodDisruptionBudget covers it" in note for note in result.notes)
 
 
-def test_evicted_pods_that_fit_nowhere_are_left_over() -> None:
+def test_evicted_pods_that_fit_nowhere_stay_pending() -> None:
     pods = [owned(f"w{n}").req(cpu="2").node("na").obj() for n in range(2)]
     result = simulated(NODES[0], make_node("small").capacity(cpu="2").obj(), *pods, drain=[f"{ZONE}=a"])
     assert (len(result.placements), len(result.remaining)) == (1, 1)
@@ -283,7 +283,7 @@ def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number:
 def test_the_text_counts_placed_and_evicted_pods_and_names_reasons() -> None:
     pods = [owned("w1").node("na").obj(), make_pod("huge").req(cpu="9").obj()]
     shown = "\n".join(as_text(simulated(*NODES, *pods, drain=["na"])))
-    assert shown.startswith("1 pod placed, 1 left over, 1 evicted")
+    assert shown.startswith("1 pod placed, 1 pending, 1 evicted")
     assert "default/w1   na    drain" in shown
     assert "3 Insufficient cpu" in shown or "2 Insufficient cpu" in shown
     assert "<table>" in simulated(*NODES)._repr_html_()
@@ -400,7 +400,7 @@ def test_a_pod_that_names_its_node_is_placed_there_and_takes_its_room() -> None:
         ),
     ],
 )
-def test_a_pod_that_would_not_run_on_the_node_that_it_names_is_left_over(node: Object, reason: str) -> None:
+def test_a_pod_that_would_not_run_on_the_node_that_it_names_stays_pending(node: Object, reason: str) -> None:
     pod = make_pod("p").req(cpu="2").spec(nodeName="n").obj()
     (told,) = simulated(node, create=[(pod, None)]).remaining.values()
     assert re.match(f"spec.nodeName binds it to n, but {reason}", told)
@@ -435,7 +435,7 @@ def test_the_effect_of_a_drain_is_separate_from_what_waited_before() -> None:
         remaining_without=["default/waiting"],
     )
     lines = list(as_text(result))
-    assert lines[1] == "because of the drain: 2 evicted, 2 left over; without it: 1 left over"
+    assert lines[1] == "because of the drain: 2 evicted, 2 pending; without it: 1 pending"
     assert lines[1] in result.to_html()
     assert simulated(*NODES, waiting).drain is None
 
@@ -451,10 +451,10 @@ def test_a_result_shows_the_utilisation_of_each_node() -> None:
 
 def test_a_printed_result_is_one_short_line() -> None:
     cluster = Cluster.from_objects([*NODES, *(make_pod(f"p{number}").obj() for number in range(50))])
-    assert repr(cluster.simulate()) == "SimulationResult(50 pods placed, 0 left over, 0 evicted)"
+    assert repr(cluster.simulate()) == "SimulationResult(50 pods placed, 0 pending, 0 evicted)"
     assert repr(cluster.capacity([make_pod("t").req(cpu="1").obj()])) == "Capacity(12 more pods would fit)"
-    placed = "50 pods placed, 0 left over, 0 evicted"
-    assert repr(cluster.compare()) == f"Comparison(0 end elsewhere; {placed}; then {placed})"
+    placed = "50 pods placed, 0 pending, 0 evicted"
+    assert repr(cluster.compare()) == f"Comparison(0 outcomes differ; first: {placed}; second: {placed})"
 
 
 def test_a_suspended_job_gets_no_pods_and_a_note() -> None:
