@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, RuleUnanswered
-from extender.framework.find_fit import Fit, awaited_pods, find_fit, prepare
+from extender.framework.find_fit import FITS, Fit, awaited_pods, find_fit, outside, prepare
 from extender.framework.profile import Profiles
 from extender.framework.score import Scoring, score
 from extender.framework.status import Refusal, failed
@@ -225,7 +225,7 @@ class Engine:
         info, rows = self._waiting(pod), self._rows(nodes)
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
-            fit = find_fit(profile, info, self.table, rows)
+            fit = self._fit(info, rows)
             feasible = self._feasible(info, fit)
             try:
                 scoring = self._scored(info, feasible)
@@ -248,7 +248,7 @@ class Engine:
         """
         info = self._waiting(pod)
         with self._deciding(info):
-            fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
+            fit = self._fit(info, self._rows(nodes))
         return self.table.nodes.names_of(fit.feasible if despite_errors else self._feasible(info, fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
@@ -259,13 +259,14 @@ class Engine:
         info = self._waiting(pod)
         profile = self.profiles.of(info.pod)
         with self._deciding(info):
-            fit = find_fit(profile, info, self.table, self.table.nodes.rows)
+            fit = self._fit(info, self.table.nodes.rows)
             return preempt(profile, info, self.table, fit, rows=None if nodes is None else self._rows(nodes))
 
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
         """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only.
 
-        Pods that are nominated to the nodes are not counted.
+        Pods that are nominated to the nodes are not counted. The pod's own nominated node is not refused because
+        PreFilter names other nodes; see `_fit`.
         """
         info, rows = self._waiting(pod), self._rows(nodes)
         fit = Fit(rows)
@@ -278,6 +279,10 @@ class Engine:
                     fit.refuse(np.arange(len(rows)), prepared)
                 elif prepared is not None:
                     fit.refuse_all(None, prepared.refuse(rows))
+                    if prepared.only is not None:
+                        remaining = np.flatnonzero(fit.cause == FITS)
+                        only = prepared.only | {info.pod.status.nominated_node_name}
+                        fit.refuse_all(remaining, outside(only, [plugin], self.table, rows[remaining]))
         return {self.table.nodes.names[row]: refusal for row, refusal in fit.refused()}
 
     def awaited_on(self, node_name: str, pod: Pod | PodInfo) -> list[PodInfo]:
@@ -376,6 +381,24 @@ class Engine:
         if nodes is None:
             return self.table.nodes.rows
         return np.array([self.table.nodes.row_of[name] for name in nodes], np.intp)
+
+    def _fit(self, pod: PodInfo, rows: Rows) -> Fit:
+        """Returns which rows can take the pod.
+
+        The scheduler checks the pod's nominated node first, even if PreFilter restricts the pod to other nodes.
+        Source: upstream evaluateNominatedNode.
+        """
+        profile = self.profiles.of(pod.pod)
+        fit = find_fit(profile, pod, self.table, rows)
+        row = self.table.nodes.row_of.get(pod.pod.status.nominated_node_name, -1)
+        if not fit.narrowed_by or fit.refused_at_once or row not in rows:
+            return fit
+        nominated = find_fit(profile, pod, self.table, np.array([row], np.intp), narrowed=False)
+        if len(nominated.feasible):
+            fit.accept(nominated.rows)
+        elif not len(fit.feasible) and fit.error is None:
+            fit.add_earlier(nominated)
+        return fit
 
     def _feasible(self, pod: PodInfo, fit: Fit) -> Rows:
         """Returns the rows that can take the pod; none after an error (upstream findNodesThatPassFilters cancels).

@@ -188,9 +188,7 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
         fit.refuse(np.arange(len(rows)), prepared.refusal)
         return fit
     if prepared.only is not None:
-        chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
-        outside = ~np.isin(rows, np.array(chosen, np.intp))
-        feasible = fit.refuse_all(feasible, [(outside, _outside(prepared.only_by))])
+        feasible = fit.refuse_all(feasible, outside(prepared.only, prepared.only_by, table, rows))
     if prepared.check_all:
         _run_all(prepared, table, fit, np.arange(len(rows)) if feasible is None else feasible)
         return fit
@@ -201,6 +199,12 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
         table.deadline.check(name)
         feasible = fit.refuse_all(feasible, check.refuse(remaining))
     return fit
+
+
+def outside(only: frozenset[str], plugins: Sequence[str], table: Table, rows: Rows) -> Verdict:
+    """Refuses the rows of nodes that are not in `only`, to which the plugins restrict the pod."""
+    chosen = [table.nodes.row_of[name] for name in only if name in table.nodes.row_of]
+    return [(~np.isin(rows, np.array(chosen, np.intp)), _outside(plugins))]
 
 
 def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> None:

@@ -269,8 +269,8 @@ def check_nodes(case: Case) -> Faults:
         refusal = explanation.decision.refusals.get(node)
         if refusal is None and refusing:
             yield f"{node} is feasible, but {refusing} refuse it"
-        elif refusal is not None and refusal.plugin and refusal.plugin not in refusing:
-            yield f"{node} is refused by {refusal.plugin}, but with --node by {refusing}"
+        elif refusal is not None and not (refusal.plugin in refusing if refusal.plugin else refusing):
+            yield f"{node} is refused by {refusal.plugin or 'preFilter'}, but with --node by {refusing}"
 
 
 def check_overview(case: Case) -> Faults:

@@ -184,7 +184,7 @@ class Explanation:
                 refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
         if refusal is None:
             return FilterVerdict(plugin, is_disabled=is_disabled, passes_pre_filter=is_disabled)
-        detail = engine.detail(refusal.plugin, refusal.reasons[0], self.pod, [name])
+        detail = engine.detail(plugin, refusal.reasons[0], self.pod, [name])
         return FilterVerdict(plugin, refusal.reasons, detail)
 
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:

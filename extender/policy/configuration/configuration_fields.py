@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from extender.framework.policy_fields import Ignored, NonNegative, Percentage, Positive, Strict
-from extender.framework.rules import Check, Predicate, RowCheck
-from extender.framework.status import Refusal, unresolvable
+from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck
+from extender.framework.status import Refusal
 from extender.policy.extenders import ExtenderSpec
 from extender.table import PodInfo, Table
 
@@ -94,9 +93,7 @@ class PreFilterOnly:
         check = self.rule.prepare(pod, table)
         if check is None or isinstance(check, Refusal) or check.only is None:
             return check if isinstance(check, Refusal) else None
-        named = np.array([table.nodes.row_of[name] for name in check.only if name in table.nodes.row_of], np.intp)
-        refusal = unresolvable(self.name, f"node(s) didn't satisfy plugin(s) [{self.name}]")
-        return RowCheck(lambda rows: [(~np.isin(rows, named), refusal)], check.only)
+        return RowCheck(lambda _: NO_REFUSAL, check.only)
 
 
 Weight = Annotated[int, Field(ge=0, lt=2**31)]

@@ -245,6 +245,41 @@ def test_a_filter_that_the_policy_disables_says_what_still_runs(
     assert [each.plugin for each in verdicts if each.is_disabled and each.reasons] == []
 
 
+def test_a_nominated_node_may_be_one_that_only_pre_filter_excludes() -> None:
+    disabled = {"filter": {"disabled": [{"name": "NodeAffinity"}]}}
+    only_big = {"matchFields": [expression("metadata.name", "In", "big")]}
+    waiting = make_pod("p").req(cpu="1").nominated("small").require_node(only_big)
+    profiles = read(profile(plugins=disabled)).scheduler_profiles()
+    explanation = Cluster.from_objects(NODES, profiles).explain(stored(waiting.obj()))
+    assert explanation.decision.best == ["small"]
+    assert [verdict.plugin for verdict in explanation.on_node("small") if verdict.reasons] == []
+
+
+@pytest.mark.parametrize(
+    ("nominated", "reasons"),
+    [
+        pytest.param(
+            "n1",
+            "1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity NodeResourcesFit]",
+            id="the node that it names",
+        ),
+        pytest.param(
+            "n2",
+            "1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, "
+            "1 node(s) didn't satisfy plugin(s) [NodeAffinity]",
+            id="another node",
+        ),
+    ],
+)
+def test_the_message_has_the_own_refusal_of_the_nominated_node(nominated: str, reasons: str) -> None:
+    """As in the loop, since kube-scheduler checks that node alone first."""
+    only_n1 = {"matchFields": [expression("metadata.name", "In", "n1")]}
+    waiting = make_pod("p").req(cpu="2").nominated(nominated).require_node(only_n1)
+    nodes = [make_node(name).capacity(cpu="1").obj() for name in ("n1", "n2", "n3")]
+    message = explained(waiting.obj(), *nodes).message
+    assert message.startswith(f"0/3 nodes are available: {reasons}. preemption:")
+
+
 def test_node_by_node_says_whether_evictions_may_help() -> None:
     shown = list(terminal.nodes(explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)))
     at = next(number for number, line in enumerate(shown) if "REFUSED BY" in line)
