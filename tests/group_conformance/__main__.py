@@ -5,10 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tests.builders import Object
 from tests.group_conformance.cases import KINDS, gates_of, named
 from tests.group_conformance.replay import differences
 from tests.stock.build import build
 from tests.stock.oracle import GroupOracle
+
+CHANCES = 20
+
+
+def _differences(oracle: GroupOracle, case: Object, stock: Object) -> list[str]:
+    """Returns what we decide otherwise; of several volumes that would do, stock takes any, so ours may come later."""
+    found = differences(case, stock)
+    if not (found and any(item["kind"] == "PersistentVolume" for item in case["cluster"]["items"])):
+        return found
+    is_answered = any(not differences(case, oracle.answer(case)) for _ in range(CHANCES))
+    return [] if is_answered else found
 
 
 def main() -> int:
@@ -27,7 +39,7 @@ def main() -> int:
                 if "error" in stock:
                     undecided += 1
                     print(f"{case['name']}: stock gives no answer: {stock['error']}")
-                elif found := differences(case, stock):
+                elif found := _differences(oracle, case, stock):
                     wrong += 1
                     print(f"{case['name']}: {'; '.join(found)}")
     print(f"{total} cases, {wrong} decided otherwise, {undecided} not decided by stock")
