@@ -198,17 +198,15 @@ class GroupTree(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     children: list[GroupTree] = []
 
 
-class GroupLine(_Line, tag="group"):
-    """An attempt of the scheduling loop to place a pod group; EventLines have the final outcome for its members.
+class _TreeLine(_Line, kw_only=True):
+    """A decision about a pod group.
 
     Attributes:
         moment, order, draws: as in an AttemptLine.
-        group: the root group, as KIND NAMESPACE/NAME.
-        tree: the root group with its members, as the attempt saw them.
-        message: why the group is not scheduled; "" if it is.
-        failed: True if an error ended the attempt, so that there is no decision.
-        placed: pod -> the chosen node, for the members that would be bound.
-        victims: the keys of the pods that preemption evicts.
+        group: the group, as KIND NAMESPACE/NAME.
+        tree: the group with its members, as the decision saw them.
+        message: why the group is refused; "" if it is not.
+        placed: pod -> its node, for the members that get one.
     """
 
     moment: Count
@@ -217,47 +215,43 @@ class GroupLine(_Line, tag="group"):
     order: str = ""
     draws: list[tuple[Draw, Draw]] = []
     message: str = ""
-    failed: bool = False
     placed: dict[str, str] = {}
-    victims: list[str] = []
 
     def decoded_tree(self) -> GroupTree:
         """Decodes the group with its members. Raises MalformedCluster if the JSON is not a valid GroupTree."""
         return decoded(self.tree, _TREE, "tree")
 
 
-class PlanLine(_Line, tag="plan"):
-    """A plan of filter for the members of a pod group, from which it answered the calls that have its number.
+class GroupLine(_TreeLine, tag="group"):
+    """An attempt of the scheduling loop to place a root group; EventLines have the final outcome for its members.
 
     Attributes:
-        moment, order, draws: as in an AttemptLine.
+        failed: True if an error ended the attempt, so that there is no decision.
+        victims: the keys of the pods that preemption evicts.
+    """
+
+    failed: bool = False
+    victims: list[str] = []
+
+
+class PlanLine(_TreeLine, tag="plan"):
+    """A plan of filter for the members of a pod group, from which it answered the calls that have its number.
+
+    The first member that waits in the tree is that of the call; the others are to be planned.
+
+    Attributes:
         number: counts the plans of a process.
-        group: the group, as PodGroup NAMESPACE/NAME.
-        tree: the group, with the member of the call as the first that waits, and the others to be planned.
         nodes: the nodes that the call was about.
         before: the number of the plan whose answered members kept their nodes; 0 if this plan began a pass.
         answered: the UIDs of these members.
         emptied: True if the group fits only once all pods of lower priority have left.
-        message: why the group is refused; "" if it is not.
-        placed: pod -> the planned node.
     """
 
-    moment: Count
     number: Count
-    group: str
-    tree: msgspec.Raw
     nodes: str = ""
-    order: str = ""
-    draws: list[tuple[Draw, Draw]] = []
     before: Count = 0
     answered: list[str] = []
     emptied: bool = False
-    message: str = ""
-    placed: dict[str, str] = {}
-
-    def decoded_tree(self) -> GroupTree:
-        """Decodes the group with its members. Raises MalformedCluster if the JSON is not a valid GroupTree."""
-        return decoded(self.tree, _TREE, "tree")
 
 
 class EventLine(_Line, tag="event"):
