@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LONGEST_REASON = 200
+_PRIORITY = '''@priority
+def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> int:
+    """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
+    return 100 if pod.labels.get(label) == node.labels.get(label) else 0
+'''
 _SKELETON = '''"""Rules for `extender serve --policy policy.yaml`; `extender rule test {name}.py` tries them."""
 
 from extender import Node, Pod, predicate, priority
@@ -40,11 +45,7 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | No
     return "node(s) were another team's"
 
 
-@priority
-def prefer_{name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> int:
-    """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
-    return 100 if pod.labels.get(label) == node.labels.get(label) else 0
-'''
+''' + _PRIORITY.replace("{name}", "prefer_{name}")
 _IN_TREE = """
     # With `extender serve`, kube-scheduler runs the in-tree plugins, so disable them here: remove the #.
     # multiPoint: {disabled: [{name: "*"}]}"""
@@ -63,15 +64,7 @@ profiles:
 """
 _PER_NODE = ("predicate", "priority")
 _OTHERS: Mapping[str, tuple[str, str, str]] = {
-    "priority": (
-        "Node, Pod, priority",
-        "score",
-        '''@priority
-def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> int:
-    """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
-    return 100 if pod.labels.get(label) == node.labels.get(label) else 0
-''',
-    ),
+    "priority": ("Node, Pod, priority", "score", _PRIORITY),
     "pre_enqueue": (
         "Pod, pre_enqueue",
         "preEnqueue",
