@@ -66,15 +66,13 @@ class Rules:
     Attributes:
         asks_extenders: True if the scheduling loop also asks other extenders, whose answers are not recorded.
         library: the plugins and users' rules that the profiles were made from.
-        scheduler_filters, coscheduling: the settings of `extender serve` with these names.
+        settings: the recorded settings; if the rules are those of another policy, all but the policy apply.
     """
 
     profiles: Profiles
-    scale: Scale
     asks_extenders: bool
     library: Library
-    scheduler_filters: bool = True
-    coscheduling: bool = False
+    settings: RecordedSettings
 
     @classmethod
     def of_recording(cls, settings: RecordedSettings, trusted: Rules | None = None) -> Rules:
@@ -106,11 +104,7 @@ class Rules:
         library = Library(host=_SilentHost(), folder=folder)
         match policy:
             case Profiles():
-                asks_extenders = bool(policy.extenders)
-                return cls(
-                    policy, Scale(settings.score_scale), asks_extenders, library, settings.scheduler_filters,
-                    settings.coscheduling,
-                )  # fmt: skip
+                return cls(policy, bool(policy.extenders), library, settings)
             case Policy():
                 return cls._of(settings, policy, library)
             case Mapping():
@@ -129,11 +123,7 @@ class Rules:
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
         if settings.mode == "schedule":
             profiles = Profiles(policy.scheduler_profiles().all, profiles.features, policy.extenders)
-        asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
-        return cls(
-            profiles, Scale(settings.score_scale), asks_extenders, library, settings.scheduler_filters,
-            settings.coscheduling,
-        )  # fmt: skip
+        return cls(profiles, settings.mode == "schedule" and bool(policy.extenders), library, settings)
 
 
 class _SilentHost(OfflineHost):
@@ -163,13 +153,13 @@ class World:
         self.rules = rules
         self._numbers = numbers
         self._changes = Changes()
-        features = rules.profiles.features
+        features, settings = rules.profiles.features, rules.settings
         self._cache = Cache(ManualClock(), Telemetry(), features=features, changes=self._changes)
         self.plans = ReplayedPlans()
         self.filter = Filter(
-            self._cache, rules.profiles, Telemetry(), scheduler_filters=rules.scheduler_filters, plans=self.plans
+            self._cache, rules.profiles, Telemetry(), scheduler_filters=settings.scheduler_filters, plans=self.plans
         )  # fmt: skip
-        self.prioritize = Prioritize(self._cache, rules.profiles, rules.scale)
+        self.prioritize = Prioritize(self._cache, rules.profiles, Scale(settings.score_scale))
         self.preempt = Preempt(self._cache, rules.profiles)
         self._at_bind = rules.profiles.with_each(at_bind)
         self._ordered = _OrderedTable(Table(features), self._changes)
@@ -233,7 +223,8 @@ class World:
         first, *_ = _check_waiting(tree, table)
         names = self._numbers.named(from_ranges(line.nodes))
         call = MemberCall(first, names, self.profile(first.pod), tree.group)
-        in_dry_runs = self.rules.scheduler_filters and not self.rules.coscheduling
+        settings = self.rules.settings
+        in_dry_runs = settings.scheduler_filters and not settings.coscheduling
         planner = Planner(MemberJudge(PlayedRandom(line.draws)), scheduler_filters=in_dry_runs)
         plan = planner.plan(PlanRequest(call, tree.waiting, tree.scheduled, before), table)
         self.plans.add(line, plan)
