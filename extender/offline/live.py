@@ -43,7 +43,7 @@ _SUBJECTS = {
     "whether quotas limit new pods": ("ResourceQuota",),
     "overhead of new pods": ("RuntimeClass",),
 }
-"""What an answer leaves out -> the kinds that could not be read."""
+"""The part that an answer leaves out if one of these kinds cannot be read."""
 _LEFT_OUT = {kind: subject for subject, kinds in _SUBJECTS.items() for kind in kinds}
 CONNECT_SECONDS = 4.0
 FORBIDDEN = 403

@@ -217,7 +217,7 @@ def _generated(
 
 
 def _missing_volume_claims(pod: Pod, objects: Objects) -> dict[str, Volume | PersistentVolumeClaim]:
-    """Returns name -> source for each volume claim to create; the source is a volume or a StatefulSet's template."""
+    """Returns the source of each claim to create, by name: a volume, or a template of a StatefulSet."""
     sources: dict[str, Volume | PersistentVolumeClaim] = {}
     for volume in pod.spec.volumes or ():
         if volume.ephemeral is not None:

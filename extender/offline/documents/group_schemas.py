@@ -31,7 +31,7 @@ class GroupCountPart(DocumentPart):
     waiting: int
     lost: int
     place: Literal["whole", "part", "none"]
-    """How many members have a node."""
+    """Says if all members of the group have a node, some of them, or none."""
 
 
 class MovedGroupPart(DocumentPart):
@@ -52,7 +52,7 @@ class _ChildGroup(DocumentPart):
 
 class _EvictedUnit(DocumentPart):
     pods: dict[str, str]
-    """Pod -> the node that it is evicted from."""
+    """The node from which each pod is evicted."""
     group: str | None
     """The PodGroup that is evicted as a whole."""
 
@@ -61,7 +61,7 @@ class _GroupEvictions(DocumentPart):
     units: list[_EvictedUnit]
     violated_budgets: list[str]
     nominated: dict[str, str]
-    """Member -> the node where it fits once the evicted pods have left."""
+    """The node where each member fits once the evicted pods have left."""
     message: str
 
 
@@ -82,9 +82,9 @@ class GroupExplanationPart(DocumentPart):
     scheduled: int
     waiting: int
     placed: dict[str, str]
-    """Pod -> its node in the placement that fits as many members as possible."""
+    """The node of each pod in the placement that fits as many members as possible."""
     pending: dict[str, str]
-    """Pod -> the reason why it is not placed."""
+    """The reason why each pod is not placed."""
     refused: dict[str, Any] | None
     """The first member without a node, as an Explanation."""
     domain: str

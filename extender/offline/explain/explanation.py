@@ -339,7 +339,7 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
 
 
 def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
-    """Returns the refusals as node -> {"plugin", "code", "reasons"}."""
+    """Returns the refusals by node, each as {"plugin", "code", "reasons"}."""
     return {
         node: {"plugin": refusal.plugin, "code": refusal.code.title, "reasons": list(refusal.reasons)}
         for node, refusal in decision.refusals.items()
@@ -347,7 +347,7 @@ def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
 
 
 def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
-    """Returns node -> plugin -> the points that the plugin adds to the node's total."""
+    """Returns, for each node, the points that each plugin adds to its total."""
     by_plugin = {plugin: score.weighted.tolist() for plugin, score in decision.scores.items()}
     return {
         node: {plugin: weighted[i] for plugin, weighted in by_plugin.items()}
@@ -356,7 +356,7 @@ def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
 
 
 def totals(decision: Decision) -> dict[str, int]:
-    """Returns node -> its total: the sum of the points of all plugins."""
+    """Returns the total of each node: the sum of the points of all plugins."""
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
 
 

@@ -62,7 +62,7 @@ _OPAQUE = ("object", "datetime")
 
 @cache
 def _fields() -> dict[str, dict[str, str]]:
-    """Returns API type -> field -> the field's type, for pods, objects with a pod template, groups and claims.
+    """Returns the type of each field of each API type, for pods, pod templates, groups and claims.
 
     tests/offline/manifests/api_fields.py creates fields.json.
     """

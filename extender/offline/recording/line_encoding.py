@@ -272,13 +272,13 @@ def _tree(tree: Tree) -> GroupTree:
 
 
 def placed_keys(decision: GroupDecision) -> dict[str, str]:
-    """Returns pod -> node for the members that would be placed."""
+    """Returns the node of each member that would be placed, by the keys of the pods."""
     keys = {info.uid: info.pod.key for info in waiting_members(decision.tree)}
     return {keys[uid]: node for uid, node in decision.placed.items()}
 
 
 def planned_keys(plan: Plan) -> dict[str, str]:
-    """Returns pod -> node for the members that the plan places."""
+    """Returns the node of each member that the plan places, by the keys of the pods."""
     return {info.pod.key: node for uid, info in plan.members.items() if (node := plan.node_of(uid)) is not None}
 
 

@@ -261,7 +261,7 @@ class World:
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns plugin -> node -> points, for the named nodes that exist; None means all nodes that fit."""
+        """Returns the points that each plugin gives to each existing node of `names`; None: all nodes that fit."""
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:

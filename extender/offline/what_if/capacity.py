@@ -187,7 +187,7 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
 def _admitted(
     state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
 ) -> dict[str, Admitted]:
-    """Returns template -> one of its pods, as the API server would store it.
+    """Returns one pod of each template, as the API server would store it, by the name of the template.
 
     `existing` has the pod to copy for each template that names a workload in the cluster.
     """
@@ -221,7 +221,7 @@ def _is_independent(pod: Pod, state: ClusterState) -> bool:
 
 
 def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
-    """Returns node -> how many pods fit there, and adds their requests to the nodes in `state`.
+    """Returns the number of pods that fit on each node, and adds their requests to the nodes in `state`.
 
     Adding them one by one gives the same numbers, but takes minutes for a large cluster. So this searches for each
     node's number: it doubles the number while the filters accept it, then adds ever smaller steps.

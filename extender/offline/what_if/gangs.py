@@ -49,7 +49,7 @@ def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int
 
 
 def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup]:
-    """Returns template -> the gang that its pods belong to, for the templates whose pods belong to one."""
+    """Returns the gang of each template whose pods belong to a gang, by the name of the template."""
     groups = {name: state.objects.get(PodGroup, pod.group_key) for name, pod in pods.items() if pod.group_key}
     return {name: group for name, group in groups.items() if group and group.is_gang and group.parent_key is None}
 

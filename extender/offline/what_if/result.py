@@ -59,7 +59,7 @@ class Balance:
 
     @property
     def by_node(self) -> dict[str, dict[str, float]]:
-        """Node -> resource -> the requested share of what the node offers; 0 if it offers nothing."""
+        """The requested share of each resource that a node offers, by node; 0 if it offers nothing."""
         columns = {name: column(self.nodes, name) for name in _MEASURED}
         return {
             node["name"]: {name: _share(pairs[position][1], pairs[position][0]) for name, pairs in columns.items()}
