@@ -145,7 +145,7 @@ class ControlPlane:
         ]
         process = self.spawn("kube-scheduler", command, f"scheduler-{number}.log")
         try:
-            process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=60)
+            process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=180)
             yield process
         finally:
             process.stop()
