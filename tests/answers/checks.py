@@ -74,7 +74,7 @@ def check_simulation(case: Case) -> Faults:
     explanation = cluster.explain(case.key)
     result = cluster.simulate()
     placements = {each.pod: each.node for each in result.placements}
-    if _creates_claims(case) or not _is_pending(case.manifest) or explanation.group is not None:
+    if _creates_claims(case.manifest) or not _is_pending(case.manifest) or explanation.group is not None:
         return
     if result.evictions:
         if not explanation.decision.preemption or not explanation.decision.preemption.candidates:
@@ -86,9 +86,9 @@ def check_simulation(case: Case) -> Faults:
         yield f"simulate says {result.remaining[case.key]!r}, explain {explanation.message!r}"
 
 
-def _creates_claims(case: Case) -> bool:
+def _creates_claims(pod: Object) -> bool:
     """Returns True if controllers would create claims for the pod, which a simulation does and explain does not."""
-    spec = case.manifest["spec"]
+    spec = pod["spec"]
     templates = [each for each in spec.get("resourceClaims", ()) if "resourceClaimTemplateName" in each]
     return bool(templates) or any("ephemeral" in volume for volume in spec.get("volumes", ()))
 
@@ -305,7 +305,8 @@ def check_group(case: Case) -> Faults:
     left = [key for key in keys if key in result.remaining]
     if explanation.fits and (left or result.evictions):
         yield f"explained as fitting, but simulated with {left} pending and {len(result.evictions)} evicted"
-    if not explanation.fits and keys and not result.evictions and not left:
+    gets_claims = any(map(_creates_claims, members))
+    if not explanation.fits and keys and not result.evictions and not left and not gets_claims:
         yield f"explained as {explanation.message!r}, but simulated with {placed} placed"
     for change in explanation.changes:
         if not change.nodes:
@@ -356,7 +357,7 @@ def check_request(case: Case) -> Faults:
     }
     spec = {key: value for key, value in case.manifest["spec"].items() if key not in ("schedulingGates", "nodeName")}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": "more"}, "spec": spec}
-    if _creates_claims(case) or "schedulingGroup" in spec:
+    if _creates_claims(case.manifest) or "schedulingGroup" in spec:
         return
     cluster = case.of(
         item if item is case.manifest else _gated(item) for item in case.items if item is not case.manifest

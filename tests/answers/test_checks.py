@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.answers.checks import Check, check_drain, check_order, check_redaction, faults
+from tests.answers.checks import Check, check_drain, check_group, check_order, check_redaction, faults
 from tests.answers.smaller import check_smaller
-from tests.builders import Object, make_node, make_pod
+from tests.builders import Object, make_node, make_pod, make_pod_group, make_storage_class
 
 NODE = make_node("n").capacity(cpu="2").obj()
 UNREADABLE = {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In"}]}}
@@ -15,6 +15,8 @@ UNSCORED = (
     .node_selector(pool="a")
     .spec(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [UNREADABLE]}})
 )
+CLAIM = {"accessModes": ["ReadWriteOnce"], "storageClassName": "wait", "resources": {"requests": {"storage": "1Gi"}}}
+EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}
 AGENT = make_pod("agent").owner("DaemonSet", "agents").toleration("node.kubernetes.io/unschedulable")
 RUNNING = [make_pod(name).req(cpu=cpu).node("n").priority(0).obj() for name, cpu in (("a", "500m"), ("b", "1500m"))]
 
@@ -28,6 +30,12 @@ RUNNING = [make_pod(name).req(cpu=cpu).node("n").priority(0).obj() for name, cpu
         ),
         pytest.param(
             check_order, make_pod("p").req(cpu="1").priority(9).obj(), [NODE, *RUNNING], id="equally important victims"
+        ),
+        pytest.param(
+            check_group,
+            make_pod("p").group("ring").volume("v", EPHEMERAL).obj(),
+            [NODE, make_storage_class("wait"), make_pod_group("ring")],
+            id="a simulation creates the claim of a member, explain does not",
         ),
         pytest.param(
             check_redaction,
