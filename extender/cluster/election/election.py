@@ -1,4 +1,4 @@
-"""Client-go's leader election as a state machine without I/O; the caller passes in time and randomness.
+"""Client-go's leader election as a state machine without I/O; the caller passes in the time and random numbers.
 
     READ --- it is free, mine or expired ---> WRITE --- written ---> RENEW <--- written ---.
      ^  |                                       |                    |  '------------------'
@@ -13,8 +13,8 @@ There are never two leaders at once. A leader leads until the renew deadline, co
 successful write. The other processes see that write later than this, and wait for the whole lease duration from then.
 Each uses its own monotonic clock. So the clocks need not show the same time, and their speeds may differ by the factor
 lease duration / renew deadline, 1.5 by default. A write names the version that was read before. So a write that arrives
-late, or whose response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, all
-this holds again only after the next renewal.
+late, or whose response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, there
+may be two leaders until the next renewal.
 
 Writes of the last holder may still be in flight when a candidate takes the lease. Before the candidate writes the
 lease, it records in `writes` what the lease says about them. A holder releases a lease only when the outcome of all its
@@ -23,9 +23,10 @@ nothing. Neither does a lease that this candidate held: `writes` already contain
 unsettled.
 
 This is stricter than client-go. There the deadline counts from the first renewal that fails, and the process ends when
-it passes. Here the clock alone ends the leadership, even if every thread hangs, and the process stays as a warm
-standby. To win the lease begins a new term, even for the former holder, and each term begins with a reconciliation. A
-process that cannot do a leader's work releases the lease, and is not a candidate until it can.
+the deadline passes. Here the clock alone ends the leadership, even if every thread hangs, and the process stays as a
+warm standby. A new term begins whenever a process wins the lease, even if it held the lease before. Each term begins
+with finding out what earlier leaders have written. A process that cannot do a leader's work releases the lease, and is
+not a candidate until it can.
 
 Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), without coordinated election.
 """
@@ -143,7 +144,7 @@ class Election:
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
     def leading(self, now: float) -> bool:
-        """Returns True if this candidate holds the lease and has reconciled since it won it."""
+        """Returns True if this candidate holds the lease, and `reconciled` was called since it won the lease."""
         term = self.term(now)
         return term != 0 and term == self._reconciled_term
 
@@ -154,7 +155,7 @@ class Election:
     # ---- called by the Elector's thread
 
     def next(self, now: float, wall: float) -> Step:
-        """Returns the next step."""
+        """Returns what the caller must do next: sleep, read the lease or write the lease."""
         if now < self._resume_at:
             return Sleep(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):
@@ -219,9 +220,9 @@ class Election:
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
-        """Returns the lease without a holder, so that others need not wait; None if it must not be released.
+        """Returns the lease without a holder, so that other candidates need not wait; None if it must stay held.
 
-        It must not be released if another process holds it, or if the outcome of one of our writes is unknown. In the
+        It must stay as it is if another process holds it, or if the outcome of one of our writes is unknown. In the
         second case, other candidates must wait until the lease expires.
         """
         if lease.holder != self.identity or not self._writes.nothing_unsettled():

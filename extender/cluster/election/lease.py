@@ -49,7 +49,8 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def released(self) -> bool:
         """True if the last holder released the lease, so that the outcome of all its writes is known.
 
-        The duration shows this. A lease that was just created, or whose holder was removed by hand, has a longer one.
+        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. A lease that was just created, or whose holder was
+        removed by hand, has a longer duration.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 

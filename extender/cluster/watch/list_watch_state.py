@@ -6,12 +6,15 @@
                                   '--- nothing but 404 for a minute: no longer served ------> LISTING, every ten minutes
                                   '--- distrust: a survey or event contradicts it --------> LISTING, unsynced until done
 
-`next` returns the next step, and the caller reports the result with the other methods. Pauses after failures grow from
-0.8 s to 30 s, and each is up to doubled at random. After two minutes without a failure they begin at 0.8 s again
-(client-go's reflector); pauses between lists also do so after every page. A pause ends early if the API server answers
-other requests. An expired version (410) is not an outage and has separate pauses. If the server says when to retry, the
-next attempt is made then, up to ten times in a row (client-go's rest.Request). A survey checks the watch: it lists all
-UIDs and versions without the objects; see `survey`.
+`next` returns the next step, and the caller reports the result with the other methods.
+
+After a failure the reflector pauses. The pauses grow from 0.8 s to 30 s, and each is up to doubled at random. They
+begin at 0.8 s again after two minutes without a failure (client-go's reflector); after a failed list, they also begin
+again when a page arrives. A pause ends early if the API server answers other requests. An expired version (410) is not
+an outage, so its pauses are counted separately. If the server says when to retry, the next attempt is made then, up to
+ten times in a row (client-go's rest.Request).
+
+A survey checks the watch: it lists the UID and version of every object, without the objects; see `survey`.
 """
 
 from __future__ import annotations
@@ -44,16 +47,16 @@ class ListWatchFailure(Enum):
     UNSERVED = auto()
     """The API server does not know the kind (404)."""
     OTHER = auto()
-    """Everything else; the next attempt continues from the same place."""
+    """Any other failure, such as a broken connection; the same page or watch is then requested again."""
 
 
 class _FailureCount(Enum):
-    """The kinds of failures. Each is counted separately, and has its own growing pause."""
+    """Three kinds of failures. Each is counted separately, and has its own growing pause."""
 
     LIST = auto()
     WATCH = auto()
     VERSION = auto()
-    """A watch from an expired version. The server has answered, so this says nothing about an outage."""
+    """The version to watch from has expired (410). The server has answered, so there is no outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class ListWatchState:
         return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
 
     def paged(self, version: str, continue_token: str) -> bool:
-        """Handles a page of the list that has arrived; returns True if it was the last page."""
+        """Records that a page of the list has arrived; returns True if it was the last page."""
         self._continue_token = continue_token
         self._missing_since = None
         self._retries = 0
@@ -203,7 +206,7 @@ class ListWatchState:
     def _is_gone(self, now: float) -> bool:
         """Returns True if a 404 means that the API server does not serve the kind.
 
-        It means that if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
+        That is so if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
         """
         if self._missing_since is None:
             self._missing_since = now

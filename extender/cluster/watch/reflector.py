@@ -1,4 +1,4 @@
-"""Keeps a sink equal to the API server's objects of one kind.
+"""Keeps a sink, usually the cache, equal to the API server's objects of one kind.
 
 This module does no I/O: the caller passes in the bytes of lists and watches.
 """
@@ -49,14 +49,14 @@ _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 class Reflector:
     """The reflector of one kind. The caller calls `step`, does what it returns, and reports the result.
 
-    Results are reported to `page`, to `opened`, `receive` and `ended`, or to `refused` and `broken`. Times are in
-    monotonic seconds.
+    The caller passes a page of a list to `page`, calls `opened`, `receive` and `ended` for a watch, and `refused` or
+    `broken` after a failure. Times are in monotonic seconds.
 
     Attributes:
         state: decides what the reflector does next.
         version_seen: the version of the last list, event or bookmark.
-        delivered: UID -> resource version, for each object that the sink has. Only the reflector's thread writes it.
-        deletions: UID -> deletion, for the objects whose deletion was delivered in the last five minutes.
+        delivered: the resource version of each object in the sink, by UID. Only the reflector's thread writes it.
+        deletions: the deletions that were delivered in the last five minutes, by the object's UID.
         version_listed: the version of the last whole list.
         listed_as_of: when that list was requested, in monotonic seconds.
     """
@@ -80,7 +80,7 @@ class Reflector:
         self.listed_as_of = LONG_AGO
 
     def step(self, now: float) -> Step:
-        """Returns the next step."""
+        """Returns what the caller must do next: pause, request a page of the list, or watch."""
         self._partial_line = b""
         step = self.state.next(now)
         if isinstance(step, List) and not step.continue_token:
@@ -89,7 +89,7 @@ class Reflector:
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
-        """Handles the response to a List step. After the last page, delivers the list.
+        """Handles the response to a List step. After the last page, passes the whole list to the sink.
 
         Returns the failure if the response cannot be read.
         """
@@ -108,7 +108,7 @@ class Reflector:
         self.state.opened()
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
-        """Delivers the events in the next bytes of a watch; returns the failure if the watch must end."""
+        """Passes the events in the next bytes of a watch to the sink; returns the failure if the watch must end."""
         *lines, partial_line = (self._partial_line + piece).split(b"\n")
         self._partial_line = partial_line
         try:
@@ -191,7 +191,7 @@ class Reflector:
     def _forget(self, obj: Object, now: float) -> None:
         """Moves the object from `delivered` to `deletions`.
 
-        It is added to `deletions` first, so that a survey in another thread always finds it in one of them.
+        It is added to `deletions` first, so that a survey in another thread always finds it in one of the two.
         """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)

@@ -73,11 +73,11 @@ class ClusterSource:
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the served kinds that are not complete in the sink. Every call checks this, so it must be cheap."""
+        """Returns the served kinds that are not listed completely. Every call checks this, so it must be cheap."""
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that are complete in the sink; see ports.Lister."""
+        """Returns the kinds that the sink has completely, because they were listed; see ports.Lister."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
@@ -90,7 +90,7 @@ class ClusterSource:
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
-        """Lists the UIDs and versions of a kind's objects; the result says whether the sink has them all.
+        """Lists the UIDs and versions of a kind's objects; the result can say if the sink has all these objects.
 
         Raises:
             Refused, OutcomeUnknown: the list has failed.
@@ -108,7 +108,7 @@ class ClusterSource:
     def _distrust(self, reflector: Reflector, why: str) -> None:
         """Makes the reflector list everything again; its kind is not synced until then."""
         if reflector.state.synced:
-            logger.warning("watch distrusted, listing again kind=%s reason=%r", reflector.kind.name, why)
+            logger.warning("watch unreliable, listing again kind=%s reason=%r", reflector.kind.name, why)
         reflector.state.distrust()
         if (watch := self._watches.get(reflector)) is not None:
             watch.abort()

@@ -1,8 +1,8 @@
-"""Checks with surveys (lists without the objects) that reflectors deliver all that the API server has.
+"""Checks with surveys that reflectors deliver all that the API server has. A survey lists versions, not objects.
 
 A watch may fail without a sign: it stays open and silent, it loses one event and delivers the next, or it follows a
-server that was restored from a backup. So every kind is surveyed once a minute or more often, whether events arrive or
-not. A survey is a list of metadata only: the UID and the version of every object at one moment. The request names no
+server that was restored from a backup. So a survey of every kind is made once a minute or more often, whether events
+arrive or not. It lists metadata only: the UID and the version of every object at one moment. The request names no
 resource version, so it is a quorum read. The survey is confirmed once the reflector has delivered each object in the
 listed version or a newer one, and the deletion of every object that is not listed.
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # the more objects a kind has, the less often it is surveyed, to limit the cost
+_OBJECTS_PER_SECOND = 200  # the more objects a kind has, the rarer are its surveys, to limit the cost
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -59,7 +59,7 @@ _DECODE = msgspec.json.Decoder(Page[_ListedObject]).decode
 
 
 class Survey:
-    """The versions of all objects of a kind at one moment, to compare with what the reflector delivered.
+    """A list of the UIDs and versions of a kind's objects, to compare with what the reflector delivered.
 
     Implements cache.expiry.PodSurvey.
 
@@ -168,9 +168,9 @@ class Survey:
 
 
 class Surveyor:
-    """Decides when each kind is surveyed, and checks each survey until it is confirmed or no longer needed.
+    """Decides when each kind is listed for a survey, and checks the survey until it is confirmed or not needed.
 
-    One thread calls `survey_next`, which waits for lists. Another calls `follow_up` every second.
+    One thread calls `survey_next`, which waits for the API server. Another calls `follow_up` every second.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class Surveyor:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        """Makes a survey of every kind due at once.
+        """Starts with a survey due for every kind.
 
         Args:
-            ask: surveys the kind of a reflector; raises Refused or OutcomeUnknown.
+            ask: makes a survey of the reflector's kind; raises Refused or OutcomeUnknown.
         """
         self._reflectors = list(reflectors)
         self._ask = ask
@@ -201,7 +201,7 @@ class Surveyor:
             Refused, OutcomeUnknown: the API server did not answer with a list.
         """
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # in case this fails
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # replaced if the list succeeds
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()
@@ -210,11 +210,11 @@ class Surveyor:
         return survey
 
     def hurry(self, reflector: Reflector) -> None:
-        """Makes a survey of the kind due at once, because the watch was interrupted and may have a new server."""
+        """Marks a survey of the kind as due, because its watch was interrupted and may now be at another server."""
         self._hurried.add(reflector)
 
     def survey_next(self) -> bool:
-        """Surveys the kind that is most overdue; returns False if no survey is due."""
+        """Makes the survey that is most overdue; returns False if no survey is due."""
         now = self._clock.monotonic()
         due_at = {reflector: self._next_at(reflector) for reflector in self._reflectors if reflector.state.synced}
         reflector = min(due_at, key=due_at.__getitem__, default=None)
@@ -244,15 +244,15 @@ class Surveyor:
         if survey.confirmed():
             self._telemetry.synced(survey.reflector.kind.name, survey.asked_at)
             return True
-        return not state.synced  # an unsynced kind is being listed again, so its survey is not needed
+        return not state.synced  # the reflector is listing the kind again, so the survey is not needed
 
     def _next_at(self, reflector: Reflector) -> float:
-        """Returns when the next survey of the kind is due. A list that the reflector made counts as a survey."""
+        """Returns when the kind is next listed for a survey. A full list by the reflector counts as a survey."""
         if reflector in self._hurried:
             return float("-inf")
         return max(self._due_at[reflector], reflector.listed_as_of + interval_seconds(len(reflector.delivered)))
 
 
 def interval_seconds(objects: int) -> float:
-    """Returns the time between two surveys of a kind with this many objects."""
+    """Returns how long to wait between two surveys of a kind that has this many objects."""
     return min(max(objects / _OBJECTS_PER_SECOND, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS)

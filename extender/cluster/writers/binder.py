@@ -55,7 +55,7 @@ class ApiBinder:
 
 
 class WatchedBinder:
-    """A ports.Binder that logs a bind while it still waits for its answer."""
+    """A ports.Binder that logs a bind which has not been answered for some seconds."""
 
     def __init__(self, binder: Binder, hanging: HangingCalls) -> None:
         self._binder = binder

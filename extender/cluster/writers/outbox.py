@@ -1,4 +1,4 @@
-"""Queues writes to the API server and sends them in the background. Only the newest value of a key is sent."""
+"""Queues writes to the API server, one per key such as a pod's UID, and sends them in the background."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Outbox(Generic[K, V]):
     pause, which grows until a write succeeds.
 
     Args:
-        join: called with the older and the newer value of a key; returns the one value to write for both.
+        join: called with the queued value and a newer value of one key; returns the value to write instead of both.
         dropped: called with the outbox's name for each write that is dropped, because too many wait or because it has
             failed `MOST_TRIES` times.
     """
@@ -69,7 +69,10 @@ class Outbox(Generic[K, V]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def put(self, key: K, value: V) -> None:
-        """Queues the value. If a value of the key waits, joins the two. If too many keys wait, drops the value."""
+        """Queues the value, joined with the value that is already queued for the key, if any.
+
+        Drops the value if too many keys have queued values.
+        """
         with self._changed:
             waiting = self._waiting.get(key)
             if waiting is None and len(self._waiting) >= self._capacity:
@@ -99,7 +102,7 @@ class Outbox(Generic[K, V]):
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stops the thread. Waits for the write in flight, but not longer than this. Queued writes are not sent."""
+        """Stops the thread. Waits at most `timeout_seconds` for the write in flight. Queued writes are not sent."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()

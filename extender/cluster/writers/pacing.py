@@ -30,7 +30,10 @@ class TokenBucket:
         self._paid_until = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Reserves the next free turn; returns the seconds until then. `now` is in monotonic seconds."""
+        """Reserves the time for one call; returns how many seconds the caller must wait until that time.
+
+        `now` is in monotonic seconds.
+        """
         with self._lock:
             full = now - self._burst * self._seconds_per_turn
             self._paid_until = max(self._paid_until, full) + self._seconds_per_turn
@@ -55,7 +58,7 @@ class YieldingBucket(TokenBucket):
 
 
 class PacedBinder:
-    """A ports.Binder that waits for its turn, and repeats a bind that the API server answers with 429.
+    """A ports.Binder that binds at a limited rate, and repeats a bind that the API server answers with 429.
 
     It repeats as often as client-go does, and after the same pauses. If the pod went back to the queue, it would wait
     longer.

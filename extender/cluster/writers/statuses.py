@@ -1,6 +1,7 @@
 """Patches pods' statuses, and evicts pods.
 
-A status shows why a pod waits and to which node it is nominated; one of its times, when changed, wakes a scheduler.
+A status shows why a pod waits and to which node it is nominated. A change of `lastProbeTime` in its condition
+PodScheduled makes kube-scheduler try the pod again.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def pod_path(pod: Pod) -> str:
 
 
 def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
-    """Patches the pod's status. Refused if another pod now has the name. Raises as Caller does."""
+    """Patches the pod's status. Raises Refused if another pod now has the name, and the errors of `Caller.call`."""
     body = _ENCODE({"metadata": {"uid": pod.uid}, "status": patch})
     client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
@@ -158,7 +159,8 @@ class ApiActivator:
     def activate(self, pod: Pod) -> None:
         """Makes the scheduler try the pod again; logs a failure. See verbs.refused_pods.Activator.
 
-        Does nothing for a pod without the condition. The scheduler is about to write it, which also updates the pod.
+        Does nothing if the pod has no condition PodScheduled yet. The scheduler is about to write that condition, and
+        this update makes it try the pod again, too.
         """
         if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
