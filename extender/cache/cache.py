@@ -140,7 +140,7 @@ class Cache:
             self._pods.remembered.put(info, size_bytes)
 
     def info_of(self, pod: Pod) -> PodInfo | None:
-        """Returns the stored pod if it equals `pod`."""
+        """Returns what the cache has already computed for this pod; None unless its stored pod equals `pod`."""
         with self._locked("info_of"):
             info = self._pods.find(pod.uid)
         return info if info is not None and info.pod == pod else None
@@ -189,9 +189,9 @@ class Cache:
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], viable: Viable) -> Mapping[str, ExtenderError]:
-        """Assumes the pods on their nodes; returns UID -> error for each pod that cannot be assumed.
+        """Assumes the pods on their nodes in one step; returns the error of each pod that cannot be assumed, by UID.
 
-        `viable` selects, from the UIDs of the others, those to assume. They are all assumed in one step.
+        `viable` receives the UIDs of the pods that can be assumed, and returns those to assume.
         """
         errors: dict[str, ExtenderError] = {}
         with self._locked("assume_all"):
@@ -221,7 +221,7 @@ class Cache:
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns UID -> pod for the pods whose time to live has ended; None for a pod that the watch has not shown."""
+        """Returns the pods whose time to live has ended, by UID; None for a pod that the watch has not shown."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
@@ -263,8 +263,8 @@ class Cache:
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
         """Replaces the assumed object with `obj`, which the API server returned.
 
-        Also discards the assumed object at `instead_of`. `obj` is dropped when the watch shows its version. It is also
-        dropped when a list that was requested later lacks it, because the API server has then lost the write.
+        `obj` is dropped when the watch shows its version, or when a later list lacks it, because the API server then
+        lost the write. `instead_of` is another assumed object, which is discarded because `obj` takes its place.
         """
         with self._locked("confirm_object"):
             self._objects.confirm(obj, self._clock.monotonic())
@@ -313,7 +313,7 @@ class Cache:
             return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns node name -> the UIDs of the pods counted on the node that the watch has not shown there yet."""
+        """Returns by node name the UIDs of the pods that are counted there before the watch has shown them there."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 
@@ -323,7 +323,7 @@ class Cache:
             return self._objects.of_kind(kind).copy()
 
     def pods(self) -> Mapping[str, CachedPod]:
-        """Returns UID -> pod for every pod that the watch shows or that is assumed on a node."""
+        """Returns every pod that the watch shows or that is assumed on a node, by UID."""
         with self._locked("pods"):
             watched, uids = self._pods.watched.copy(), self._pods.uid_of.copy()
             placements = self._placements.by_uid()
@@ -339,14 +339,14 @@ class Cache:
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
         """Returns the updates after `cursor`, the end of the journal, and True if the updates cover all objects.
 
-        They cover all objects if the journal no longer reaches back to `cursor`; the reader must then start over.
+        They cover all objects if the journal no longer holds all changes since `cursor`; the reader must start over.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)
             return self._changes.all() if updates is None else updates, self._changes.now, updates is None
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if the API server has reported the object after `cursor`. A list reports every object."""
+        """Returns True if a watch or a list has delivered the object, or its whole kind, after `cursor`."""
         with self._locked("reported_since"):
             return self._changes.reported_since(cursor, reference)
 
@@ -375,8 +375,8 @@ class Cache:
         Compares contents, because an API server that was restored from a backup gives out versions twice.
         """
         stored_object = self._objects.observed(kind, obj.key)
-        is_news = self._pods.is_news(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
-        if not is_news and not repair:
+        differs = self._pods.differs_from(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
+        if not differs and not repair:
             return
         stored = self.reader.read_or_report(kind, obj)
         self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
@@ -487,7 +487,7 @@ class Cache:
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
-        """Holds the lock, and then reports the changes; an unexpected error marks the kind as interrupted."""
+        """Holds the lock during a change, then reports it. After an unexpected error, a new list repairs the kind."""
         try:
             with self._locked(caller):
                 yield

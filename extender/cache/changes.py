@@ -27,7 +27,7 @@ _LISTED = "listed"
 
 
 class Update(NamedTuple):
-    """The current value of one object."""
+    """One changed object and its current value, to be set in a table."""
 
     kind: str
     key: str
@@ -81,12 +81,12 @@ class Changes:
             self._journal.note(kind, key)
 
     def restart(self, kind: str, current: Mapping[str, Current]) -> None:
-        """Replaces all values of a kind (key -> value), and makes every table start over."""
+        """Replaces all values of a kind by `current`, which maps keys to values, and makes every table start over."""
         self._current[kind] = {key: value for key, value in current.items() if value is not None}
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Records that a list has reported every object of the kind, which changes none of the values."""
+        """Records that a list has just delivered all objects of the kind. Their values are recorded one by one."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:
@@ -94,7 +94,7 @@ class Changes:
         return Updates({kind: values.copy() for kind, values in self._current.items()})
 
     def since(self, cursor: int) -> Updates | None:
-        """Returns the objects that changed after `cursor`; None if the journal does not reach back that far."""
+        """Returns the objects that changed after `cursor`; None if the journal no longer holds all these changes."""
         updates: dict[str, dict[str, Current]] = {}
         for kind in self._journal.changed_topics(cursor):
             if kind == _LISTED:
@@ -116,7 +116,7 @@ class Changes:
         return updates is None or any(_may_affect(update, node_name) for update in updates)
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if the object was reported after `cursor`, changed or not. A list reports every object."""
+        """Returns True if a watch or a list has delivered the object after `cursor`, even if it has not changed."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
 
 
@@ -128,7 +128,7 @@ def _may_affect(update: Update, node_name: str) -> bool:
 
 
 def apply(updates: Iterable[Update], table: Table) -> None:
-    """Sets the objects in the table to their current values."""
+    """Sets each updated object in the table to its current value."""
     for kind, key, current in updates:
         if kind == POD:
             _apply_pod(table, key, current)

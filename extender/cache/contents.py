@@ -101,7 +101,11 @@ class CachedPod(NamedTuple):
 def cached_pods(
     watched: Mapping[str, PodInfo], placements: Mapping[str, PodPlacement], uid_of: Mapping[str, str]
 ) -> dict[str, CachedPod]:
-    """Returns all pods that are watched or have a node, by UID; `uid_of` maps `namespace/name` to UID."""
+    """Returns all pods that the watch shows or that have a node, by UID.
+
+    Args:
+        uid_of: the UID of the pod that has this `namespace/name` now.
+    """
     uids = watched.keys() | placements.keys()
     return {uid: _cached_pod(watched.get(uid), placements.get(uid), uid_of) for uid in uids}
 

@@ -46,7 +46,10 @@ _MOST_PER_TABLE = 100
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """A difference that was found. An object is then corrected, and a table (its kind is Table) is discarded."""
+    """One difference between the cache and the API server, or between a table and a new one (kind Table).
+
+    The cached object is then corrected, or the table is discarded.
+    """
 
     kind: str
     key: str
@@ -125,8 +128,8 @@ class Comparer:
             report.unlisted[kind] = str(error)
             return
         report.compared[kind] = len(objects)
-        decided, undecided = self._decided(list(self._suspects(kind, version, objects)), begin)
-        corrected = [suspect.difference for suspect in decided if self._correct(suspect, begin)]
+        differing, undecided = self._sort_out(list(self._suspects(kind, version, objects)), begin)
+        corrected = [suspect.difference for suspect in differing if self._correct(suspect, begin)]
         if number := len(corrected) + len(undecided):
             self._lister.relist(kind, f"the cache differs from a list in {number} objects")
         report.differences += corrected
@@ -137,19 +140,19 @@ class Comparer:
             return _suspect_pods(self._cache.pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
-    def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Waits for the watch; returns the suspects that are differences, and the suspects that are still undecided."""
-        decided: list[_Suspect] = []
+    def _sort_out(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
+        """Waits for the watch; returns the suspects that really differ, and those that cannot be judged yet."""
+        differing: list[_Suspect] = []
         for _ in range(_POLLS):
-            # The watch is asked first: when the cache is asked, it has all that the watch had delivered by then.
+            # The watch is asked before the cache, so that the cache has everything that the watch has delivered.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
-            decided += compress(suspects, delivered)
+            differing += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]
             suspects = [suspect for suspect in suspects if not self._cache.reported_since(begin, suspect.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
-                return decided, []  # all are decided, or the process is ending
+                return differing, []  # all are judged, or the process is ending
         gone = [suspect for suspect in suspects if suspect.listed is None]
-        return decided + gone, [suspect for suspect in suspects if suspect.listed is not None]
+        return differing + gone, [suspect for suspect in suspects if suspect.listed is not None]
 
     def _correct(self, suspect: _Suspect, begin: int) -> bool:
         try:

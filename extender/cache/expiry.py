@@ -16,7 +16,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
 SURVEY_SECONDS = 15.0
-"""The time between two surveys while some assumed pods are past their time to live."""
+"""The time between two lists of all pods while some assumed pods are past their time to live."""
 
 
 class PodSurvey(Protocol):

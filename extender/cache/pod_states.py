@@ -65,4 +65,4 @@ def after(state: PodState, event: PodEvent) -> PodState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalTransition(f"a pod that is {state.name} cannot take {event.name}") from None
+        raise IllegalTransition(f"the event {event.name} is not allowed for a pod in the state {state.name}") from None

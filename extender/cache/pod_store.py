@@ -57,7 +57,7 @@ class PodStore:
 
     Attributes:
         watched: pods as the watch shows them, except that evicted pods are marked as terminating.
-        uid_of: `namespace/name` -> the UID of the pod that has this name now.
+        uid_of: the UID of the pod that has this `namespace/name` now.
         remembered: pods as kube-scheduler sent them, until the watch shows them.
     """
 
@@ -77,10 +77,11 @@ class PodStore:
         nomination = self._nominations.get(uid)
         return nomination.info if nomination else self.watched.get(uid)
 
-    def is_news(self, listed: Pod, asked_at: float) -> bool:
-        """Returns True if a pod from a list that was requested at `asked_at` differs from the stored pod.
+    def differs_from(self, listed: Pod, asked_at: float) -> bool:
+        """Returns True if the stored pod differs from a pod in a list that was requested at `asked_at`.
 
-        If the pod was evicted since then, only versions are compared, because the stored pod is marked as terminating.
+        If the pod was evicted after the request, only versions are compared, because the stored pod is marked as
+        terminating.
         """
         info = self.watched.get(listed.uid)
         if info is None:

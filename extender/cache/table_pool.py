@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Replica:
-    """A table, with its position in the journal.
+    """One of several equal tables, with its position in the journal.
 
     Attributes:
         cursor: the position in the journal up to which changes were read for the table.
@@ -39,7 +39,7 @@ class Replica:
         self.pending: Iterator[Update] = iter(())
 
     def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to the pending ones; starts over if the journal does not reach back."""
+        """Adds the changes since `cursor` to `pending`; starts over if the journal no longer holds all of them."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
@@ -112,7 +112,7 @@ class TablePool:
 
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; discards it if the reader fails, because the reader may have left it half changed."""
+        """Lends a replica; discards it if the reader fails, because its table may then be half changed."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -186,7 +186,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Compares the replica with the new one; returns False if it could not, because the replica was never idle."""
+        """Compares the replica's table with that of `fresh`; returns False if the replica was always in use."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle
@@ -220,7 +220,7 @@ class TablePool:
     # ---- helpers, called with the lock held
 
     def _follow(self, replica: Replica) -> None:
-        """Adds the latest changes to the replica's pending ones; discards the replica if this fails."""
+        """Adds the latest changes to those that the replica must still apply; discards the replica if this fails."""
         try:
             replica.follow(self._changes)
         except BaseException:

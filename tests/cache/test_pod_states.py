@@ -30,7 +30,9 @@ LEGAL = {
 def test_every_event_in_every_state_follows_the_table(state: PodState, event: PodEvent) -> None:
     expected = LEGAL[state].get(event)
     if expected is None:
-        with pytest.raises(IllegalTransition, match=f"{state.name} cannot take {event.name}"):
+        with pytest.raises(
+            IllegalTransition, match=f"the event {event.name} is not allowed for a pod in the state {state.name}"
+        ):
             after(state, event)
     else:
         assert after(state, event) is expected
