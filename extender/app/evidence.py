@@ -22,7 +22,7 @@ class CacheEvidence:
         self._cache = cache
 
     def nothing_waits(self) -> bool:
-        """Returns True if no late write can take effect, because all pods have nodes and all claims have devices."""
+        """Returns True if a late write could change nothing: all pods have nodes, and all claims have devices."""
         claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False

@@ -46,7 +46,7 @@ class Staleness:
     """Reports the kinds for which the cache may have been out of date for too long.
 
     Args:
-        ages: returns kind -> the seconds since the cache was last known to equal the API server.
+        ages: returns for each kind the seconds since the cache was last known to equal the API server.
         limit_seconds: the age that is too long; 0 means that there is no limit.
     """
 
@@ -63,11 +63,13 @@ class Staleness:
         if not stale:
             return None
         unknown = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
-        return f"not confirmed to be up to date: {unknown}; the limit is {self._limit_seconds:g} s"
+        return f"cached objects not confirmed as current: {unknown}; the limit is {self._limit_seconds:g} s"
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = ()) -> FeedFactory:
-    """Returns a function that creates the feed for these settings. Call that function once the cache exists.
+    """Returns a function that creates the feed: it fills the cache from the file or API server in these settings.
+
+    Call that function once the cache exists.
 
     Args:
         whole: the kinds whose objects must keep the JSON from which they were decoded.
@@ -75,7 +77,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
 
     Raises:
         ConfigurationError: the settings name no cluster, or an unknown kind.
-        MalformedCluster, OSError: the file cannot be read.
+        MalformedCluster, OSError: the file of --cluster cannot be read.
     """
     named = [*(replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)), *watch]
     if settings.cluster is not None:
@@ -114,32 +116,32 @@ class _Unelected:
     settlement: Settlement
 
     def hand_over(self) -> None:
-        """Stops leading, and releases the lease once the outcome of all writes is known. Called before the end."""
+        """Stops leading, and releases the lease once the outcome of all writes is known. Called before `stop`."""
 
     def await_lead(self) -> None:
-        """Waits a moment until this process leads. Returns at once if no Service points at the leader."""
+        """Waits at most LEAD_SECONDS until this process leads; returns at once if no Service points at the leader."""
 
     def settle(self) -> None:
         """Finds out the outcome of unsettled writes. Call it about once a second when the cache is filled."""
-        # any list is new enough, because earlier processes had ended before it
+        # earlier processes had ended before this one requested its lists, so every list shows their last writes
         self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns the reason why this process must not decide yet; None if the outcome of earlier writes is known."""
+        """Returns why this process must not schedule yet; None if the outcome of earlier writes is known."""
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns check -> the reason why this process does not lead yet, or None; {} without an election."""
+        """Returns {"lease": the reason why this process does not lead, or None}; {} without an election."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
-        """Returns {name of the lease: True if this process leads}; {} without an election."""
+        """Returns {name of the lease: True if this process holds it}; {} without an election."""
         return {}
 
 
 class FileFeed(_Unelected, InMemoryCluster):
-    """A feed of the objects in a file. Binds change only the memory of this process."""
+    """Fills the cache with the objects in a file. Binds change only the memory of this process."""
 
     def __init__(
         self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
@@ -156,7 +158,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         """Does nothing, because no scheduler waits for these pods; see Activator."""
 
     def stop(self) -> None:
-        """Ends all threads, and the calls in progress of the binder and the lister."""
+        """Ends all threads, and the binder's and the lister's calls in progress."""
 
     def revive(self) -> list[str]:
         """Restarts threads that have ended; returns their names."""
@@ -167,11 +169,11 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns this feed as the PodSurvey for Expiry: its cache always shows all objects."""
+        """Returns this object as the list for Expiry to compare the cache with: they never differ for a file."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
-        """See unsettled.Reconciliation."""
+        """Returns a function that returns True, because the cache always shows all objects of a file."""
         return self.confirmed
 
     def confirmed(self) -> bool:
@@ -182,7 +184,7 @@ class FileFeed(_Unelected, InMemoryCluster):
 
 
 class LiveFeed(_Unelected):
-    """A feed from an API server, for a process without other replicas."""
+    """Fills the cache from an API server, for a process without other replicas."""
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class LiveFeed(_Unelected):
 
 
 class ElectedFeed:
-    """A feed from an API server, for one of several replicas: all follow the cluster, only the leader binds."""
+    """Fills the cache from an API server in one of several replicas. All watch the cluster, only the leader binds."""
 
     def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder = feed.binder
@@ -316,9 +318,9 @@ Attributes:
     settlement: finds out the outcome of unsettled writes.
 """
 FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence, FeatureGates], ClusterFeed]
-"""Creates the feed of a cache. The factory is made before the fork, so that its errors end the command.
+"""Creates the feed, which fills a cache. The factory is made before the fork, so that its errors end the command.
 
-The feed contains pod groups only if a feature gate requires them.
+The feed watches pod groups only if a feature gate or --coscheduling requires them.
 """
 
 

@@ -1,4 +1,4 @@
-"""Runs periodic tasks for a process's cache, and limits how the process uses memory and the interpreter."""
+"""Runs periodic tasks for a process's cache, and limits garbage collection, free memory and waits for the GIL."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def create_cache(
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:
-    """Expires assumed pods whose time to live has ended. The log names each pod with the consequence."""
+    """Expires assumed pods whose time to live has ended; logs each with `consequence`, what its expiry leads to."""
     try:
         expired = expiry.sweep()
     except ClusterError as error:
@@ -78,7 +78,7 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """Lists a kind again if an error interrupted a change of it in the cache; the list repairs the cache."""
+    """Lists a kind again if an error interrupted a change of its objects in the cache; the list repairs the cache."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error interrupted a change of this kind in the cache")
@@ -102,7 +102,7 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Ends users' reservations for pods whose bind got no answer: keeps or undoes each, as the cache shows."""
+    """Settles what users' rules reserved for pods whose bind got no answer: keeps it if the cache shows the bind."""
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)

@@ -57,7 +57,7 @@ _PODS = msgspec.json.Decoder(_Pods)
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns the names of the settings' kinds that this account may list, and a note for each other kind.
+    """Returns which kinds of `watchKinds` this account may list, by name, and a note on each other kind.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -79,13 +79,13 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def identify(settings: Settings) -> tuple[str, str]:
-    """Returns the cluster's address, and its version or the reason why the version is unknown.
+    """Returns the address of the cluster, and its version or the reason why the version is unknown.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
     """
     if settings.cluster is not None:
-        return str(settings.cluster), "none: the objects of a file"
+        return str(settings.cluster), "none (the objects come from a file)"
     with closing(KubeClient(credentials_of(settings.access))) as client:
         try:
             version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
@@ -97,7 +97,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns a thread that logs the start of the process, because the API server may be slow to answer."""
+    """Returns a thread that logs the start, so that an API server that answers slowly delays only this log line."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))

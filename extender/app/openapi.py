@@ -25,7 +25,8 @@ _REFERENCES = "#/components/schemas/"
 _STRUCTS = (Dump, Report, SimulationRequest, QueueStatus)
 _DESCRIPTION = (
     "The pages of `extender serve` and `extender schedule` that answer in JSON. Only this machine and clients with a "
-    "certificate may use them. kube-scheduler's calls are those of k8s.io/kube-scheduler/extender/v1."
+    "certificate may use them. The calls of kube-scheduler are not among them; k8s.io/kube-scheduler/extender/v1 "
+    "defines those."
 )
 _ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
@@ -35,7 +36,7 @@ class _Operation(NamedTuple):
 
     Attributes:
         answer: the name of the schema of the answer.
-        query: parameter -> its meaning.
+        query: the query parameters, each with its meaning.
         body: the name of the schema of the request's body; "" if it has none.
     """
 

@@ -88,7 +88,7 @@ def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContext
 
     def watch(rule: str, pod: str, node: str) -> AbstractContextManager[None]:
         def warn(seconds: float) -> None:
-            _log.warning("rule has no answer yet rule=%s pod=%s node=%s seconds=%d", rule, pod, node, seconds)
+            _log.warning("rule has not returned yet rule=%s pod=%s node=%s seconds=%d", rule, pod, node, seconds)
 
         return hanging.watch(warn)
 
@@ -109,7 +109,7 @@ class PolicyFiles:
         self._client = KubeClient(credentials_of(access)) if is_config_map else None
 
     def contents(self) -> Mapping[str, bytes]:
-        """Returns path -> content for each file. If a file cannot be read, its content is the error.
+        """Returns the content of each file by path. If a file cannot be read, its content is the error.
 
         Raises:
             ClusterError: the ConfigMap cannot be read, although it may exist.

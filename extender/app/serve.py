@@ -187,7 +187,7 @@ class WebhookProcess:
         ]
 
     def _group_plans(self) -> GroupPlans | None:
-        """Returns the plans of pod groups; None if groups are disabled."""
+        """Returns the object that plans pod groups for `filter`; None if groups or these plans are disabled."""
         settings, setup = self._setup.settings, self._setup
         has_groups = setup.features.generic_workload or settings.coscheduling
         if not (settings.group_plan_seconds and has_groups):
@@ -218,7 +218,7 @@ class WebhookProcess:
         expiry = Expiry(cache, feed.survey, self._setup.clock)
         tickers = [
             Ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
-            Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
+            Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its resources count as free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
             Ticker("waiting", WAITING_SECONDS, self._end_deleted),
             Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),

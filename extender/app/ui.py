@@ -102,7 +102,7 @@ def simulation_handler(
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
-    """Returns name -> profiles, for the built-in configurations that the pages offer for comparison."""
+    """Returns the profiles of each built-in configuration that the pages offer for comparison, by its name."""
     return {name: Profiles([provider()], features) for name, provider in PROVIDERS.items()}
 
 
@@ -126,7 +126,7 @@ class CacheFollower:
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
-        """Updates the copy, and returns it as the cluster for a page."""
+        """Brings the copy of the cache up to date, and returns it for a page to show."""
         if self._limit.unanswered is not self._unanswered:
             self._begin()  # a rule that exceeded its time limit may still read the old table, so this builds a new one
         updates, cursor, everything = self._cache.updates_since(self._cursor)

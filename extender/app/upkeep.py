@@ -1,4 +1,4 @@
-"""Runs what `serve` and `schedule` have in common: the feed of the cache, periodic tasks, and pages.
+"""Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, and pages.
 
 A process first creates a `Setup`, then its cache, its feed and its profiles, and from all of these one `Upkeep`. It
 answers calls once its cache is filled and the outcome of its predecessors' writes is known. It stops answering if its
@@ -137,7 +137,7 @@ class Upkeep:
                 ticker.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stops everything. Waits for each thread, but not longer than this."""
+        """Stops everything. Waits at most `timeout_seconds` for each thread."""
         self.feed.stop()  # stopped first, which ends API calls that other threads may wait for
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
@@ -182,7 +182,7 @@ class Upkeep:
         return all(self.feed.leading().values())
 
     def own_obstacles(self) -> Mapping[str, str | None]:
-        """Returns check -> the reason why this process is not ready; None if the check passes.
+        """Returns for each readiness check the reason why it fails; None if the check passes.
 
         The lease is left out.
         """
@@ -191,7 +191,7 @@ class Upkeep:
         return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}
 
     def waiting_for(self) -> Mapping[str, str | None]:
-        """Returns check -> the reason why this process must not decide yet; None if the check passes."""
+        """Returns for each check the reason why this process must not schedule yet; None if the check passes."""
         self.feed.await_lead()
         return {**self.own_obstacles(), **self.feed.waiting_for()}
 
@@ -199,11 +199,11 @@ class Upkeep:
 def upkeep_of(
     setup: Setup, cache: Cache, feed: ClusterFeed, profiles: Profiles, prepare: Callable[[], None], adopt: Adopt
 ) -> Upkeep:
-    """Creates the upkeep of a process, and connects the metrics with its cache.
+    """Creates the object that keeps the cache filled and correct, and lets the metrics observe the cache.
 
     Args:
         prepare: called once, when the cache is filled for the first time.
-        adopt: called with a changed policy, to put it in force.
+        adopt: puts a changed policy in force.
     """
     settings, metrics = setup.settings, setup.metrics
     metrics.observe(lambda: asdict(cache.size()), feed.leading)

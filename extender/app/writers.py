@@ -68,11 +68,11 @@ class Writers:
         self._workers = (*tasks, self.statuses, self.group_statuses, self.events)
 
     def ports(self, binder: Binder, observed: Callable[[Events], Events]) -> LoopPorts:
-        """Returns the writers in the form that the loop uses.
+        """Returns the writers and their threads as the LoopPorts of the scheduling loop.
 
         Args:
-            binder: checks and paces binds before it sends them.
-            observed: wraps the writer of events, so that observers receive them too.
+            binder: sends Bindings, after its own checks and at a limited rate.
+            observed: wraps the writer of Events, so that observers receive the Events too.
         """
         return LoopPorts(
             binder, self.statuses, self.group_statuses, observed(self.events), self.evictor, self.volumes, self.claims,
@@ -85,7 +85,10 @@ class Writers:
         return {"statuses": statuses, "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
-        """Starts the threads. While `has_backlog()`, fewer events are written, because one costs as much as a bind."""
+        """Starts the threads. While `has_backlog()` says that pods wait, fewer Events are written.
+
+        The API server spends as much time on an Event as on a Binding.
+        """
         self._event_bucket.is_urgent = has_backlog
         for worker in reversed(self._workers):
             worker.start()
@@ -128,7 +131,7 @@ class PreemptionWriters:
         self._events.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Waits for writes in progress, at most this long for each kind, and closes the connections."""
+        """Waits for writes in progress, at most `timeout_seconds` for each writer, and closes the connections."""
         self._statuses.stop(timeout_seconds)
         self._events.stop(timeout_seconds)
         self._client.close()

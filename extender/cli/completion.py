@@ -54,22 +54,22 @@ def answer_kubectl(group: click.Group, name: str, arguments: Sequence[str]) -> N
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the contexts of the kubeconfig that begin with `incomplete`."""
+    """Returns the names of the kubeconfig's contexts that begin with `incomplete`, for the shell's completion."""
     return _beginning(incomplete, lambda: _context_names(ctx))
 
 
 def namespaces(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the namespaces that begin with `incomplete`."""
+    """Returns the names of the namespaces that begin with `incomplete`."""
     return _beginning(incomplete, lambda: (name for _, name in _names(ctx, "Namespace")))
 
 
 def nodes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the nodes that begin with `incomplete`."""
+    """Returns the names of the nodes that begin with `incomplete`."""
     return _beginning(incomplete, lambda: (name for _, name in _names(ctx, "Node")))
 
 
 def pods_and_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the pods and pod groups that begin with `incomplete`, of the namespace in --namespace if given."""
+    """Returns the names of the pods and groups that begin with `incomplete`, in --namespace if it is given."""
     chosen = ctx.params.get("namespace")
 
     def read() -> Iterable[str]:

@@ -39,7 +39,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
     show_default=True,
     help="the command that the installation runs",
 )
-@switch("--preempt-for-rules", help="`extender serve` runs with this flag, so it must be allowed to evict pods")
+@switch("--preempt-for-rules", help="`extender serve` runs with this flag, so check that its account may evict pods")
 @click.option(
     "--account",
     default="",

@@ -24,10 +24,10 @@ _ROWS = (
     ("GET", "/livez", "serve, schedule", "200 while the process is healthy; ?verbose lists the checks"),
     ("GET", "/healthz", "serve, schedule", "the older name of /livez"),
     ("GET", "/readyz", "serve, schedule", "200 once the cache is complete; ?verbose lists the checks"),
-    ("GET", "/metrics", "serve, schedule", "metrics for Prometheus; serve has these four at --metrics-bind too"),
+    ("GET", "/metrics", "serve, schedule", "metrics for Prometheus; serve has it and the probes at --metrics-bind too"),
     ("POST", "/simulate", "serve, schedule", "with --simulate: says if pods would fit, also on new nodes"),
     ("GET", "/", "serve, schedule", "leads to /ui"),
-    ("GET", "/ui", "serve, schedule", "pages for people, also as JSON: pending pods, a pod, nodes, two configurations"),
+    ("GET", "/ui", "serve, schedule", "pages for a browser, also as JSON; they show the pending pods and the nodes"),
     ("GET", "/debug/decisions", "serve, schedule", "last decision about each pod; ?pod=NAMESPACE/NAME: all about one"),
     ("GET", "/debug/cache/dump", "serve, schedule", "the nodes, pods and totals in the cache"),
     ("POST", "/debug/cache/compare", "serve, schedule", "compares the cache with the API server, and corrects it"),
@@ -136,8 +136,10 @@ def policy_names() -> Sequence[Row]:
     from extender.policy.classic import names as classic_names
 
     by_argument = {
-        "predicate": ("any other name, with serviceAffinity or labelsPresence",),
-        "priority": ("any other name, with serviceAntiAffinity, labelPreference or requestedToCapacityRatioArguments",),
+        "predicate": ("any other name, with argument serviceAffinity or labelsPresence",),
+        "priority": (
+            "any other name, with argument serviceAntiAffinity, labelPreference or requestedToCapacityRatioArguments",
+        ),
     }
     named = {"predicate": classic_names.PREDICATES, "priority": classic_names.priorities(1)}
     return [{"KIND": kind, "NAME": name} for kind in named for name in (*named[kind], *by_argument[kind])]
@@ -161,7 +163,7 @@ def log_fields() -> Sequence[Row]:
 
 
 def documents() -> Sequence[Row]:
-    """Returns a row for each kind of document that the commands print for programs."""
+    """Returns a row for each kind of document that the commands print with -o json or -o yaml."""
     from extender.offline.documents.schemas import SCHEMAS
 
     rows = []

@@ -1,4 +1,4 @@
-"""Refuses options that a command would otherwise ignore in the way it is called."""
+"""Refuses options that would have no effect together with the other options of a command."""
 
 from __future__ import annotations
 

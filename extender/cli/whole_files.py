@@ -1,4 +1,4 @@
-"""Writes the files of commands. A file is written completely or not at all."""
+"""Writes the output files of commands. A file is written completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines all settings of `serve` and `schedule`, and the name of each setting in its three sources.
+"""Defines all settings of `serve` and `schedule`, and their names in the file, the environment and the flags.
 
 A field of `Settings` defines the key in the file (bodyLimit), the environment variable (EXTENDER_BODY_LIMIT), the flag
 (--body-limit), the commands that have the setting, and the documentation. `setting_sources.load` reads them.
@@ -132,8 +132,8 @@ class Settings(BaseModel):
     )
     scheduler_name: str | None = setting(
         None,
-        "schedulerName of the pods to place; with several profiles in the policy, the one to use;"
-        " default: those of the policy's profiles",
+        "schedulerName of the pods to place; if the policy has several profiles, only the profile of this name is used;"
+        " default: the names of all profiles",
         only="schedule",
         min_length=1,
     )
@@ -175,8 +175,8 @@ class Settings(BaseModel):
     )
     group_plan_seconds: Seconds = setting(
         30.0,
-        "how long filter keeps its plan of a pod group after the last call about a member; it answers each member with"
-        " its planned node alone; 0: no plans, members are judged one by one",
+        "how long filter keeps its plan for a pod group after the last call about a member; while there is a plan, the"
+        " answer for each member is only its planned node; 0: no plans, members are judged one by one",
         only="serve",
     )
     coscheduling: bool = setting(
@@ -211,8 +211,8 @@ class Settings(BaseModel):
     )
     settle_seconds: Seconds = setting(
         10.0,
-        "how long a write may still be in flight after its sender was killed or got no answer; if pods or claims are"
-        " pending, nothing is written for this long after a start, or after an earlier leader lost its lease",
+        "how long nothing is written after a start, or after an earlier leader lost its lease, if pods or claims are"
+        " pending; a write without an answer may take effect this late",
     )
     activate_after_seconds: Seconds = setting(
         15.0,
@@ -256,7 +256,8 @@ class Settings(BaseModel):
     )
     leader_service: str = setting(
         "",
-        "Service without selector, in the lease's namespace, that is pointed at the leader; standbys are then ready",
+        "Service without selector, in the lease's namespace, to point at the leader; standbys then report that they are"
+        " ready, because no calls reach them",
         only="serve",
     )
     own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP", only="serve")
@@ -273,14 +274,14 @@ class Settings(BaseModel):
     body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body", only="serve")
     decision_seconds: Seconds = setting(
         4.0,
-        "time limit of a decision, after which its call ends in an error; 0: none; keep it below httpTimeout (5 s); "
-        "schedule: time limit of an attempt to find a node, and of users' Reserve and Permit rules",
+        "time limit of a decision; 0: none; serve: the call then ends in an error, so keep it below httpTimeout (5 s);"
+        " schedule: the limit of each search for a node, and of users' Reserve and Permit rules",
     )
     drain_seconds: Seconds = setting(
         5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice", only="serve"
     )
     graceful_seconds: Seconds = setting(
-        20.0, "after drainSeconds: how long calls in flight may take to end", only="serve"
+        20.0, "how long calls in flight may still take once drainSeconds are over", only="serve"
     )
     tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS", only="serve")
     tls_key: Path | None = setting(None, "private key of the certificate (PEM)", only="serve")
@@ -318,19 +319,22 @@ class Settings(BaseModel):
     )
     bind_burst: int | None = setting(
         None,
-        "most bindings at once after a pause; default: clientConnection.burst of the policy, or else bindRate",
+        "most bindings that may be sent at once, after a pause, before bindRate limits them; default:"
+        " clientConnection.burst of the policy, or else bindRate",
         only="schedule",
         gt=0,
     )
     sample_every: int = setting(
         100,
-        "the time of each plugin is measured for one pod in this many; measuring doubles the time of a decision",
+        "measure the time of each plugin for every N-th pod, N being this value; that doubles the time of the decision",
         only="schedule",
         gt=0,
     )
     status_rate: Rate = setting(100.0, "most writes of pod statuses a second, for all pods together", only="schedule")
     event_rate: Rate = setting(
-        200.0, "most events a second; a tenth of it while pods wait in the active queue", only="schedule"
+        200.0,
+        "most events a second; only a tenth of that number while pods wait in the active queue",
+        only="schedule",
     )
     pod_max_in_unschedulable_pods_seconds: Seconds = setting(
         300.0,
@@ -364,7 +368,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting, with its names in the three sources.
+    """One setting, with its key in the file, its environment variable and its flag.
 
     Attributes:
         defaults: the default of each command that has the setting, of the type given by `annotation`.
@@ -377,7 +381,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The key in the file, like bodyLimit."""
+        """The key in the file that --config names, like bodyLimit."""
         head, *rest = self.name.rstrip("_").split("_")
         return head + "".join(part.capitalize() for part in rest)
 
@@ -418,5 +422,5 @@ OPTIONS: Mapping[str, Option] = {name: _option(name, field) for name, field in S
 
 
 def options_of(command: Command) -> Sequence[Option]:
-    """Returns the settings that the command has."""
+    """Returns the settings of `serve` or of `schedule`."""
     return [option for option in OPTIONS.values() if command in option.defaults]

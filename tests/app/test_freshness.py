@@ -26,7 +26,7 @@ def test_a_silent_kind_is_named_with_its_age_until_it_is_known_to_be_up_to_date(
     clock.advance(100)
     metrics.synced("Node", clock.monotonic())
     clock.advance(81)
-    assert staleness.waiting_for() == "not confirmed to be up to date: Pod for 181 s; the limit is 180 s"
+    assert staleness.waiting_for() == "cached objects not confirmed as current: Pod for 181 s; the limit is 180 s"
     metrics.synced("Pod", clock.monotonic())
     assert staleness.waiting_for() is None
 

@@ -139,7 +139,7 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "before_sync": "pass"},
-            "beforeSync, leaderElect: a standby must not let pods pass; set beforeSync to fail",
+            "beforeSync, leaderElect: a standby must not answer that every node fits; set beforeSync to fail",
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "renew_deadline_seconds": "15"},

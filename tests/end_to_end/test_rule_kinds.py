@@ -179,4 +179,4 @@ def test_a_rule_that_hangs_is_logged_while_it_hangs(
     with start_scheduler("--policy", policy, "--decision-seconds", "0") as scheduler:
         assert wait_until(lambda: placed(control_plane) == {"web": "a"})
         log = scheduler.process.log.read_text()
-    assert log.count("rule has no answer yet rule=kinds:slow pod=default/web node=a seconds=") == 1
+    assert log.count("rule has not returned yet rule=kinds:slow pod=default/web node=a seconds=") == 1

@@ -147,4 +147,4 @@ def test_a_cluster_is_known_by_its_address_and_version(tmp_path: Path) -> None:
 
 
 def test_a_file_is_a_cluster_without_a_version(tmp_path: Path) -> None:
-    assert identify(Settings(cluster=tmp_path)) == (str(tmp_path), "none: the objects of a file")
+    assert identify(Settings(cluster=tmp_path)) == (str(tmp_path), "none (the objects come from a file)")

@@ -110,7 +110,7 @@ def _pod_groups(client: KubeClient) -> Finding:
     if not served and _serves_pod_groups(client, COSCHEDULING_POD_GROUPS.api_version):
         return ok(
             "pod-groups",
-            "coscheduling's PodGroups are served; `extender serve --coscheduling` keeps pods together by them",
+            "coscheduling's PodGroups are served; `extender serve --coscheduling` places the pods of each together",
         )
     if not served:
         return ok(

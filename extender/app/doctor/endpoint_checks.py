@@ -123,7 +123,10 @@ def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, expected_s
     name = f"{field} {caller.config.url_prefix.rstrip('/')}/{verb}"
     if status == expected_status:
         return ok("verbs", f"{name} answers")
-    fix = "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must be named as there"
+    fix = (
+        "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must have the same name as"
+        " in its settings"
+    )
     if status in _DENIED:
         fix = "set certFile and keyFile to a certificate that --client-ca signed for a name in --client-names"
     return fail("verbs", f"{name} answers {status}: {_one_line(answer)[:200]}", fix)

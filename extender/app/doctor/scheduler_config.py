@@ -89,8 +89,8 @@ def check_entry(config: ExtenderConfig, policy: Policy | None) -> Iterator[Findi
 
 
 def _without_bind(where: str, policy: Policy | None) -> Finding:
-    if policy is not None and not any(_counts_pods(profile) for profile in policy.profiles):
-        return ok("bind-verb", f"{where} has no bindVerb, and no filter of the policy depends on placed pods")
+    if policy is not None and not any(_needs_bind(profile) for profile in policy.profiles):
+        return ok("bind-verb", f"{where} needs no bindVerb, because no filter of the policy depends on placed pods")
     return warn(
         "bind-verb",
         f"{where} has no bindVerb: the extender sees a placed pod only when the watch delivers it, which may be"
@@ -100,8 +100,8 @@ def _without_bind(where: str, policy: Policy | None) -> Finding:
     )
 
 
-def _counts_pods(profile: Profile) -> bool:
-    """Returns True if a filter may depend on placed pods, or if rules at Reserve and Permit need the bind call."""
+def _needs_bind(profile: Profile) -> bool:
+    """Returns True if the extender must bind the pods: a filter may depend on placed pods, or rules run at bind."""
     independent = all(isinstance(rule, CustomPredicate) and not rule.sees_pods for rule in profile.predicates)
     return bool(profile.permit) or not independent
 

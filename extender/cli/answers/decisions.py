@@ -38,7 +38,7 @@ def print_decisions(replicas: Iterable[RunningReplica], key: str, output: Output
 def print_last_decisions(
     replicas: Iterable[RunningReplica], namespace: str, sort_by: JsonPath | None, output: Output
 ) -> None:
-    """Prints the last decision about each pod of the namespace, or of all if it is empty. Raises ExtenderError."""
+    """Prints the last decision about each pod of `namespace`; "" means all namespaces. Raises ExtenderError."""
     document = _document(replicas)
     pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
     pods = in_order(pods, sort_by)
@@ -70,7 +70,7 @@ def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, An
         reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
         raise ExtenderError(f"{server}{_PATH} answers {status}: {reason}")
     if not isinstance(document.get("decisions" if key else "pods"), list):
-        raise ExtenderError(f"{server}{_PATH} answers without decisions: is it `extender serve` or `schedule`?")
+        raise ExtenderError(f"{server}{_PATH} answers, but not with decisions: is it `extender serve` or `schedule`?")
     return document
 
 

@@ -86,15 +86,15 @@ def explain(
     """Explain why a pod is pending, or where it would be placed, and what would let it run.
 
     \b
-    All pending pods, grouped by cause, of a live cluster or of a file or directory (as `kubectl get nodes,pods -A -o
+    All pending pods, grouped by cause, in a live cluster, or in a file or directory (as `kubectl get nodes,pods -A -o
     yaml` or `kubectl cluster-info dump -A --output-directory DIR` write them):
       extender explain
       extender explain --cluster cluster.yaml
-    One pod; with every node; with every filter's verdict on one node:
+    One pod; the same with the result for every node; the same with every filter's verdict on one node:
       extender explain shop/web-0 --cluster cluster.yaml
       extender explain pod/web-0 -n shop --nodes
       extender explain web-0 -n shop --node worker-3
-    A pod group: how many members find a node together, what the next one lacks, and what would admit all:
+    A pod group: how many members can be placed together, what the next one lacks, and what would let all run:
       extender explain podgroup/train -n ml
     A pod that does not exist yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
@@ -119,7 +119,7 @@ def explain(
     if batch:
         refuse_options(_NOT_IN_A_BATCH, _ONLY_STANDARD_INPUT)
         _refuse_if(pod is not None, _ONLY_STANDARD_INPUT)
-        _refuse_if(output.format not in (Format.TABLE, Format.JSON), "--batch prints JSON, a document in each line")
+        _refuse_if(output.format not in (Format.TABLE, Format.JSON), "--batch prints JSON, one document per line")
         sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
     _refuse_if(pod is not None and filename is not None, "give one pod: either POD or -f FILE")
     if pod is None and filename is None:
@@ -131,7 +131,7 @@ def explain(
         refuse_options(("node", "nodes"), f"only for one pod, but {pod} is a group")
         sys.exit(_explain_group(source, *group, changes, output))
     if output.is_page:
-        refuse_options(("node",), "-o html shows every node; leave it out")
+        refuse_options(("node",), "cannot be used with -o html, which always shows every node")
     sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))
 
 
@@ -149,10 +149,10 @@ def _show_decisions(
     sort_by: JsonPath | None,
     output: Output,
 ) -> None:
-    """Prints what a running process decided about the pod or, without one, last about each of a namespace or of all."""
+    """Prints a running process's decisions about the pod, or without a pod its last decision about each pod."""
     _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
-    refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster take at most a POD, because they do not read a cluster")
-    _refuse_if(output.is_page, "--from and --in-cluster cannot print a page, so -o html needs a cluster")
+    refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster do not read a cluster; with them, name only a POD")
+    _refuse_if(output.is_page, "--from and --in-cluster cannot print a page; use -o html with a cluster")
     if server:
         refuse_options(ACCESS, "--from takes an address, not a kubeconfig")
     addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")
@@ -160,7 +160,7 @@ def _show_decisions(
     if pod is None:
         print_last_decisions(replicas, listed_namespace, sort_by, output)
         return
-    refuse_options(_OF_A_LIST, "only for the list of decisions, without a POD")
+    refuse_options(_OF_A_LIST, "cannot be used with POD, because it is about the list of decisions")
     namespace = source.namespace or "default" if server else source.default_namespace()
     _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
     print_decisions(replicas, pod_key(pod, namespace), output)

@@ -67,7 +67,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     schedulers, drivers and provisioners, and the attributes of devices. The same decisions are made on such a file.
 
     \b
-    Of a live cluster; to attach to a ticket:
+    A live cluster, once with its names and once with hashes, to attach to a ticket:
       extender snapshot -o cluster.json.gz
       extender snapshot -o cluster.json.gz --redact --context production
       extender explain --cluster cluster.json.gz
@@ -100,7 +100,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     else:
         write_whole(output, data)
     if source.namespace and state.pods_unread is None:
-        unread.append("the file has the pods of all namespaces, because all of them count when one is placed")
+        unread.append("the file has the pods of all namespaces, because each of them can affect where a pod is placed")
     print_notes(unread)
 
 
@@ -161,7 +161,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
     hashes, as in `extender snapshot --redact`, and the policy is left out.
 
     \b
-    Ten minutes, compressed; then what happened, step by step:
+    Record ten minutes, compressed; then list what happened, step by step:
       extender record recording.jsonl.gz --seconds 600
       extender replay recording.jsonl.gz --steps
 
@@ -214,7 +214,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     behind each difference are named.
 
     \b
-    Decisions of this version; what another policy would have changed; all steps of the recording:
+    Compare with the decisions of this version, or of another policy; list all steps of the recording:
       extender replay recording.jsonl.gz
       extender replay recording.jsonl.gz --policy next.yaml -o json
       extender replay recording.jsonl.gz --steps
@@ -224,7 +224,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
     """
     if steps:
-        refuse_options(("policy",), "--steps decides nothing, so leave one of the two out")
+        refuse_options(("policy",), "cannot be used with --steps, which lists the steps without deciding")
     _answer(files, output, policy=policy, steps=steps)
 
 
@@ -241,9 +241,9 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
 def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
-    Every decision is made again on the cluster as it was, with the recording's own policy. A version means the
-    defaults of its gates. A gate keeps its recorded value if that is not the default of 1.37. If you have set a gate
-    to its default, name it in --to.
+    Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets every
+    gate to its default in that version, except gates whose recorded value is not their default in 1.37. To change such
+    a gate too, or to keep one that you have set to its default, name it in --to.
 
     \b
       extender upgrade-check recording.jsonl.gz --to 1.37

@@ -1,4 +1,4 @@
-"""Defines what the answering commands have in common: cluster options, printed answers, exit statuses."""
+"""Defines what commands that answer questions about a cluster share: options, printed answers, exit statuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GROUP_PREFIXES = {
     "compositepodgroups": "CompositePodGroup",
 }
 _PROGRESS_SECONDS = 1.0
-_FALLBACK = "namespace whose pods to read if you may not read those of all"
+_FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Source:
     """The values of the options that `source_options` adds: the cluster to read, and the rules to use.
 
     Attributes:
-        access: how to reach a live cluster, by the options; `live_access` adds kubectl's default files.
+        access: how to reach a live cluster according to the options; `live_access` adds kubectl's default files.
     """
 
     cluster: Path | None = None
@@ -153,14 +153,14 @@ def access_options(command: _Command) -> _Command:
 def source_options(
     command: _Command, *, compares: bool = False, whole: bool = False, namespace_of: str = "objects that name none"
 ) -> _Command:
-    """Adds the options of a Source to a command, which gets it as `source`. Exits with 2 on faulty input.
+    """Adds the options of a Source to a command, which gets the Source as `source`. Exits with 2 on faulty input.
 
     Args:
         compares: True if --policy may be given twice. The command then gets the files as `policies`, and its source has
             no policy.
         whole: True if the command is about the whole cluster, so that --namespace matters only to a user who may not
             read the pods of all namespaces.
-        namespace_of: what --namespace is about, unless `whole` is True.
+        namespace_of: the help text says "namespace of" and this, unless `whole` is True.
     """
 
     @functools.wraps(command)
@@ -174,7 +174,7 @@ def source_options(
         if isinstance(policy, tuple):
             others["policies"], policy = policy, None
         if whole and cluster is not None:
-            refuse_options(("namespace",), "all namespaces of --cluster are read, so leave it out")
+            refuse_options(("namespace",), "cannot be used with --cluster, which is read with all namespaces")
         try:
             with answering():
                 return command(Source(cluster, access, namespace, policy), **others)
@@ -242,7 +242,7 @@ def group_key(argument: str, namespace: str) -> tuple[str, str] | None:
 
 
 def known_pod(state: ClusterState, key: str) -> Pod:
-    """Returns the pod.
+    """Returns the pod with this `namespace/name`.
 
     Raises:
         UnknownPod: the pod does not exist; the message suggests the most similar name.

@@ -28,7 +28,7 @@ from extender.errors import ConfigurationError
     "--recording",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="a file of `extender record` or --record: its cluster at each step",
+    help="show the cluster at each step of this recording, a file of `extender record` or --record",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8890, show_default=True, help="port to listen on; 0: any free port"
@@ -60,7 +60,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     if recording is not None and source.names_cluster:
         raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
-        refuse_options(("namespace",), "all namespaces of the recording are read, so leave it out")
+        refuse_options(("namespace",), "cannot be used with --recording, which is read with all namespaces")
         look = look_at_recording(recording, source.profiles())
     elif source.cluster is None:
         look = LiveCluster(source.load).look

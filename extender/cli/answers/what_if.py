@@ -127,7 +127,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     multiple=True,
     type=click.IntRange(min=1),
     metavar="N",
-    help="number of pods for each template in a round, KIND/NAME first, then -f  [default: 1 each]",
+    help="how many pods of each template are placed in each round; for KIND/NAME first, then for -f  [default: 1 each]",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
 @output_option(page=True)
@@ -144,7 +144,7 @@ def capacity(
     A template is a file, or a workload of the cluster: deploy/x, sts/x, rs/x or job/x.
 
     \b
-    Of one template; of a workload; of two templates, with three pods of the first for each pod of the second:
+    Count for one template; for a workload; for two templates, with three pods of the first per pod of the second:
       extender capacity -f pod.yaml --cluster cluster.yaml
       extender capacity -n shop deploy/web
       extender capacity -f web.yaml -f cache.yaml --weight 3 --weight 1
@@ -178,7 +178,7 @@ def capacity(
     help="exit with 3 if more pods are pending or lost under the second policy",
 )
 @click.option(
-    "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome of more pods differs"
+    "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome differs for more pods"
 )
 @_SEED
 @output_option(page=True)
@@ -191,7 +191,7 @@ def compare(
     output: Output,
     **changes: Any,
 ) -> None:
-    """Compare two policies: which pods end elsewhere, stay pending or are lost, and how balanced the cluster is.
+    """Compare two policies: which pods end up elsewhere, stay pending or are lost, and how balanced the cluster is.
 
     The same pods are placed under the first --policy and under the second, with one seed. A single --policy is compared
     with kube-scheduler's defaults.

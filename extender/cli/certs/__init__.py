@@ -54,12 +54,12 @@ def certs(
 ) -> None:
     """Create the certificates of a webhook behind a Service, or renew them.
 
-    They are kept in DIRECTORY. The authority ca signs the server and the caller; scrapers-ca signs the scraper, so that
-    a scraper cannot bind pods. Valid certificates are kept: run the command again to renew, for example in a cron job,
-    and apply the Secrets again.
+    DIRECTORY contains the certificates and keys. The authority ca signs the server and the caller; scrapers-ca signs
+    the scraper, so that a scraper cannot bind pods. Valid certificates are kept: run the command again to renew, for
+    example in a cron job, and apply the Secrets again.
 
     \b
-    Create or renew them, and list them with their ends; then as Secrets:
+    Create or renew the certificates, and list them with their expiry dates; then print them as Secrets:
       extender certs pki
       extender certs pki --secrets extender-system | kubectl apply -f -
     To replace the authorities without refusing calls: run with --rotate-ca, apply the Secrets, and wait until all peers

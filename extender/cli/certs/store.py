@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
+    """A certificate in the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
 
     file: str
     name: str
@@ -59,7 +59,7 @@ class Store:
         """Creates the authority if it is missing or expired, or takes the next step of its rotation.
 
         The first step of a rotation publishes the next authority. The second step makes it sign. NAME.crt contains all
-        authorities that peers must trust, the signing one first. Returns a row for each.
+        authorities that peers must trust, the signing one first. Returns a row for each authority in it.
         """
         if not (self._path(name, "crt").exists() and (trusted := self._trusted(name))):
             return [self._new_authority(name)]
@@ -81,7 +81,10 @@ class Store:
         return [each for each in self._certificates(name) if each.not_valid_after_utc > self._now]
 
     def _finish_rotation(self, name: str, following: str) -> None:
-        """Renames the next authority's key if its certificate now comes first. Completes an interrupted earlier run."""
+        """Makes the next authority the current one if its certificate is first in NAME.crt.
+
+        This also completes an earlier run that was interrupted.
+        """
         path = self._path(following, "crt")
         if path.exists() and self._certificates(name)[0] == self._certificates(following)[0]:
             self._path(following, "key").replace(self._path(name, "key"))

@@ -39,7 +39,7 @@ Manifest = Annotated[str, Field(description="YAML of a Pod, Deployment, Stateful
 
 
 class Tools:
-    """The tools about one cluster, which `source` names.
+    """The MCP tools, which answer questions about the cluster that `source` names.
 
     Args:
         url: the urlPrefix of an extender that `doctor` checks; None if there is no extender to check.
@@ -50,7 +50,7 @@ class Tools:
         self._url = url
 
     def all(self) -> Sequence[Callable[..., Document]]:
-        """Returns the tools."""
+        """Returns all tools, to be registered with the MCP server."""
         return (
             self.pending_pods,
             self.explain_pod,
@@ -89,12 +89,12 @@ class Tools:
         group: Annotated[str, Field(description="NAMESPACE/NAME of a pod group")],
         kind: Literal["PodGroup", "CompositePodGroup"] = "PodGroup",
     ) -> Document:
-        """Explains why a pod group (a gang) is pending: how many members find a node together, and what others lack."""
+        """Explains why a pod group (gang) is pending: how many members can be placed together, what the others lack."""
         state, unread = self._source.load(namespace=group.partition("/")[0])
         return _answer(DocumentKind.GROUP_EXPLANATION, explain_group(state, kind, group).to_dict(), unread)
 
     def nodes(self) -> Document:
-        """Lists the nodes with their allocatable and requested resources; cpu is in milli, memory in bytes."""
+        """Lists the nodes with their allocatable and requested resources: cpu in millicores, memory in bytes."""
         state, unread = self._source.load()
         return _answer(DocumentKind.NODE_USAGE, {"nodes": [usage.to_dict() for usage in node_usage(state)]}, unread)
 
@@ -141,7 +141,7 @@ class Tools:
         manifest: Annotated[str, Field(description="YAML of pods or workloads to create first")] = "",
         replicas: Annotated[int | None, Field(ge=0, description="number of pods for each created workload")] = None,
     ) -> Document:
-        """Compares where pods end under the policy in use and under another one."""
+        """Compares where the pods are placed under the policy in use and under another one."""
         other = load(policy, Library(imports=False)).scheduler_profiles()
         state, unread = self._source.load()
         scenario = Scenario(create=[(each, replicas) for each in (self._workloads(manifest) if manifest else ())])
@@ -184,7 +184,7 @@ def _answer(kind: DocumentKind, document: Document, unread: Sequence[str] = ()) 
 
 
 def brief(document: Document) -> Document:
-    """Shortens long lists and mappings of the document. `truncated` says how long each was, by its path."""
+    """Shortens long lists and mappings of the document. `truncated` has their former lengths, by path."""
     truncated: dict[str, int] = {}
     cut = {key: _cut(value, key, truncated) for key, value in document.items()}
     return {**cut, "truncated": truncated} if truncated else cut

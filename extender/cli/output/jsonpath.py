@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Step = Callable[[Any], list[Any]]
-"""Takes a value, and returns the values below it that one part of a path selects."""
+"""Takes a value, and returns the values inside it that one part of a path, such as `.items` or `[*]`, selects."""
 
 _BLOCK = re.compile(r"""\{((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^{}"'])*)\}""")
 _NAME = re.compile(r"\.((?:[^.\[\]{}()\\\s]|\\.)+)")

@@ -316,7 +316,7 @@ def test_pod_groups_of_coscheduling(installation: Installation) -> None:
     installation.cluster[path] = {"resources": [{"name": "podgroups"}]}
     (found,) = [each for each in installation.examined() if each["check"] == "pod-groups"]
     assert found["message"] == (
-        "coscheduling's PodGroups are served; `extender serve --coscheduling` keeps pods together by them"
+        "coscheduling's PodGroups are served; `extender serve --coscheduling` places the pods of each together"
     )
 
 

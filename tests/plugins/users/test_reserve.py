@@ -77,7 +77,7 @@ def test_any_other_answer_is_a_failure_that_says_what_is_allowed(decorator: obje
     assert failures.told == [f"mine: TypeError: {told}"]
 
 
-HUNG = "rule has no answer yet rule=mine pod=default/p node=n seconds=5"
+HUNG = "rule has not returned yet rule=mine pod=default/p node=n seconds=5"
 
 
 @pytest.mark.parametrize("kind", [reserve, permit, pre_bind, post_bind])
