@@ -159,7 +159,7 @@ class SchedulerProcess:
         probes = probe_pages(self._metrics, self.revive, self.upkeep.own_obstacles)
         pages = {**probes, **private.pages, **queue_status}
         return PageServer(
-            host, port, pages, private.actions, takers=private.takers, any_host=settings.insecure_bind
+            host, port, pages, private.actions, body_actions=private.body_actions, any_host=settings.insecure_bind
         )  # fmt: skip
 
     def run(self) -> None:

@@ -92,7 +92,7 @@ class Library:
         *,
         imports: bool = True,
     ) -> None:
-        """Sets what a policy may name.
+        """Sets where the plugins and rules that a policy names are searched.
 
         Args:
             host: the process that runs users' rules; without it, their errors are raised.

@@ -29,7 +29,7 @@ def load(text: bytes | str, library: Library | None = None) -> Policy:
 
 
 def read(document: object, library: Library | None = None) -> Policy:
-    """Returns the policy in a parsed document; does the same as `load` otherwise."""
+    """Returns the policy in a document that is already parsed; see `load`."""
     faults = Faults()
     kind = _kind(document)
     if kind == _CONFIG_MAP:

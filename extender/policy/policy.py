@@ -70,9 +70,9 @@ class Policy:
     burst: int = 0
 
     def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
-        """Returns the profiles, or `profiles` instead, as a scheduler with these extenders uses them.
+        """Returns the policy's profiles, or `profiles`, as a scheduler with the policy's extenders uses them.
 
-        NodeResourcesFit ignores the resources that an extender manages alone (ignoredByScheduler).
+        In these profiles, NodeResourcesFit ignores the resources that an extender manages alone (ignoredByScheduler).
         """
         ignored = frozenset().union(*(config.ignored_resources for config in self.extenders))
         chosen = self.profiles if profiles is None else profiles

@@ -188,7 +188,7 @@ def pointed_at(document: Any, pointer: str) -> Any:
         try:
             document = document[position("at", key, len(document) - 1)] if isinstance(document, list) else document[key]
         except (KeyError, TypeError, MalformedRequest):
-            raise MalformedRequest(f"there is nothing at ?at={pointer}") from None
+            raise MalformedRequest(f"?at={pointer}: the document has no such value") from None
     return document
 
 

@@ -96,8 +96,8 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
         app.add_url_rule(path, path, partial(_view, page))
     for path, page in backend.private.actions.items():
         app.add_url_rule(path, path, partial(_act, page), methods=["POST"], provide_automatic_options=False)
-    for path, taker in backend.private.takers.items():
-        view = partial(_post, taker, settings.body_limit)
+    for path, body_action in backend.private.body_actions.items():
+        view = partial(_post, body_action, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
     app.before_request(partial(_before, app.lifecycle, access))
     app.register_error_handler(Exception, partial(_error, metrics))

@@ -95,7 +95,10 @@ class PodReference(NamedTuple):
 
     @classmethod
     def of(cls, request: object) -> PodReference | None:
-        """Returns the reference to a request's pod; None if there is no request. A bind request has no labels."""
+        """Returns a reference to the pod of a request; None if `request` is not a request about a pod.
+
+        A bind request does not contain the pod's labels, so that reference has none.
+        """
         if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)
@@ -135,9 +138,9 @@ class Exemptions:
 
 
 class Outcome(StrEnum):
-    """The ways in which a call of a verb can end. Observers receive only the first three."""
+    """The ways in which a call of a verb can end. Observers receive only DECIDED, PASSED and FAILED."""
 
-    DECIDED = verbs.DECIDED  # the rules judged the nodes
+    DECIDED = verbs.DECIDED  # the verb has answered, with the rules of the policy
     PASSED = verbs.PASSED  # the pod is exempt, or the cache is not filled yet, so every node was accepted
     FAILED = verbs.FAILED  # an unexpected exception was raised
     ERROR = "error"  # the verb's answer contains an error, or the decision took too long
@@ -242,7 +245,7 @@ class Calls:
             return CallResult(Outcome.FAILED, request, error=_internal_error(verb))
 
     def _encode(self, verb: Verb[Any, Any], decision: CallResult) -> tuple[Answer, Summary | None]:
-        """Passes the result to the observers; returns the HTTP answer and its summary. Raises what they raise."""
+        """Calls the observers with the result; returns the HTTP answer and its summary. Raises observers' errors."""
         request, result = decision.request, decision.result
         if result is None:
             return self._encode_error(verb, decision), None

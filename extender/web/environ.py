@@ -1,4 +1,7 @@
-"""Adapts to WSGI (PEP 3333): passes requests of our worker to Flask, and handles signals in other workers."""
+"""Adapts to WSGI (PEP 3333): turns requests of our gunicorn worker into WSGI calls of Flask.
+
+In gunicorn's own workers, it also sets the signal handlers that our worker has.
+"""
 
 from __future__ import annotations
 

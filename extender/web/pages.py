@@ -38,12 +38,12 @@ class PrivatePages:
     Attributes:
         pages: answer GET.
         actions: answer POST without a body.
-        takers: answer POST with a body.
+        body_actions: answer POST with a body.
     """
 
     pages: Mapping[str, Page] = field(default_factory=dict)
     actions: Mapping[str, Page] = field(default_factory=dict)
-    takers: Mapping[str, Handler] = field(default_factory=dict)
+    body_actions: Mapping[str, Handler] = field(default_factory=dict)
 
 
 def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
@@ -97,7 +97,7 @@ class PageServer:
         actions: answer POST without a body, because they change something.
         tls_context: called for each connection. If it is given, every request but probes needs a certificate that this
             context verifies.
-        takers: answer POST with a body of at most 8 MiB.
+        body_actions: answer POST with a body of at most 8 MiB.
         any_host: see AccessRules.
     """
 
@@ -108,15 +108,15 @@ class PageServer:
         pages: Mapping[str, Page],
         actions: Mapping[str, Page] | None = None,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
-        takers: Mapping[str, Handler] | None = None,
+        body_actions: Mapping[str, Handler] | None = None,
         *,
         any_host: bool = False,
     ) -> None:
         self._pages = pages
         self._actions = actions or {}
-        self._takers = takers or {}
+        self._body_actions = body_actions or {}
         self._access = AccessRules(certificate_required=tls_context is not None, any_host=any_host)
-        limits = Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
+        limits = Limits(body_bytes=_QUESTION_BYTES if body_actions else _BODY_BYTES)
         listener = listener_at(host, port)
         self.port = int(listener.getsockname()[1])
         lifecycle = Lifecycle(self._admit, refuse, limits)
@@ -151,12 +151,12 @@ class PageServer:
             RequestRefused: it has a body of another type (415).
         """
         content_type = head.field(b"content-type")
-        if head.path in self._takers or content_type:
+        if head.path in self._body_actions or content_type:
             check_media_type(content_type, head.field(b"content-encoding"))
 
     def _answer(self, head: Head, client: str, body: bytes) -> Answer:
-        taker = self._takers.get(head.path)
-        action = self._actions.get(head.path) if taker is None else lambda *_: taker(body)
+        body_action = self._body_actions.get(head.path)
+        action = self._actions.get(head.path) if body_action is None else lambda *_: body_action(body)
         page, methods = (action, ("POST",)) if action else (self._pages.get(head.path), ("GET", "HEAD"))
         if page is None:
             return refuse(404, client, f"{head.method} {head.path}", f"nothing is served at {head.path}")

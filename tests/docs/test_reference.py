@@ -62,7 +62,7 @@ def test_every_page_of_the_loop_is_listed() -> None:
     private = WebhookProcess(settings, feed_factory_of(settings), UnsettledWrites(10.0)).upkeep.private_pages()
     own = re.findall(r'"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._page_server))
     probes = probe_pages(Metrics(SystemClock(), "0"), list, dict)
-    shown = {*own, *probes, *private.pages, *private.actions, *private.takers}
+    shown = {*own, *probes, *private.pages, *private.actions, *private.body_actions}
     paths = {path for path in shown if not path.startswith("/ui")}
     listed = {row["PATH"] for row in endpoints() if "schedule" in row["SERVED BY"].split(", ")}
     assert own

@@ -105,7 +105,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         pytest.param(
             plugins(score={"enabled": [{"name": "SelectorSpread"}]}),
             f"{PLUGINS}.score.enabled[0].name: SelectorSpread was removed from kube-scheduler; "
-            "kind: Policy still has its rules",
+            "only kind: Policy can still use it",
             id="removed",
         ),
         pytest.param(plugins(score={"enabled": [{}]}), f"{PLUGINS}.score.enabled[0].name: required", id="no name"),

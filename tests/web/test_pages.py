@@ -26,8 +26,8 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 @pytest.fixture
 def served() -> Iterator[PageServer]:
     pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}
-    takers = {"/simulate": lambda body: Answer(200, body)}
-    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, takers=takers)
+    body_actions = {"/simulate": lambda body: Answer(200, body)}
+    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, body_actions=body_actions)
     server.start()
     yield server
     server.stop()

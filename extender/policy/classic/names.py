@@ -94,7 +94,7 @@ class PriorityArgument(_Argument):
     service_anti_affinity: ServiceAntiAffinityArgument | None = None
     """The priority spreads the pods of a Service."""
     label_preference: LabelPreferenceArgument | None = None
-    """The priority checks a node label."""
+    """The priority scores nodes by whether they have a label."""
     requested_to_capacity_ratio_arguments: RequestedToCapacityRatioArgument | None = None
     """The priority scores by utilization."""
 
@@ -105,7 +105,7 @@ class PredicateSpec(Strict):
     name: str = ""
     """See extender reference policy-names."""
     argument: dict[str, Any] = {}  # noqa: RUF012  never written to: the model is frozen
-    """The arguments of a predicate with a name of your choice, or of a users' rule."""
+    """The arguments of a predicate with a name of your choice, or of a user's own rule."""
 
 
 class PrioritySpec(Strict):
@@ -114,7 +114,7 @@ class PrioritySpec(Strict):
     weight: int = 0
     """The weight of its score."""
     argument: dict[str, Any] = {}  # noqa: RUF012  as above
-    """The arguments of a priority with a name of your choice, or of a users' rule."""
+    """The arguments of a priority with a name of your choice, or of a user's own rule."""
 
 
 class PolicySpec(Strict):
@@ -125,9 +125,9 @@ class PolicySpec(Strict):
     kind: Literal["Policy"] = "Policy"
     """The kind of this document."""
     predicates: tuple[PredicateSpec, ...] | None = None
-    """The predicates that a node must satisfy; default: the provider's."""
+    """The predicates that a node must satisfy; default: those of the algorithm provider."""
     priorities: tuple[PrioritySpec, ...] | None = None
-    """The priorities that score nodes; default: the provider's."""
+    """The priorities that score nodes; default: those of the algorithm provider."""
     extenders: tuple[LegacyExtenderSpec, ...] = ()
     """HTTP extenders that extender schedule calls."""
     hard_pod_affinity_symmetric_weight: Percentage = 0

@@ -53,7 +53,8 @@ class PluginSet:
 def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], bool]) -> list[str]:
     """Returns the plugins that run at an extension point, in order.
 
-    Plugins enabled by both sets come first, in the point's own order, then those of multiPoint, then the rest.
+    Plugins that are enabled both at the point and at multiPoint come first, in the point's order. Then come those that
+    are enabled only at multiPoint, then those enabled only at the point.
 
     Args:
         extends: returns True if the plugin of that name implements this extension point.
@@ -101,7 +102,7 @@ Weight = Annotated[int, Field(ge=0, lt=2**31)]
 
 class PluginSpec(Strict):
     name: str = ""
-    """A plugin, or * for all of them in disabled."""
+    """The name of the plugin; in `disabled`, * means all plugins."""
     weight: Weight = 0
     """The weight of its score; 0: the default one."""
 
@@ -138,7 +139,7 @@ class PluginsSpec(Strict):
     pod_group_post_filter: PluginSetSpec = PluginSetSpec()
 
     def by_point(self) -> Iterator[tuple[str, PluginSetSpec]]:
-        """Yields each extension point by its name in the file, with its set."""
+        """Yields the name of each extension point, as in the configuration file, and the plugins set there."""
         for name, field in type(self).model_fields.items():
             yield field.alias or name, getattr(self, name)
 
@@ -178,9 +179,9 @@ class ClientConnectionSpec(Strict):
     content_type: str = ""
     """Accepted and ignored."""
     qps: float = 0
-    """Most bindings a second, unless bindRate is set; 0 or less: no limit but that of bindRate."""
+    """The most bindings a second if the setting bindRate is not set; 0 or less: the default of bindRate."""
     burst: NonNegative = 0
-    """Most bindings at once after a pause, unless bindBurst is set."""
+    """The most bindings at once after a pause if the setting bindBurst is not set."""
 
 
 class ConfigurationSpec(Strict):

@@ -92,7 +92,7 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
 
 
 def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
-    """Returns the kinds to watch for rules; adds a fault for each entry that is not such a kind."""
+    """Returns the kinds to watch for rules; adds a fault for each entry that cannot be watched."""
     kinds: dict[str, Kind] = {}
     for index, spec in enumerate(specs):
         path = f"watch[{index}]"
@@ -105,7 +105,7 @@ def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
         elif spec.kind in KINDS:
             faults.add(f"{path}.kind", f"{spec.kind} is read anyway; remove the entry")
         elif spec.kind in ADMISSION_KINDS:
-            faults.add(f"{path}.kind", f"rules cannot read {spec.kind}, because only offline commands do")
+            faults.add(f"{path}.kind", f"rules cannot read {spec.kind}: only the offline commands read it")
         elif spec.kind in kinds:
             faults.add(f"{path}.kind", f"{spec.kind} is watched twice")
         else:
@@ -172,7 +172,7 @@ class _ProfileReader:
     # ---- the plugins that a profile names
 
     def _checked(self, point: str, spec: PluginSetSpec) -> PluginSet:
-        """Returns the set without its faulty entries."""
+        """Returns the plugins set at the point; leaves out entries that have a fault, and adds the fault."""
         path = f"{self._path}.plugins.{point}"
         enabled: list[Enabled] = []
         for index, plugin in enumerate(spec.enabled):
@@ -188,7 +188,7 @@ class _ProfileReader:
 
     def _may_be_enabled(self, name: str, point: str, place: str) -> bool:
         if name in REMOVED:
-            self._faults.add(place, f"{name} was removed from kube-scheduler; kind: Policy still has its rules")
+            self._faults.add(place, f"{name} was removed from kube-scheduler; only kind: Policy can still use it")
             return False
         plugin = self._library.find(name, place, self._faults)
         if plugin is None:
@@ -219,7 +219,10 @@ class _ProfileReader:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
 
     def _predicates(self) -> tuple[list[Predicate], tuple[str, ...]]:
-        """Returns the predicates in preFilter's order, and their names in filter's order; () if it is the same."""
+        """Returns the predicates in the order of preFilter, and their names in the order of filter.
+
+        The names are () if both orders are the same.
+        """
         pre_filters = self._running("preFilter")
         filters = self._running("filter")
         names = pre_filters + [name for name in filters if name not in pre_filters]
@@ -263,7 +266,10 @@ class _ProfileReader:
         return rules[0] if rules else None
 
     def _refuse_unprepared(self) -> None:
-        """Adds a fault for each plugin that needs a disabled point; kube-scheduler would fail every pod there."""
+        """Adds a fault for each plugin that runs at a point but is disabled at an earlier point that it needs.
+
+        With such a profile, kube-scheduler would fail every pod at that plugin.
+        """
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):

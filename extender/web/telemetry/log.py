@@ -53,7 +53,7 @@ FIELDS = {
     "kubernetes": "the API server's version when the process started, or the reason why it is unknown",
     "version": "the extender's version",
     "commit": "the commit that the extender was built from, or `unknown`",
-    "policy": "the policy's file or ConfigMap, or the provider, when the process started",
+    "policy": "the policy's file or ConfigMap, or the algorithm provider, when the process started",
     "profiles": "the schedulerNames of the profiles when the process started",
     "rules": "the users' rules in these profiles",
     "addresses": "the URLs of the servers of this process",

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 # Switched off, because series that end with _created are a third of all series and are not used.
-disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
+disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client has no annotations for it
 
 MOST_RULE_SERIES = 200
 """The most pairs of a user's rule and a name that get series of their own, because each takes memory forever."""
@@ -176,7 +176,7 @@ class Metrics(Telemetry):
         return {
             kind: now - synced_at
             for kind, synced_at in self._synced_at.copy().items()
-            # leaves out a kind that was last reported before it was removed from the API
+            # leaves out a kind that was removed from the API and has not been listed since
             if synced_at > withdrawn_at.get(kind, LONG_AGO)
         }
 

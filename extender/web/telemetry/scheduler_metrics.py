@@ -81,7 +81,7 @@ class SchedulerMetrics(Metrics):
         self.attempt_log = AttemptLog(clock, traces or Traces())
 
     def observe_queue(self, waiting: Waiting) -> None:
-        """Registers the functions of `waiting`, which are called at each scrape."""
+        """Adds gauges for the pods and writes that wait; the functions in `waiting` count them at each scrape."""
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:

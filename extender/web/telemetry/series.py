@@ -93,7 +93,8 @@ SERIES: Mapping[str, Series] = {
         counter("extender_relists_total", "Times that a kind had to be listed again.", "kind"),
         counter(
             "extender_cache_differences_total",
-            "Differences from the API server that were corrected in the cache. Kind Table means a count in a table.",
+            "Differences from the API server that were corrected in the cache. Kind Table: in values that are derived"
+            " from the objects.",
             "kind",
         ),
         counter(
@@ -121,7 +122,7 @@ SERIES: Mapping[str, Series] = {
         ),
         counter(
             "extender_policy_reloads_total",
-            "Times that the policy was read again, by result: success or failure. A failure keeps the old policy.",
+            "How many times the policy was read again, by result: success or failure (the old policy then stays).",
             "result",
         ),
         gauge(

@@ -60,7 +60,7 @@ class Traces:
         self._count = count(1)
 
     def trace(self, work: Work) -> tuple[float, dict[str, object]]:
-        """Returns the time at which the work ended, and the fields of its log line including `trace_id`."""
+        """Traces finished work; returns the time at which it ended, and the fields of its log line."""
         return work.ended_at, {**work.fields, "trace_id": self._trace_id(work)}
 
     def _trace_id(self, work: Work) -> str:

@@ -23,9 +23,9 @@ class Lifecycle:
         refuse: called with status, client, request and reason; returns the answer to a refused request.
         on_start: starts the threads of the application (watches, timers), which would not survive the fork.
         on_stop: stops these threads.
-        compare: called on SIGUSR2; must be safe in a signal handler.
+        compare: compares the cache with the API server soon. Called on SIGUSR2; must be safe in a signal handler.
         hand_over: runs in a separate thread when draining begins.
-        reload: called on SIGHUP; must be safe in a signal handler.
+        reload: reads the policy again soon. Called on SIGHUP; must be safe in a signal handler.
     """
 
     admit: Callable[[Head, socket.socket], Handler]

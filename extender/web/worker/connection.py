@@ -262,8 +262,8 @@ class ClientConnection:
 class Acceptor:
     """Serves `application` on `listeners`, with at most `most` connections at once.
 
-    One client's address may have three quarters of them. If there are too many, one is closed: the one that has waited
-    longest for the rest of a request, or else the one that has been idle longest.
+    One client address may have at most three quarters of them. If there are too many, one is closed: the one that has
+    waited longest for the rest of a request, or else the one that has been idle longest.
 
     Attributes:
         open: the connections that are being served.
@@ -303,9 +303,9 @@ class Acceptor:
         self.finish()
 
     def finish(self, idle_since: float = inf) -> None:
-        """Ends each connection that has waited for its client since before `idle_since`, in monotonic seconds.
+        """Ends each connection whose current phase began before `idle_since`; without it, all connections.
 
-        A request in flight is still answered.
+        `idle_since` is in monotonic seconds. A request in flight is still answered.
         """
         for connection in self.open.copy():
             if connection.since < idle_since:

@@ -176,7 +176,7 @@ def test_simulate_is_served_only_if_enabled(tmp_path: Path) -> None:
 
 def test_pages_hand_a_body_to_its_taker_on_this_machine_alone() -> None:
     for address, status in (("127.0.0.1", 200), ("127.0.0.6", 403)):
-        server = PageServer("127.0.0.1", 0, {}, takers={"/simulate": lambda body: Answer(200, body)})
+        server = PageServer("127.0.0.1", 0, {}, body_actions={"/simulate": lambda body: Answer(200, body)})
         server.start()
         try:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5, source_address=(address, 0))
