@@ -79,29 +79,29 @@ class VictimColumns(NamedTuple):
         )
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """Returns these pods followed by the pods of `others`, which must be for other nodes."""
+        """Returns these pods followed by those of `others`. The two must not be evicted for the same node."""
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def unit_begins(self) -> Rows:
-        """Returns the index of each unit's first pod, followed by the number of pods: intp[units + 1]."""
+        """Returns where each unit of pods evicted together begins, then the number of pods: intp[units + 1]."""
         differs = (self.rows[1:] != self.rows[:-1]) | (self.unit[1:] != self.unit[:-1])
         first = [0] if len(self.rows) else []
         return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
 
     def whole_units(self, chosen: BoolColumn) -> BoolColumn:
-        """Returns bool[n]: True for the pods of every unit that has a chosen pod."""
+        """Returns bool[n]: True for the pods in `chosen` and for those that are evicted together with them."""
         if not chosen.any():
             return chosen
         begins = self.unit_begins()
         return np.repeat(np.logical_or.reduceat(chosen, begins[:-1]), np.diff(begins))
 
     def on_own_node(self, table: Table) -> BoolColumn:
-        """Returns bool[n]: True for the pods that are on the node for which they are evicted."""
+        """Returns bool[n]: True for the pods that run on the node for which they are evicted."""
         own: BoolColumn = table.pods.row[self.slots] == self.rows
         return own
 
     def begins(self) -> Rows:
-        """Returns the index of each node's first victim, followed by the number of victims: intp[nodes + 1]."""
+        """Returns where the victims for each node begin, then the number of all victims: intp[nodes + 1]."""
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
@@ -111,9 +111,9 @@ class VictimColumns(NamedTuple):
         return len(self.begins()) - 1
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Returns the pods that must leave: those for which `reprieved`, bool[n], is False.
+        """Returns the pods that are evicted: those for which `reprieved`, bool[n], is False.
 
-        Of equally important pods, those whose eviction violates a budget come first, as upstream lists them.
+        If two pods are equally important, one whose eviction violates a PodDisruptionBudget comes first, as upstream.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
@@ -205,7 +205,7 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """The candidates by node name. They do not refer to the table."""
+    """The candidates by node name. They stay valid when the table changes."""
 
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
         """Builds the candidates. `num_pdb_violations`: int64[nodes]; by default, the number of violating victims."""

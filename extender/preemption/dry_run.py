@@ -121,7 +121,7 @@ class DryRun:
         return stays[unit]
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True if the row passes all checks that depend on pods, once its removed pods are gone."""
+        """Returns bool[n]: True for nodes that pass all checks that depend on pods, without the removed pods."""
         fits = np.ones(len(rows), np.bool_)
         one_by_one: list[Predicate] = []
         for rule in self._dependent:
@@ -161,7 +161,7 @@ class DryRun:
         return fits
 
     def _passes(self, predicate: Predicate, row: int, removed: Sequence[int]) -> bool:
-        """Returns True if the predicate, prepared again, accepts the row without the pods in the `removed` slots."""
+        """Returns True if the predicate accepts the node on `row` without the pods in the `removed` slots."""
         rows = np.array([row], np.intp)
         check = predicate.prepare(self._pod, self._table)
         if isinstance(check, Check):

@@ -168,7 +168,10 @@ def _known_rows(table: Table, names: Mapping[str, object]) -> Rows:
 
 
 def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for potential victims whose UID is in `offered` for the node they would be evicted for."""
+    """Returns bool[n]: True for pods that kube-scheduler has chosen as victims for the same node.
+
+    `offered`: node name -> UIDs of the victims that kube-scheduler has chosen.
+    """
     pods, row_of = table.pods, table.nodes.row_of
     pairs = [
         (row_of[node] << _SLOT_BITS) + slot
@@ -180,7 +183,7 @@ def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequenc
 
 
 def _named(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for the potential victims whose UID is listed, under any node."""
+    """Returns bool[n]: True for pods whose UID is in `uids_by_node`, under any node."""
     slot_of = table.pods.slot_of
     slots = [slot_of[uid] for uids in uids_by_node.values() for uid in uids if uid in slot_of]
     return np.isin(potential.slots, slots) if slots else np.zeros(len(potential.slots), np.bool_)

@@ -19,7 +19,10 @@ _FEW_PODS = 200  # to look at so many pods takes no longer than to look at all g
 
 
 class UnitKind(IntEnum):
-    """The kind of object that a unit belongs to. At equal priorities, the higher kind is more important."""
+    """The kind of object to which pods that are evicted together belong.
+
+    If two units have the same priority, the one whose kind has the larger number is more important.
+    """
 
     POD = 1
     POD_GROUP = 2
@@ -137,7 +140,10 @@ def units_on(table: Table, slots: Rows) -> list[Unit]:
 
 
 def _members(table: Table, names: set[GroupName]) -> dict[GroupName, list[int]]:
-    """Returns, for each of these groups, the slots of the placed pods in it or below it, sorted by pod name."""
+    """Returns the slots of the placed pods that are evicted together with each group, sorted by pod name.
+
+    `names`: the groups that are evicted as a whole.
+    """
     members: dict[GroupName, list[int]] = {name: [] for name in names}
     placed = np.flatnonzero(table.pods.row >= 0) if names else np.zeros(0, np.intp)
     by_name = sorted(zip(table.pods.at(placed), placed.tolist(), strict=True), key=lambda pair: pair[0].sort_key)

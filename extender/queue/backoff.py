@@ -148,7 +148,7 @@ class BackoffQueue:
         return self._rejected.get(uid) or self._failed.get(uid)
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod or group; if it backs off already, it gets a new place by its current backoff."""
+        """Adds the pod or group; if it is already here, moves it to the place that fits its current backoff."""
         (self._rejected if pod.rejection.rules else self._failed).add(pod)
 
     def remove(self, uid: str) -> Entity | None:

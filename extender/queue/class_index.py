@@ -46,7 +46,10 @@ Classes = dict[Hashable, EquivalenceClass]
 
 
 class ClassIndex:
-    """The equivalence classes of one rule; finds them by value, by name, or by priority and requests."""
+    """The equivalence classes of the pods that one rule rejected.
+
+    It finds classes by the names in their `FiledAs`, or by priority and requests.
+    """
 
     def __init__(self) -> None:
         self._classes: Classes = {}
@@ -83,16 +86,16 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that the rule filed under one of these names or under ANY, which matches each name."""
+        """Returns the classes that the rule stored under one of these names, or under ANY."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
         return classes.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose requests are within the limits.
+        """Yields the classes whose pods request no more than the limits for their priority.
 
-        `limits_of` returns the limits for a priority; None if no class of that priority is within them.
+        `limits_of` returns the limits for a priority; None means that no class of that priority is within them.
         """
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)
@@ -117,7 +120,7 @@ class AmountTable:
         self._amounts: NDArray[np.int64] = np.zeros((0, _FIRST_ROOM), np.int64)
 
     def add(self, members: EquivalenceClass) -> None:
-        """Adds a class as the last row."""
+        """Adds an equivalence class in a new row at the end."""
         members.row = len(self._classes)
         self._classes.append(members)
         if members.row == self._amounts.shape[1]:

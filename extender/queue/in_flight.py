@@ -66,7 +66,7 @@ class InFlight:
 
     @property
     def recorded(self) -> int:
-        """The number of recorded changes that are kept."""
+        """The number of recorded changes of the cluster that an attempt in flight may still need."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
@@ -77,7 +77,10 @@ class InFlight:
         self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
     def record(self, change: Change) -> None:
-        """Records a change for every attempt, except those for which `stop_recording_events` was called."""
+        """Records a change of the cluster for every attempt in flight.
+
+        Attempts for which `stop_recording_events` was called do not see it.
+        """
         if self._flights:
             self._changes.append(change)
 
@@ -92,7 +95,7 @@ class InFlight:
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """Yields the changes since the attempt began; after `stop_recording_events`, only those before that call."""
+        """Yields the changes since the attempt began, up to a call of `stop_recording_events`, if any."""
         if flight.pod.uid in self._not_recording:
             return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))

@@ -51,7 +51,7 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
-BACKLOG = 50  # the number of ready pods that take the scheduler a noticeable time
+BACKLOG = 50  # with more ready pods than this, it takes a noticeable time until all are tried
 PART = 500  # the number of pods that are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
 
@@ -209,7 +209,7 @@ class PriorityQueue:
         with self.lock:
             flight = self._in_flight.get(pod.uid)
             if flight is None or flight.pod is not pod:
-                raise IllegalTransition(f"pod {pod.info.pod.key} is not in flight: it cannot be given back")
+                raise IllegalTransition(f"pod {pod.info.pod.key} is not in flight: it cannot return to the queue")
             now = self._clock.monotonic()
             pod.failed(flight.latest, rejection, now)
             strategy = self._strategy_after(flight)
@@ -378,7 +378,7 @@ class PriorityQueue:
     # ---- long work, done in parts
 
     def _requeue(self, helped: Iterable[Helped], event: str) -> int:
-        """Requeues the given pods, except those that no longer wait for an event; returns how many were given."""
+        """Requeues those in `helped` that still wait for an event; returns the length of `helped`."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 

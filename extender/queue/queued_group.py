@@ -70,9 +70,9 @@ class QueuedGroup(AttemptHistory):
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
         """Records that an attempt has ended, and that the pods in `returned` wait again.
 
-        The group gets a new timestamp unless the attempt placed some members and returned others. With its old
-        timestamp the group is tried again soon. The next attempt places none of the returned members, and may therefore
-        evict pods for them.
+        The group gets a new timestamp, except if the attempt placed some members and returned others. With its old
+        timestamp, the group comes before newer pods in the queue. An attempt evicts pods only if it places no member.
+        So the next attempt, which is only about the returned members, may evict pods for them.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}

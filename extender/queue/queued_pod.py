@@ -75,7 +75,7 @@ class AttemptHistory:
 
     @property
     def waits_since(self) -> float:
-        """When its wait for an event began. A requeue because of a long wait begins a new wait."""
+        """When the pod began to wait for an event. A new wait begins if it is requeued because it waited long."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     def count_failure(self, *, rejected: bool) -> None:

@@ -52,7 +52,7 @@ class Strategy(IntEnum):
 
 
 def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
-    """Returns how to requeue a pod that some of its rejecting rules, `accepting_rules`, may accept now."""
+    """Returns how to requeue a rejected pod. `accepting_rules`: the rejecting rules that may accept it now."""
     if not accepting_rules:
         return Strategy.SKIP
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
@@ -129,7 +129,7 @@ class SubQueues:
         return by_tier
 
     def find(self, uid: str) -> Place | None:
-        """Returns the place of the pod with this UID; None if it does not wait."""
+        """Returns where in the queue the pod with this UID is; None if it is not in the queue."""
         group = self._group_of.get(uid)
         found = self._entity(group.uid if group else uid)
         if found is None:
@@ -254,7 +254,7 @@ class SubQueues:
         return [Helped(entity, entity.rejection, Strategy.AFTER_BACKOFF) for entity in entities]
 
     def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
-        """Requeues those of the given pods and groups that still wait for an event; returns how many were given."""
+        """Requeues those in `helped` that still wait for an event; returns the length of `helped`."""
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
@@ -266,8 +266,8 @@ class SubQueues:
     def _requeue_helped(self, entity: Entity, strategy: Strategy, event: str, now: float) -> None:
         """Requeues the entity, unless it is gated and a PreEnqueue rule still refuses it.
 
-        Such an entity is not removed and added again, because that takes a millisecond for a group of 100, and each of
-        its 1,000 victims may wake it.
+        An entity that stays gated is not moved. To remove a group of 100 and add it again takes a millisecond, and each
+        deletion of one of the 1,000 pods that it preempts may cause a call.
         """
         is_gated = self.gated.get(entity.uid) is entity
         if not is_gated or self._admits(entity):
@@ -317,7 +317,7 @@ class SubQueues:
         return self._put(entity, Tier.ACTIVE, event)
 
     def sort_again(self) -> None:
-        """Sorts the active pods and those that back off again, because the sort key has changed."""
+        """Sorts the active and the backoff queue again, because the sort key has changed."""
         for entities in (self.active, self.backoff):
             for entity in list(entities):
                 entities.add(entity)

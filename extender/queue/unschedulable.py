@@ -47,7 +47,7 @@ class UnschedulablePods(Heap):
         return super().remove(uid)
 
     def file(self, pod: QueuedPod) -> None:
-        """Adds to the index a pod that waits here, alone or in a group; if it is in the index, updates it there."""
+        """Adds a pod to the index, or updates it there. The pod must wait in this queue, alone or in a group."""
         self.unfile(pod.uid)
         try:
             self._filed[pod.uid] = self._filed_under(pod)
