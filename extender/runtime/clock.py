@@ -18,7 +18,7 @@ class Clock(Protocol):
     """A source of time."""
 
     def now(self) -> float:
-        """Returns the seconds since the epoch, for people and for the API server."""
+        """Returns the seconds since the epoch, for times that people or the API server read."""
         ...
 
     def monotonic(self) -> float:

@@ -64,7 +64,7 @@ class FiberPool:
             raise TaskFailed(f"thread {self._thread.name} has ended, with all its tasks")
 
     def stop(self, timeout_seconds: float) -> None:
-        """Finishes the submitted tasks and ends the thread; waits for that, but not longer than this."""
+        """Finishes the submitted tasks and ends the thread; waits at most `timeout_seconds` for that."""
         self._due.put(None)
         self._thread.join(timeout_seconds)
 
@@ -132,7 +132,7 @@ class FiberPool:
 
 
 class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]  # see above
-    """One task of a pool."""
+    """One task of a pool. It can pause, and the pool's thread then runs other tasks."""
 
     def __init__(self, pool: FiberPool, task: Callable[[], object]) -> None:
         super().__init__(lambda: pool.work(task))

@@ -24,7 +24,10 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""Threads move only to a CPU that was idle for this much more of the time, because a move makes caches cold."""
+"""How much more of the time, as a fraction, a CPU must be idle before the threads move to it.
+
+A move has a cost, because the caches of the new CPU are cold.
+"""
 
 _PROCESSOR = 39
 """The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2 may contain spaces."""

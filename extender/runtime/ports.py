@@ -130,7 +130,7 @@ class Sink(Protocol[Object]):
 
 
 class Lister(Protocol[Listed]):
-    """Lists the cluster as it is now, and says how far the watches have delivered changes."""
+    """Lists what the API server has now, and says up to which version the watches have delivered."""
 
     def kinds(self) -> Sequence[str]:
         """Returns the kinds that are complete in the cache, so that they can be compared with a list."""

@@ -1,4 +1,4 @@
-"""Limits the pauses of garbage collection, and returns the memory of requests to the kernel.
+"""Limits the pauses of garbage collection, and gives the memory of past requests back to the kernel.
 
 By default, glibc raises its mmap threshold to the size of the largest block that was freed, up to 32 MiB. So after one
 request body of that size, the next bodies come from the heap, where any object that outlives them keeps their pages in
@@ -24,11 +24,14 @@ from typing import Final
 # ms.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
-"""The time between two calls of `collect_young`. While a list is read, a call collects 40,000 objects in 10 ms."""
+"""The seconds between two calls of `collect_young`.
+
+While a list is read, a call visits 40,000 objects in 10 ms.
+"""
 MAPPED_FROM_BYTES: Final = 128 * 1024
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
 GIVE_BACK_SECONDS: Final = 2.0
-"""The time between two calls of `give_back`. A call takes 0.1 ms if nothing is free, 2 ms under load.
+"""The seconds between two calls of `give_back`. A call takes 0.1 ms if nothing is free, 2 ms under load.
 
 The first call after the lists of 50,000 nodes takes 30 ms.
 """
@@ -69,7 +72,7 @@ class CollectionPauses:
 
     @property
     def longest_seconds(self) -> float:
-        """The longest pause of the last five to ten minutes."""
+        """The longest pause of the garbage collector in the last five to ten minutes."""
         self._turn(self._now())
         return max(self._longest_seconds, self._longest_before_seconds)
 
@@ -79,7 +82,7 @@ class CollectionPauses:
             gc.callbacks.append(self._note)
 
     def _note(self, phase: str, _info: object) -> None:
-        # This takes no lock: a collection may start while this thread holds that lock.
+        # It takes no lock: a collection may start at any time, even while this thread holds that lock.
         now = self._now()
         if phase == "start":
             self._began_at = now
@@ -88,7 +91,7 @@ class CollectionPauses:
             self._longest_seconds = max(self._longest_seconds, now - self._began_at)
 
     def _turn(self, now: float) -> None:
-        """Begins a new window if the current one is over."""
+        """Begins a new window of `WINDOW_SECONDS` if the current one is over."""
         window = int(now // WINDOW_SECONDS)
         if window != self._window:
             self._longest_before_seconds = self._longest_seconds if window == self._window + 1 else 0.0

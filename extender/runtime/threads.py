@@ -78,7 +78,7 @@ class LastingThread:
             self._stopped = True
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Waits for the thread to end; returns False if it has not. The caller must have ended its work."""
+        """Waits for the thread to end; returns False if it has not. The caller must first make `work` return."""
         self.let_end()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
@@ -109,7 +109,7 @@ class Ticker:
         self._wakings.put(None)
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """Ends the thread. Waits for a running action, but not longer than this."""
+        """Ends the thread. Waits at most `timeout_seconds` for a running action; None means without a limit."""
         self._thread.let_end()
         self._stopped = True
         self.wake()
@@ -200,8 +200,9 @@ class WorkerPool:
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
         """See scheduler_ports.Preemptors. Runs as many calls at a time as the pool has threads.
 
-        The threads are new, because tasks that all waited for each other's calls would wait for ever. They are daemons,
-        unlike those of a ThreadPoolExecutor, so that a call without an answer does not keep the process alive.
+        It starts new threads for the calls. If the pool's threads ran them, and all of these waited for such calls,
+        no thread would be left to run the calls. The new threads are daemons, unlike those of a ThreadPoolExecutor, so
+        that a call without an answer does not keep the process alive.
         """
         remaining, errors = iter(calls), list[BaseException]()
         lock = threading.Lock()
@@ -226,7 +227,7 @@ class WorkerPool:
             raise errors[0]
 
     def stop(self, timeout_seconds: float) -> None:
-        """Finishes the submitted tasks and ends the threads; waits for that, but not longer than this."""
+        """Finishes the submitted tasks and ends the threads; waits at most `timeout_seconds` for that."""
         ends_at = time.monotonic() + timeout_seconds
         for _ in self._threads:
             self._tasks.put(None)
@@ -256,8 +257,8 @@ def _started(threads: Iterable[Thread]) -> Iterator[Thread]:
 class TimedLock:
     """A lock that reports how long each caller has waited for it: `with lock("assume"): ...`.
 
-    It is not reentrant. It has one context manager without state per name of a caller. A decision takes the lock a
-    dozen times, and a generator of contextlib would cost more than the lock.
+    It is not reentrant. Each caller's name has its own context manager, which is reused: a decision takes the lock a
+    dozen times, and a new generator of contextlib each time would cost more than the lock.
     """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:

@@ -136,9 +136,10 @@ class UnsettledWrites:
         self._memory[_PREDECESSORS_OFFSET] = 0
 
     def take_over(self) -> list[Binding]:
-        """Returns the Bindings that an earlier worker left unsettled, so that the caller can assume their pods.
+        """Returns an earlier worker's Bindings whose outcome is unknown; the caller assumes their pods.
 
-        The earlier worker's other writes reserve nothing on a node. They count as writes of a predecessor.
+        The earlier worker's other writes reserve nothing on a node. For them, this process only waits, as for writes of
+        an earlier process, until they can no longer take effect.
         """
         self._free.clear()
         self._unknown.clear()
@@ -233,16 +234,16 @@ class Settlement:
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        # The thread that reads from the API server holds it. Other threads do not wait for it.
+        # Held by the thread that reads from the API server. Other threads do not wait for this lock.
         self._asking = threading.Lock()
         self._shown_at = LONG_AGO  # the cache shows everything that the API server had at this time
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
-        self._looked_until: float | None = None  # `predecessors_until` when `look` last checked it
+        self._looked_until: float | None = None  # the value of `predecessors_until` at the last check by `look`
 
     def waiting_for(self) -> str | None:
-        """Returns the reason why this process must not decide yet; None if its predecessors' writes are settled."""
+        """Returns why this process must not place pods yet; None if no write of an earlier process can arrive."""
         until = self.writes.predecessors_until
         if until is None:
             return None
@@ -252,9 +253,9 @@ class Settlement:
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Records the predecessors' writes as settled if a late one could no longer take effect.
+        """Ends the wait for writes of earlier processes if a late write could no longer take effect.
 
-        Call it once the cache shows everything that the API server had when the last predecessor ended.
+        Call it once the cache shows everything that the API server had when the last earlier process ended.
         """
         until = self.writes.predecessors_until
         if until is not None and until != self._looked_until:
@@ -263,7 +264,7 @@ class Settlement:
                 self.writes.vouch()
 
     def caught_up(self, since: float) -> bool:
-        """Returns True if the cache shows all writes made before `since`, and all later writes of predecessors.
+        """Returns True if the cache shows all writes made before `since`, and all writes of earlier processes.
 
         Reads from the API server when necessary. The caller repeats the call until it returns True.
         """
@@ -299,7 +300,7 @@ class Settlement:
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # before that, the last reconciliation is in progress or has just failed
+        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
             self._is_shown = None
             self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()

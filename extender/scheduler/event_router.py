@@ -66,7 +66,10 @@ class EventRouter:
                 self._queue.move(Change(event, before, after))
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """Requeues pods that the freed node may help. An expired pod may not be bound, so it is queued again."""
+        """Requeues pods that may fit now that a pod has left its node.
+
+        If no watch event has confirmed the bind of the pod itself, it may have no node, so it is queued again too.
+        """
         info = placement.info
         placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
         self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
@@ -144,7 +147,7 @@ class QueueSweep:
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Adds waiting pods that are missing in the queue, and removes pods that were deleted or bound."""
+        """Compares the queue with the cache: adds missing pods, and removes pods that were deleted or bound."""
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
@@ -157,13 +160,13 @@ class QueueSweep:
                 _log.error("added a waiting pod that the queue lacked pod=%s", key)
                 self._queue.add(info)
         for uid in surplus & self._surplus:
-            _log.error("removed a pod from the queue that needs no node uid=%s", uid)
+            _log.error("removed a pod that needs no node from the queue uid=%s", uid)
             self._queue.delete(uid)
         self._missing = missing
         self._surplus = surplus
 
     def _waits(self, cached: CachedPod) -> bool:
-        """Returns True if the loop must place the pod: it is responsible for it, and the pod has no node."""
+        """Returns True if the pod has no node and one of this scheduler's profiles is for it."""
         pod = cached.pod
         if pod is None or cached.node_name or pod.node_name or pod.terminating:
             return False

@@ -36,7 +36,7 @@ def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
 
 
 class MemberJudge:
-    """Decides about members by the rules of any profile, for callers that have no scheduling loop.
+    """Chooses nodes for members of pod groups by any profile, for callers without a scheduling loop.
 
     Keeps one cycle for each profile, because a cycle reuses its rankings of nodes. One thread at a time may use it.
 

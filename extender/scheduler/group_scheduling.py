@@ -297,9 +297,10 @@ class GroupScheduler:
         return GroupOutcome.ERROR if error and not bound else _OUTCOMES[decided.root.status]
 
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
-        """Writes the condition of a PodGroup.
+        """Writes the condition PodGroupInitiallyScheduled of a PodGroup.
 
-        It is scheduled unless it was refused, or it does not run yet and no placed member is bound.
+        It becomes False if the group was refused. It also becomes False if no placed member could be bound, unless the
+        group had enough members with a node before.
         """
         group = group_of(decision)
         if not decision.is_success:
@@ -436,7 +437,7 @@ def _text_of(error: Exception) -> str:
 
 
 def _runs(decision: GroupDecision) -> bool:
-    """Returns True if the PodGroup had as many members with a node as it needs before this cycle."""
+    """Returns True if at least `minCount` members of the PodGroup had a node before this cycle."""
     leaf = decision.tree
     return isinstance(leaf, Leaf) and len(leaf.scheduled) >= leaf.group.min_count
 

@@ -43,10 +43,11 @@ class _Evictions:
 class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
-    The watch may show that the last victim is terminating before the call that evicts it returns. The preemptor is
-    admitted when the watch shows this. Otherwise it would miss the event that wakes it. It may have missed an earlier
-    event, such as the deletion of the first victim. So the preemptor is among the pods that `end` returns, which are
-    tried again.
+    The preemptor is admitted as soon as the watch shows that the last victim is terminating, which may be before the
+    call that evicts this victim returns. If it were admitted later, it could miss the last event that wakes it.
+
+    A pod that was refused may have missed an event, such as the deletion of the first victim. So `end` returns it, and
+    the caller moves it to the active queue.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -73,7 +74,7 @@ class EvictionsInProgress:
             self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=held_back)
 
     def hold_back(self, pod: PodInfo, node_name: str) -> bool:
-        """Returns True if pods are being evicted from the node. `end` then returns this pod too, to be tried again."""
+        """Makes `end` return this pod too if pods are being evicted from the node; returns True if so."""
         with self._lock:
             on_node = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
             for evictions in on_node:
@@ -162,7 +163,7 @@ class PreemptionExecutor:
     """Evicts the victims of the loop's preemptors.
 
     Attributes:
-        in_progress: the PreEnqueue rule of the queue.
+        in_progress: the PreEnqueue rule that keeps a preemptor out of the active queue during its evictions.
         workers: run the evictions.
     """
 
@@ -178,7 +179,8 @@ class PreemptionExecutor:
     def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Keeps the preemptor waiting until `carry_out` has finished or `cancel` is called.
 
-        Does nothing if all victims are already terminating, because the preemptor may need the next event.
+        Does nothing if all victims are already terminating. No evictions are needed then, and the next event, such as
+        the deletion of a victim, must be able to wake the preemptor.
         """
         if staying(plan):
             self.in_progress.begin(preemptor, plan.node_name)
@@ -231,7 +233,10 @@ class PreemptionExecutor:
         return needs_room
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
-        """Evicts all victims but one side by side, then that one, whose leaving lets the preemptor be tried again."""
+        """Evicts all victims but the last side by side, then the last one.
+
+        The preemptor is tried again when the watch shows that the last victim is terminating.
+        """
 
         def evict(victim: PodInfo) -> None:
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)

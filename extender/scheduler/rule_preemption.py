@@ -3,7 +3,8 @@
 kube-scheduler's own preemption considers only in-tree plugins: if they accept a pod, it evicts no pods
 (kubernetes#139270). This module leaves a pod to kube-scheduler if kube-scheduler's preemption can help it.
 
-A pod group preempts as a whole: its victims are units, as in kube-scheduler's own preemption for groups.
+A pod group preempts as a whole. Its victims are single pods, or groups that must be disrupted together, as in
+kube-scheduler's own preemption for groups.
 """
 
 from __future__ import annotations
@@ -174,9 +175,10 @@ class RulePreemption:
         return _Plan(EvictionPlan(ANYWHERE, preemption.victims, group=group), nominated)
 
     def _being_bound(self) -> Mapping[str, Sequence[str]]:
-        """Returns node name -> the UIDs of the pods there whose bind has begun and is not confirmed.
+        """Returns, by node name, the UIDs of the pods whose bind has begun but is not yet confirmed.
 
-        If such a pod were deleted, its Binding might be missed. A pod that still waits at Permit is not included.
+        These pods must not be victims: if one were deleted, its Binding might be missed. A pod that still waits at
+        Permit is not included, because its bind can be cancelled.
         """
         waiting = frozenset(self._evictor.waiting.uids())
         unconfirmed = self._cache.unconfirmed()

@@ -234,8 +234,8 @@ class PodScheduler:
     def submit(self, assumed: AssumedPod) -> None:
         """Starts the pod's binding cycle.
 
-        If the pod may have to wait, it counts as a waiting pod now, not only when a worker begins its cycle. So a
-        preemptor cancels its bind instead of deleting it (upstream AddWaitingPod).
+        If the pod may have to wait, it counts as a waiting pod from now on, even before a worker begins its cycle. A
+        preemptor then cancels the bind instead of deleting the pod (upstream AddWaitingPod).
         """
         if assumed.needs_only_binding:
             self.binders.submit(lambda: self.binding.bind(assumed))
@@ -320,7 +320,7 @@ class BindingCycle:
         resume: Callable[[AssumedPod], object],
         waited: Callable[[str, float], object] = lambda _status, _seconds: None,
     ) -> None:
-        """Calls `resume` once all of `awaited` is ready. After a wait, calls `waited` with its status and duration."""
+        """Calls `resume` once all of `awaited` is ready. `waited` gets the status and seconds of a wait, if any."""
         info = assumed.pod.info
         began_at = self.clock.monotonic()
 
@@ -411,7 +411,7 @@ class BindingCycle:
         if not isinstance(error, (ClusterError, BindingFailed)):
             _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
         self.queue.stop_recording_events(pod.uid)  # releasing its own resources does not help this pod
-        with suppress(BindingFailed):  # the pod fails even if it was not cancelled
+        with suppress(BindingFailed):  # the pod fails with `error`, whether or not it was cancelled
             self.waiting.leave(pod.info)
         self.permits.unreserve(pod.uid)
         undo(assumed.reservations)

@@ -46,10 +46,10 @@ class GroupStatuses(Protocol):
     """Writes the condition PodGroupInitiallyScheduled of PodGroups in the background. No method waits or raises."""
 
     def scheduled(self, group: PodGroup) -> None:
-        """Sets the condition to True. It never changes after that."""
+        """Sets the group's condition to True. Once it is True, it never changes."""
 
     def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
-        """Sets the condition to False, with the reason and the message why the group was not scheduled."""
+        """Sets the group's condition to False. `reason` and `message` say why the group was not scheduled."""
 
 
 class Events(Protocol):
@@ -136,7 +136,7 @@ class Workers(Protocol):
 
 
 class Preemptors(Workers, Protocol):
-    """Carries out preemptions: a task can split its work."""
+    """Threads that carry out preemptions. A task can use several threads for its evictions."""
 
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
         """Runs the calls side by side, and returns when they have ended. Raises the error of one that failed.
@@ -177,7 +177,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     """Observes what the loop does, for metrics."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """Counts and logs an attempt."""
+        """Counts and logs an attempt to schedule a pod."""
 
     def decided(self, seconds: float) -> None:
         """Observes how long it took to choose a node, or to find that none fits."""
@@ -195,9 +195,13 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Counts a search for victims of a pod by its status, which is a Code of kube-scheduler."""
 
     def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
-        """Observes the victims that are evicted for a preemptor: pod, podgroup or compositepodgroup.
+        """Observes how many pods are evicted for a preemptor.
 
-        `groups` is the number of units of pod groups among them.
+        Args:
+            preemptor: the kind of preemptor: pod, podgroup or compositepodgroup.
+            victims: the number of pods that are evicted.
+            pdb_violations: how many of them violate a PodDisruptionBudget.
+            groups: how many evictions are of pod groups; the pods of a group that is evicted as a whole count once.
         """
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:

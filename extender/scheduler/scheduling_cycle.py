@@ -86,9 +86,10 @@ class EvictionPlan:
     Attributes:
         victims: the pods to evict, in this order.
         outranked: pods of lower priority that lose their nomination to the node.
-        group: the pod group for which the pods are evicted; None if that is a single pod.
+        group: the pod group for which the pods are evicted; None if the preemptor is a single pod.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
-        disrupted_groups: the number of units of pod groups among the victims; 0 for a single pod, as upstream counts.
+        disrupted_groups: how many evictions are of pod groups; the pods of a group that is evicted as a whole count
+            once. 0 if the preemptor is a single pod, as upstream.
     """
 
     node_name: str
@@ -203,7 +204,7 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def group_decided(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Passes the decision about a pod group to the observers. This cycle has decided about the members."""
+        """Passes the decision about a pod group to the observers; this cycle has placed its members."""
         for observer in self._observers:
             observer.group_attempted(table, decision, preemption)
 
@@ -284,7 +285,7 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows, narrowed=narrowed)
         if fit.error is None:
-            with table.deadline.paused():  # this time does not count, because extenders have timeouts
+            with table.deadline.paused():  # the deadline excludes this time, because extenders have timeouts
                 self._extenders.filter(pod, table, fit)
         return fit
 
@@ -397,7 +398,7 @@ def _names(profile: Profile) -> list[str]:
 
 
 def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:
-    """Returns the status of the last extension point before PostFilter, and the status of PostFilter."""
+    """Returns the decision's status at the last extension point before PostFilter, and at PostFilter."""
     if isinstance(decided, Chosen):
         return PointStatus.SUCCESS, PointStatus.SUCCESS
     post_filter = PointStatus.SUCCESS if decided.preemption else PointStatus.UNSCHEDULABLE

@@ -66,7 +66,7 @@ class StartupRecovery:
         self._seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
-        """Returns (UID of the claim, UID of the pod) -> claim and pod, for claims of waiting pods."""
+        """Returns the claims reserved for pods that wait, each with its pod; the key is their UIDs."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
         claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}

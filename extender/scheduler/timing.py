@@ -85,7 +85,7 @@ UNTIMED = PodTimer()
 
 
 class SampledPodTimer(PodTimer):
-    """Measures the extension points of one pod after its decision. One thread at a time uses it."""
+    """Measures the extension points that follow the decision, for one pod in the sample. For one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
         self._clock = clock
@@ -161,7 +161,7 @@ class ProfileTimer:
         self._name = ""
 
     def begin(self, profile: Profile) -> Profile:
-        """Returns the profile for the next decision. If that is in the sample, the profile's rules are measured."""
+        """Returns the profile for the next decision, with measured rules if the decision is in the sample."""
         self._spent = {}
         self._name = profile.name
         self._sampled = next(self._sample)
@@ -185,11 +185,14 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
-        """Returns the result of `work` and its seconds; if the decision is sampled, they count for the point."""
+        """Runs `work`; returns its result and its seconds.
+
+        If the decision is in the sample, the seconds are added to the time of the extension point.
+        """
         return self._spend(point, work) if self._sampled else self._timed(work)
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
-        """Returns the result of `work`, and reports its time and status."""
+        """Runs `work` and returns its result; reports its seconds and status as those of the plugin."""
         result, seconds = self._spend(point, work)
         self._telemetry.plugin_executed(plugin, point, status_of(result), seconds)
         return result

@@ -1,4 +1,4 @@
-"""Runs users' PreBind rules as a reservation, so that a rejection is handled like any failed write."""
+"""Runs users' PreBind rules as a Reservation, so that a rejection is handled like a failed write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class PreBindRules:
-    """The Reserver of users' PreBind rules. It reserves nothing with the decision; the rules run at `write`.
+    """Makes the PreBind of each pod that has PreBind rules. It reserves nothing; the rules run at `PreBind.write`.
 
     Attributes:
         rules_of: returns the PreBind rules of the pod's profile.
@@ -49,7 +49,7 @@ class PreBind:
             rule.run(self.pod, node, self.permits)
 
     def undo(self) -> None:
-        """Does nothing, because users' Reserve rules undo in `unreserve` what users' rules did."""
+        """Does nothing: to undo what a PreBind rule did, the user writes a Reserve rule with `unreserve`."""
 
     def ready(self) -> bool:
         return True

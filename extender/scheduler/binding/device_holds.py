@@ -15,7 +15,7 @@ PENDING = PendingClaim.__name__
 
 
 class DeviceHolds:
-    """The pods that may still write each pending claim. Thread-safe."""
+    """The pods that may write a claim, for each claim whose devices are chosen but not yet written. Thread-safe."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -29,7 +29,7 @@ class DeviceHolds:
             self._holders[pending.key] = {uid}
 
     def join(self, pending: PendingClaim, uid: str) -> bool:
-        """Adds a pod to those that hold the claim's devices; returns False if no pod holds the same devices now."""
+        """Adds the pod to those that may write the claim; if its devices have changed, only returns False."""
         with self._lock:
             current = self._cache.effective(PENDING, pending.key)
             if not isinstance(current, PendingClaim) or current.uid != pending.uid:
@@ -40,13 +40,13 @@ class DeviceHolds:
             return True
 
     def confirm(self, key: str, uid: str, written: ResourceClaim) -> None:
-        """Ends the pod's hold, because the API server returned the claim with its devices."""
+        """Removes the pod from those that may write the claim. `written`: the claim from the API server."""
         with self._lock:
             is_last = self._is_last(key, uid)
             self._cache.confirm_object(written, instead_of=(PENDING, key) if is_last else None)
 
     def leave(self, key: str, uid: str) -> None:
-        """Ends the pod's hold. If no other pod holds the devices, they no longer count as taken."""
+        """Removes the pod from those that may write the claim. Without any, its devices no longer count as taken."""
         with self._lock:
             if self._is_last(key, uid):
                 self._cache.restore_object(PENDING, key)

@@ -95,7 +95,7 @@ class DeviceClaims:
         """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
         try:
             released = self._writer.release(claim, uid, deallocate=False)
-        except ClusterError as error:  # the group's next attempt asks for this again
+        except ClusterError as error:  # the group's next attempt removes the reservation if it is still there
             _log.warning("unreserving a claim failed claim=%s reason=%r", claim.key, str(error))
         else:
             if released is not None:
@@ -243,7 +243,10 @@ class ClaimReservation:
         self._written.append(self._writer.bind(claim, self._plan.consumer_of(claim, pod), allocation))
 
     def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
-        """Writes the allocation that was decided for another member of the group, in case that is not written yet."""
+        """Reserves a claim whose devices were chosen for another member of the group.
+
+        Writes the allocation too, unless that member has already written it.
+        """
         assert decided.allocation is not None
         pending = pending_claim(decided, decided.allocation)
         if self._holds.join(pending, self._pod.uid):

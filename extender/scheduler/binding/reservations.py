@@ -18,7 +18,7 @@ class Awaited(Protocol):
 
     @property
     def timeout_seconds(self) -> float:
-        """The longest time to wait, in seconds."""
+        """The longest time, in seconds, that the pod may wait until `ready` returns True."""
 
     def ready(self) -> bool:
         """Returns True if the pod need not wait any longer. Called repeatedly, by one thread at a time.

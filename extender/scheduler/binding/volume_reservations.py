@@ -30,7 +30,7 @@ CLAIM = PersistentVolumeClaim.__name__
 
 
 class Volumes:
-    """The Reserver of volumes."""
+    """Reserves the volumes of pods that have volumes to bind or to provision; see Reserver."""
 
     def __init__(self, cache: Cache, writer: VolumeWriter) -> None:
         self._cache = cache
