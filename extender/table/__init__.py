@@ -1,9 +1,9 @@
-"""Stores the cluster in columns (a row for each node, a slot for each pod) and a journal of all changes.
+"""Stores the cluster in columns (one row per node, one slot per pod), and a journal of all changes.
 
 The cache or a snapshot writes nodes, pods, nominations and other objects to a table. Rules read its NumPy columns and
 sets, which are updated in place. Everything that is derived from a table reads the journal to stay up to date. A rule
-is plain Python that runs once for each distinct value; NumPy then copies the result to the rows. Start reading at
-`table.Table`, then `journal`, then `nodes.columns`.
+about something that many nodes share, such as taints, runs in plain Python once for each distinct value; NumPy then
+copies the result to the rows with that value. Start reading at `table.Table`, then `journal`, then `nodes.columns`.
 """
 
 from extender.table.hypothetical_removals import HypotheticalRemovals

@@ -77,7 +77,7 @@ class Filing(Generic[K, V]):
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns all of `keys` that have items, and possibly some that have no items.
+        """Returns those of `keys` that have items; the result may also contain some that have none.
 
         This takes time in proportion to the given keys or to the stored keys, whichever are fewer.
         """

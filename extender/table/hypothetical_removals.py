@@ -44,17 +44,17 @@ class HypotheticalRemovals:
 
     @property
     def slots(self) -> Rows:
-        """Returns the slots that are removed at present, ascending."""
+        """Returns the slots of the pods that are removed at present, in ascending order."""
         return np.flatnonzero(self.removed)
 
     def reprieve(self, slots: Rows) -> None:
-        """Puts these pods back on their nodes."""
+        """Puts the pods in these slots back on their nodes."""
         self.removed[slots] = False
         for by_slot, by_row in self._sums.values():
             np.subtract.at(by_row, self._rows[slots], by_slot[slots])
 
     def remove(self, slots: Rows) -> None:
-        """Removes reprieved pods again."""
+        """Removes pods again that `reprieve` has put back."""
         self.removed[slots] = True
         for by_slot, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], by_slot[slots])

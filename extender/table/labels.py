@@ -23,7 +23,7 @@ BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
 Rows = NDArray[np.intp]
 RowIndex = Rows | slice
-"""The numbers of some rows, or a slice of all rows."""
+"""The indices of some rows, or a slice that means all rows."""
 
 ABSENT = 0
 
@@ -181,7 +181,7 @@ Pair = tuple[str, str]
 
 
 def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns (key, value) pairs of which every label set that matches the selector has at least one.
+    """Returns (key, value) pairs; each label set that matches the selector contains at least one of them.
 
     Returns None if the selector has no In requirement, and [] if it matches nothing.
     """

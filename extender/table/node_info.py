@@ -33,7 +33,7 @@ class PodCounts:
         self._last: tuple[dict[str, str], str | None, IntColumn] | None = None
 
     def forget(self) -> None:
-        """Forgets the last count; called when pods may have changed."""
+        """Drops the stored result of `by_node`. Call it when pods may have changed."""
         self._last = None
 
     def by_node(self, labels: Mapping[str, str], namespace: str | None) -> IntColumn:
@@ -110,7 +110,10 @@ class NodeInfo:
 
     @lazy_attribute
     def requested(self) -> Mapping[str, int]:
-        """The sum of the pods' requests by resource, cpu in milli, everything else in units; `pods` is their number."""
+        """The sum of the pods' requests by resource: cpu in millicores, memory in bytes, others in their unit.
+
+        The resource `pods` is the number of pods.
+        """
         return self._amounts(self._nodes.requested)
 
     @lazy_attribute

@@ -117,7 +117,7 @@ class PodInfo:
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Returns True if replacing one pod by the other changes no count of their node, except counts by labels."""
+        """Returns True if replacing one pod by the other on a node changes only counts that depend on labels."""
         one = self.pod
         two = other.pod
         return (
@@ -139,12 +139,12 @@ class PodInfo:
 
     @lazy_attribute
     def requests(self) -> dict[str, int]:
-        """The requests of the pod while it waits for a node: cpu in milli, everything else in units."""
+        """The requests of the pod while it waits for a node, in the units of `NodeInfo.requested`."""
         return pod_requests(self.pod)
 
     @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
-        """The requests that NodeResourcesFit scores, with defaults for containers without any.
+        """The requests that NodeResourcesFit scores; a container without a request counts with a default.
 
         Upstream's scorer ignores pod-level resources (its enablePodLevelResources is never set), so this does too.
         """

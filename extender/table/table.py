@@ -151,9 +151,10 @@ class Table:
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
-        """Returns `of(table)`, which is created once and stored with the table.
+        """Returns `of(table)`. The first call creates this object and stores it with the table; later calls reuse it.
 
-        `of` is a module-level class or function. What it returns must read the journal to stay up to date.
+        `of` is a module-level class or function, such as the class of an index of the table. The object must read the
+        journal before each use, because the table may have changed since.
         """
         reader: R | None = self._readers.get(of)
         if reader is None:

@@ -62,9 +62,9 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
 
 
 def _node_columns(table: Table, queried: Table) -> Columns:
-    """Returns every column that has a value for each row: [row].
+    """Returns the columns that are indexed by row, by a name that is the same in every table.
 
-    This includes the counts of `table` for all queries that are stored in `queried`.
+    They include the number of pods in `table` for each query whose result is stored in `queried`.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
@@ -97,7 +97,7 @@ def _stored_counts(table: Table, queried: Table) -> Columns:
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Returns every column that has a value for each pod slot: [slot]."""
+    """Returns the columns that are indexed by pod slot, by a name that is the same in every table."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
@@ -126,7 +126,7 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
 
 def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh: Columns) -> Iterator[TableDifference]:
     for what in actual.keys() | fresh.keys():
-        # If only one table has a resource or an effect of terms, its values in the other table are all 0.
+        # Only one table may have a column, for a resource or for affinity terms. In the other, it would be all 0.
         mine = actual.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():
@@ -137,7 +137,7 @@ def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh:
 
 
 def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
-    """Returns all data that is not in columns, under keys that are the same in every table."""
+    """Returns all data that is not in columns. Its keys contain no rows or slots, so tables can be compared."""
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
     return {

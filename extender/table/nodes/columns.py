@@ -238,7 +238,7 @@ class NodeColumns:
         self._journal.note(RESOURCES, row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """Returns the amounts of a footprint as int64[resource]; resources that no node offers are left out."""
+        """Returns what a pod takes on its node as int64[resource]; leaves out resources that no node offers."""
         vector = np.zeros(len(self.requested), np.int64)
         for name, amount in footprint.requests:
             index = self.resources.get(name)
@@ -250,7 +250,7 @@ class NodeColumns:
         return vector
 
     def offers_all(self, footprint: Footprint) -> bool:
-        """Returns True if nodes offer all resources of the footprint, so that `vector` leaves out nothing."""
+        """Returns True if `vector` leaves out no resource of the footprint, because nodes offer all of them."""
         return not any(name not in self.resources and is_counted(name) for name, _ in footprint.requests)
 
     def _write_allocatable(self, row: int, old: Node | None, new: Node | None) -> None:

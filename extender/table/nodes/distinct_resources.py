@@ -16,13 +16,13 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
-_MAX_UNUSED = 256  # the most unused ids to keep; other nodes may soon have the same amounts
+_MAX_UNUSED = 256  # how many ids are kept unused; other nodes may soon have the same amounts
 _NO_ID = -1  # the id of rows that have never had a node or a pod
 S = TypeVar("S", bound=np.generic)
 
 
 class ResourceColumns(Protocol):
-    """Amounts of resources: int64[resource, column] each, as in `NodeColumns`."""
+    """Resource amounts. Each attribute is a matrix int64[resource, column], as in `NodeColumns`."""
 
     @property
     def allocatable(self) -> NDArray[np.int64]: ...
@@ -65,7 +65,7 @@ class DistinctResources:
         return values
 
     def follow(self) -> None:
-        """Updates the ids of the nodes whose resources have changed, according to the journal."""
+        """Gives new ids to the nodes whose resource amounts have changed since the last call (see `Journal`)."""
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:

@@ -19,10 +19,11 @@ F = TypeVar("F", bound=Hashable)
 
 
 class FactColumn(Generic[F]):
-    """The value of one fact for every node.
+    """The result of one function of a node, for every node.
 
     Attributes:
-        ids: intp[row]: an index into `values`; meaningless if the row has no node.
+        fact: the function.
+        ids: intp[row]: the index of the node's result in `values`; meaningless if the row has no node.
     """
 
     def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
@@ -33,7 +34,7 @@ class FactColumn(Generic[F]):
         self._changed_rows = Cursor(journal, NODES)
 
     def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
-        """Computes the fact again for the nodes that have changed."""
+        """Calls the function again for the nodes that have changed since the last call."""
         self.ids = np.pad(self.ids, (0, capacity - len(self.ids)))
         changed = self._changed_rows.read()
         for row in range(len(objects)) if changed is None else changed:
@@ -50,7 +51,10 @@ class FactColumn(Generic[F]):
 
 
 class NodeFacts:
-    """The columns of all facts that rules use, by fact. A fact is a module-level function, not a lambda."""
+    """Stores what functions of a node return, for the functions that rules use: one FactColumn for each.
+
+    Such a function must be at module level. A new lambda at each call would get a new column at each call.
+    """
 
     def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
         self._objects = objects
@@ -58,7 +62,7 @@ class NodeFacts:
         self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
 
     def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
-        """Returns the up-to-date column of a fact."""
+        """Returns the results of the function `fact` for all nodes as they are now."""
         column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
         if column is None:
             column = FactColumn(fact, self._journal)

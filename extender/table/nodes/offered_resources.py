@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-# These are the first rows of each matrix of resources. Scores use the last two rows (upstream NonZeroRequested), where
-# a container without requests counts with a default.
+# These are the first rows of each matrix of resources. Scores use the last two rows (upstream NonZeroRequested). In
+# them, a container without a request counts with a default amount.
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
@@ -32,7 +32,7 @@ class OfferedResources:
         self.free: list[int] = []
         self.size = len(BUILT_IN)
         self.changes = 0
-        self._offering_nodes = Counter(BUILT_IN)  # built-in resources start at 1, so they never reach 0
+        self._offering_nodes = Counter(BUILT_IN)  # no built-in resource reaches 0, so none is removed
 
     def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Updates the rows for a node whose offered resources change from `before` to `after`."""

@@ -79,7 +79,10 @@ class GroupLabels:
         return [*(self._groups[slot] for slot in having), *self._unfiled.values()]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
-        """Returns which slots have a group that matches and is in `namespaces` (None: in any): bool[capacity]."""
+        """Returns bool[capacity]: True for the slots of groups in `namespaces` that match the selector.
+
+        `namespaces`: None means all namespaces.
+        """
         if selector.nothing:
             return np.zeros(self.capacity, np.bool_)
         mask = self._taken.copy()
@@ -103,7 +106,7 @@ class GroupLabels:
                 mask &= ~self._mask(having)
             case "DoesNotExist":
                 mask &= ~self._mask((self._by_key.get(key),))
-            case _:  # Gt and Lt, which selectors of pods cannot have: too rare for an index
+            case _:  # Gt and Lt, which selectors for pods cannot contain, so no index is needed
                 for slot in np.flatnonzero(mask).tolist():
                     mask[slot] = requirement.matches(self._groups[slot].mapping)
 

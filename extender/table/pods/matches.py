@@ -25,7 +25,7 @@ from extender.table.pods.group_labels import GroupLabels
 _MAX_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
 MOST_KEY_BYTES = 4 * 1024 * 1024
-"""The largest total size of the queries whose counts are stored. One pod may have labels of 3 MiB."""
+"""The most bytes that the stored queries may take in total. The labels of one pod may take 3 MiB."""
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
 """The counts for a query larger than this are not stored, because they would replace many others."""
 _TEXT_BYTES = 50  # the size in bytes of a string object without its characters
@@ -58,7 +58,7 @@ class NodeCounts:
         self.total += amount
 
     def add_all(self, amounts: Mapping[int, int], factor: int = 1) -> None:
-        """Adds `factor` times its amount to each node. `amounts`: row -> amount."""
+        """Adds `factor * amounts[row]` to the count of the node on each row in `amounts`."""
         if len(amounts) < _FEW_AMOUNTS:
             for row, amount in amounts.items():
                 self.add(row, factor * amount)
@@ -116,13 +116,13 @@ class MatchCount(NodeCounts):
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group (a namespace and labels) that has pods.
+    """The pods of one Group, that is, the pods with one namespace and the same labels.
 
     Attributes:
         slot: the number of the group.
         standing: the number of its pods on each row that are not being deleted.
         terminating: the number of its pods on each row that are being deleted.
-        answers: the stored counts that list this group in their `groups`.
+        answers: the stored counts that have this group in their `groups`, and so change with its pods.
     """
 
     slot: int
@@ -144,10 +144,11 @@ class _Places(NamedTuple):
 
 
 class Matches:
-    """Stores all groups that have pods, and the counts of recent queries.
+    """Stores how many pods each Group has on each node, and the results of recent queries.
 
-    If few groups match a query, the entry of each lists the count. If many match, they are marked in a row of `_wide`,
-    bool[count, slot], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
+    A pod that is placed or removed changes the results that its group matches. If few groups match a query, the
+    GroupEntry of each refers to the result. If many match, they are marked in the result's row of `_wide`,
+    bool[result, slot of the group], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -185,11 +186,11 @@ class Matches:
         return answer
 
     def queries(self) -> tuple[PodCountQuery, ...]:
-        """Returns the queries whose counts are stored."""
+        """Returns the queries whose numbers of matching pods are stored."""
         return tuple(self._answers)
 
     def groups(self) -> Mapping[Group, GroupEntry]:
-        """Returns every group that has pods."""
+        """Returns the entry of every Group (namespace and labels) that has pods."""
         return self._entries
 
     def matching_groups(self, query: PodCountQuery) -> BoolColumn:
@@ -233,7 +234,7 @@ class Matches:
         return answer
 
     def _evaluate(self, answer: MatchCount) -> None:
-        """Finds the groups that match the query among all groups, and adds their pods to the count."""
+        """Compares the query with every Group (namespace and labels), and adds the pods of those that match."""
         mask = self._labels.matching(answer.query.namespaces, answer.query.selector)
         slots = np.flatnonzero(mask)
         if len(slots) <= _FEW:

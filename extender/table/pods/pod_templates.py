@@ -10,7 +10,7 @@ from extender.table.podinfo import Group, PodInfo
 
 _MAX_GROUPS, _MIN_GROUPS = 4096, 256
 _MAX_OF_A_GROUP = 10
-# If a pod has no volumes and claims, these attributes of its PodInfo do not depend on its name or UID.
+# If a pod has neither volumes nor claims, these attributes of its PodInfo do not depend on its name or UID.
 _SHARED = (
     "requests",
     "requests_with_defaults",

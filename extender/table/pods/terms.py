@@ -31,7 +31,10 @@ from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeC
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
 _MAX_PAIRS_TO_MATCH = 10_000
-"""If a new list of terms would need more comparisons with incoming pods, the stored sums are dropped instead."""
+"""How many comparisons with incoming pods a new list of terms may cost.
+
+If it would cost more, the stored sums are dropped, and computed again when they are needed.
+"""
 
 
 class TermKind(Enum):
@@ -48,7 +51,7 @@ class Effect(NamedTuple):
 
 
 class HeldTerm(NamedTuple):
-    """A term of a placed pod.
+    """An affinity or anti-affinity term of a placed pod.
 
     Attributes:
         amount: 1 if the term is required, else its weight, which is negative for anti-affinity.
@@ -67,7 +70,7 @@ class IncomingPod(NamedTuple):
 
     @property
     def key_bytes(self) -> int:
-        """The approximate size of these properties in memory, in bytes."""
+        """The approximate size of the namespace and labels in memory, in bytes."""
         return key_bytes((self.group.namespace, *chain.from_iterable(self.group.labels)))
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
@@ -82,10 +85,10 @@ class IncomingPod(NamedTuple):
 
 
 class TermCount(NodeCounts):
-    """The sum, on each node, of the amounts of matching terms with one effect.
+    """The sums by node of `HeldTerm.amount`, for the terms with one Effect that match an incoming pod.
 
     Attributes:
-        amounts: the amount that each pod adds, by the slot of the pod's list of terms.
+        amounts: the amount that a placed pod adds on its node, by the slot of the pod's list of terms.
     """
 
     __slots__ = ("amounts",)
@@ -95,7 +98,7 @@ class TermCount(NodeCounts):
         self.amounts: Counter[int] = Counter()
 
     def amount_by_slot(self, slots: int) -> IntColumn:
-        """Returns the amount that each pod adds, by the slot of its list of terms: int64[slots]."""
+        """Returns what a placed pod adds on its node, by the slot of its list of terms: int64[slots]."""
         by_slot = np.zeros(slots, np.int64)
         by_slot[list(self.amounts)] = list(self.amounts.values())
         return by_slot
@@ -103,7 +106,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The sums, by effect and node, of the amounts of the terms that match one kind of incoming pod."""
+    """The effects that the terms of placed pods have on incoming pods with one namespace and labels."""
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -116,10 +119,11 @@ class Holders:
     Attributes:
         slot: the number of this list of terms.
         terms: the list of terms.
-        filed: the number of times that each term is in the list; without terms whose topology key no node has.
+        filed: how often each term is in the list. Terms whose topology key no node has are left out.
         rows: the number of such pods on each row.
         sums: the amount that one such pod adds to each stored sum.
-        excluding: the sum of the amounts of its excluding terms (see `_is_excluding`), by effect and namespaces.
+        excluding: the sum of the amounts of the terms that match pods without certain labels (see `_is_excluding`),
+            by effect and namespaces.
     """
 
     slot: int
@@ -131,10 +135,10 @@ class Holders:
 
 
 class Terms:
-    """Stores the distinct lists of terms of placed pods, and their effects on recent incoming pods.
+    """Stores the affinity and anti-affinity terms of placed pods, and their effects on incoming pods.
 
     Attributes:
-        slots: the number of slots, in use or free.
+        slots: the number of slots, in use or free. Each distinct list of terms has a slot.
         changes: the number of times that a pod with terms was placed or removed.
     """
 
@@ -206,11 +210,11 @@ class Terms:
         return answer
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
-        """Returns the incoming pods whose effects are stored."""
+        """Returns the incoming pods for which the effects of placed pods' terms are stored."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns the holders of each list of terms."""
+        """Returns the placed pods that have each list of terms."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -222,15 +226,15 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns the amount that each pod adds to an effect; the key is (slot of the pod's list of terms, effect)."""
+        """Returns what a placed pod adds to an effect, by the slot of the pod's terms and the effect."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
-                deadline.check("the terms of other pods")
+                deadline.check("the affinity terms of other pods")
             if incoming.is_matched_by(held_term.term):
                 amounts[slot, held_term.effect] += held_term.amount * self._by_slot[slot].filed[held_term]
         for holders in self._with_excluding.values():
-            deadline.check("the terms of other pods")
+            deadline.check("the affinity terms of other pods")
             for (effect, namespaces, selector), amount in holders.excluding.items():
                 if incoming.is_in(namespaces, selector):
                     amounts[holders.slot, effect] += amount
@@ -239,7 +243,10 @@ class Terms:
         return {where: amount for where, amount in amounts.items() if amount}
 
     def _excluded(self, incoming: IncomingPod) -> set[tuple[int, HeldTerm]]:
-        """Returns the excluding terms that do not match the pod, but would match it if it had no labels."""
+        """Returns the terms that do not match the pod only because of its labels (see `_is_excluding`).
+
+        Such a term is about pods without certain labels, such as `team DoesNotExist`.
+        """
         labels = incoming.group.mapping
         keys = self._excluding_by_key.among(frozenset(labels))
         return {
@@ -331,7 +338,7 @@ class Terms:
         self._with_excluding.pop(holders.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
-        """Returns how often each term is in the list; leaves out terms whose topology key no node has."""
+        """Returns how often each term is in `terms`; leaves out terms whose topology key no node has."""
         return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:

@@ -103,14 +103,17 @@ class Attachments:
         return self._pairs.drivers()
 
     def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
-        """Returns the nodes where a pod uses the volume: bool[row]. `gone`: bool[slot]: pods to ignore."""
+        """Returns bool[row]: True for the nodes on which a pod uses the volume.
+
+        `gone`: bool[slot]: True for pods to ignore.
+        """
         self._refresh()
         return self._pairs.used(volume, self._nodes.capacity, gone)
 
     def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
-        """Returns the faults of volumes, each with the rows of the pods that use the volume.
+        """Returns the faults of volumes, each with the rows of the nodes on which pods use the volume.
 
-        `gone`: bool[slot]: pods to ignore.
+        `gone`: bool[slot]: True for pods to ignore.
         """
         self._refresh()
         return {

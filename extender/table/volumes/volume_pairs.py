@@ -13,7 +13,7 @@ _FREE = -1
 
 
 class VolumePairs:
-    """Numbers the pairs of a CSI volume and a node that has it, and the uses of each pair by a pod."""
+    """Numbers the (CSI volume, node) pairs of volumes on nodes, and the uses of each pair by pods."""
 
     def __init__(self) -> None:
         # volume -> {row of a node: the number of their pair}
@@ -30,7 +30,7 @@ class VolumePairs:
         self._free_uses = list(range(_FIRST_CAPACITY))
 
     def add_use(self, volume: CSIVolume, row: int, slot: int) -> int:
-        """Adds a use of the volume by the pod in `slot` on `row`; returns the number of the use."""
+        """Records that a pod uses the volume on the node on `row`; returns a number for `drop_use`."""
         pair = self._pair(volume, row)
         if not self._free_uses:
             self._grow_uses()
@@ -40,7 +40,7 @@ class VolumePairs:
         return use
 
     def drop_use(self, use: int) -> None:
-        """Removes a use that `add_use` has returned."""
+        """Records that a pod no longer uses a volume. `use`: the number that `add_use` returned."""
         pair = int(self._use_pair[use])
         self._use_pair[use] = _FREE
         self._free_uses.append(use)
@@ -48,13 +48,13 @@ class VolumePairs:
         self._release(pair)
 
     def attach(self, volume: CSIVolume, row: int) -> int:
-        """Adds a VolumeAttachment of the volume to the node with this row; returns the number of the pair."""
+        """Records a VolumeAttachment of the volume to the node on `row`; returns a number for `detach`."""
         pair = self._pair(volume, row)
         self._attachments[pair] += 1
         return pair
 
     def detach(self, pair: int) -> None:
-        """Removes a VolumeAttachment from the pair that `attach` has returned."""
+        """Records that a VolumeAttachment is gone. `pair`: the number that `attach` returned."""
         self._attachments[pair] -= 1
         self._release(pair)
 

@@ -82,7 +82,10 @@ class UnboundVolumes:
         return self._reserved.get(claim_key, {}).values()
 
     def names(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Returns the names of all volumes, under the keys ("free", storage class) and ("reserved", claim)."""
+        """Returns the names of each class's free volumes, and of the volumes reserved for each claim.
+
+        The keys are ("free", storage class) and ("reserved", key of the claim).
+        """
         free = {("free", class_name): frozenset(volumes) for class_name, volumes in self._free.items() if volumes}
         return free | {("reserved", claim): frozenset(volumes) for claim, volumes in self._reserved.items() if volumes}
 
@@ -167,7 +170,7 @@ class VolumeUsage:
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns, for each inline disk, the slots of its pods, with True for a pod that only reads it."""
+        """Returns the slots of the pods that use each inline disk; the value is True if a pod only reads."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
