@@ -177,7 +177,7 @@ class Bind:
         return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds without a check, because the pod would stay pending if nothing bound it."""
+        """Binds the pod without checking that it still fits: if this verb did not, the pod would stay pending."""
         return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
@@ -436,8 +436,8 @@ class Bind:
     def _check(self, profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
         """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
 
-        Members of its own pod group that are nominated to the node do not count, because kube-scheduler has counted
-        them.
+        Members of its own pod group that are nominated to the node do not count, because kube-scheduler already
+        counted them when it chose the node.
         """
         row = table.nodes.row_of.get(node)
         if row is None or not table.nodes.present[row]:

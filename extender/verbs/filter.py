@@ -165,7 +165,10 @@ class Filter:
 
 
 def _beside(siblings: Sequence[tuple[PodInfo, str]], table: Table) -> AbstractContextManager[None]:
-    """Counts the siblings as placed on their nodes until the `with` block ends."""
+    """Adds other members of the pod's group to the table until the `with` block ends.
+
+    `siblings`: these members, each with its planned node.
+    """
     return table.hypothetically(placed=siblings) if siblings else nullcontext()
 
 

@@ -49,7 +49,11 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BesideSiblings:
-    """The answer for a member without a planned node: filter judges it alone, with these siblings on their nodes."""
+    """The answer for a member without a planned node: filter judges it like a single pod.
+
+    Attributes:
+        siblings: the members that were answered before, each with its node. Filter counts them as placed there.
+    """
 
     siblings: Sequence[tuple[PodInfo, str]]
 
@@ -73,7 +77,7 @@ class Plan:
         decisions: UID of a member -> the decision about it.
         nodes: the names of the planned nodes.
         refusal: why the group is not placed; None if it is placed.
-        is_emptied: True if the group fits only once all pods of lower priority have left.
+        is_emptied: True if the group fits only without the pods of lower priority.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
         answered: the UIDs of the members that were answered in this pass.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
@@ -110,12 +114,12 @@ class Plan:
         return decision.node_name if decision is not None else None
 
     def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns pairs of a member and its node, for the members that were answered with a node."""
+        """Returns the members whose planned node was the answer to a call in this pass, each with that node."""
         nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
         return [(info, node) for info, node in nodes if node is not None]
 
     def place_answered(self, trial: Trial) -> None:
-        """Puts the members that were answered on their planned nodes, with the objects that they reserve."""
+        """Puts the members from `placed` on their nodes, and adds the objects that they reserve."""
         for info, node in self.placed():
             for obj in self.decisions[info.uid].reserved:
                 trial.set_object(obj)
@@ -177,8 +181,8 @@ class MemberCall:
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
         """Returns `decide`, restricted to the nodes that kube-scheduler can choose in this pass.
 
-        The nodes of the request apply to the call's member and to members like it. Other members may use the whole
-        domain.
+        The call's member and members of the same template may use only the nodes in the request. Other members may use
+        all nodes in the domain.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
@@ -238,7 +242,7 @@ class Planner:
         return plan if before is None else plan.after(before)
 
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it holds only once the pods of lower priority have left."""
+        """Returns the decision, and True if it was made without the pods of lower priority."""
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._scheduler_filters:
             return decision, False

@@ -1,4 +1,4 @@
-"""Plans whole pod groups for filter, so that a member is judged beside the others' planned nodes.
+"""Plans whole pod groups for filter, so that a member is judged with the others on planned nodes.
 
 kube-scheduler asks about the members one after the other. It assumes each on a node in its own snapshot, which no
 request shows. So the first call about a group plans all its waiting members, with the same code as the scheduler's
@@ -54,7 +54,7 @@ MOST_PLANS = 8
 
 
 class Dropped(Enum):
-    """The reason why a plan was dropped, for the metric."""
+    """The reason why the plan of a group was dropped: the values of a label of the metric."""
 
     ASKED_AGAIN = "asked_again"
     CHANGED = "changed"
@@ -184,8 +184,8 @@ class GroupPlans:
     def _follow(self, plan: Plan) -> bool:
         """Compares new changes with the plan; returns False if a member was deleted or is on another node.
 
-        A member on its planned node is no reason to plan again: the new plan would not know which nodes were answered
-        for the members whose bind has not begun.
+        If a member has got its planned node, the plan stays. A new plan might put other members on other nodes than
+        those that kube-scheduler has already received for them.
         """
         updates, cursor, is_restart = self._cache.updates_since(plan.cursor)
         if is_restart:
@@ -242,7 +242,7 @@ class GroupPlans:
         return self._made_plan(call, [call.info, *others], state, None)
 
     def _plan_rest(self, before: Plan, call: MemberCall) -> Plan:
-        """Plans nodes for this call's member and the others not answered yet, beside the answered members."""
+        """Plans nodes again for members without an answer in this pass; the others keep their planned nodes."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
         state = self._cache.groups.get(call.group.key)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)

@@ -37,7 +37,7 @@ class _Call:
     """The bind call of a member that is assumed and waits.
 
     Attributes:
-        is_over: set once the call may go on.
+        is_over: set once the wait has ended.
         refusal: why the call is refused; None if the member is bound.
     """
 
@@ -65,13 +65,15 @@ class _Round:
 
 
 class GroupQuorum:
-    """The rounds of all gangs. Thread-safe. The owner calls `end_deleted` several times a second.
+    """Makes the bind calls of each gang wait for each other. Thread-safe.
+
+    The owner calls `end_deleted` several times a second.
 
     Args:
         most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
         most_waiting: the largest number of calls of one gang that wait. A gang that needs more members is bound when so
             many wait.
-        free: limits how many calls of all gangs wait at once; None means `most_waiting`.
+        free: a semaphore that limits how many calls of all gangs wait at once; None limits them to `most_waiting`.
         plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
     """
 
@@ -96,9 +98,10 @@ class GroupQuorum:
 
     @contextmanager
     def member(self, info: PodInfo, node_name: str) -> Iterator[None]:
-        """Counts the pod as without a node during the `with` block, although it is assumed there.
+        """Makes the pod not count for its gang during the `with` block, until `wait` allows its bind.
 
-        The members that wait need this: the pod counts for its gang only once `wait` allows its bind.
+        The pod is already assumed on its node, but its bind may still be refused. Without this, the waiting members
+        would be bound too early.
         """
         if self._plans is not None:
             self._plans.bound(info.pod, node_name)
@@ -148,7 +151,7 @@ class GroupQuorum:
                 self._end_if_out_of_reach(its_round)
 
     def end_deleted(self) -> None:
-        """Refuses the call of each member that was deleted, so that its node is free again at once."""
+        """Refuses the waiting bind call of each deleted member, so that its node is free again at once."""
         with self._lock:
             for its_round in list(self._rounds.values()):
                 calls = list(its_round.waiting.values())
@@ -173,7 +176,7 @@ class GroupQuorum:
         return its_round, call
 
     def _leave(self, its_round: _Round, *infos: PodInfo) -> None:
-        """Removes members that were deleted or may not wait from their round. The caller holds the lock."""
+        """Removes members from the round, because they were deleted or must not wait. The caller holds the lock."""
         for info in infos:
             its_round.waiting.pop(info.uid, None)
             its_round.failed.add(info.uid)
@@ -183,7 +186,7 @@ class GroupQuorum:
             self._rounds.pop(its_round.gang.key, None)
 
     def _await(self, its_round: _Round, call: _Call, seconds: float) -> None:
-        """Waits until the call may go on; refuses the round after this many seconds."""
+        """Waits until the call's round has ended; refuses all its calls after `seconds`."""
         if not call.is_over.wait(seconds):
             with self._lock:
                 if not call.is_over.is_set():
@@ -202,14 +205,14 @@ class GroupQuorum:
         certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
         have_node = {*state.assigned, *certain} - waiting
         needed = min(gang.min_count - len(have_node), self._most_waiting)
-        return needed - len(waiting & {*state.assumed, *state.assigned})  # a waiting member may be deleted
+        return needed - len(waiting & {*state.assumed, *state.assigned})  # a waiting member may have been deleted
 
     def _is_certain(self, uid: str) -> bool:
         placement = self._cache.placement(uid)
         return placement is not None and placement.certain
 
     def _end_if_out_of_reach(self, its_round: _Round) -> None:
-        """Refuses the calls if too few members are left that can be bound. The caller holds the lock."""
+        """Refuses the round's calls if too few members are left that can be bound. The caller holds the lock."""
         state = self._cache.groups.get(its_round.gang.key)
         members = {*state.unscheduled, *state.assumed, *state.assigned}
         if len(members - its_round.failed) < its_round.gang.min_count:
@@ -222,7 +225,10 @@ class GroupQuorum:
         self._end(its_round, text)
 
     def _end(self, its_round: _Round, refusal: str | None) -> None:
-        """Lets the calls of the round go on. The caller holds the lock."""
+        """Ends the wait of all calls in the round; `refusal` says why they are refused, None if they may bind.
+
+        The caller holds the lock.
+        """
         self._rounds.pop(its_round.gang.key, None)
         if refusal is None:
             self._undecided.difference_update(its_round.waiting)

@@ -30,7 +30,7 @@ def is_member(pod: Pod) -> bool:
 
 
 def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:
-    """Returns the rows that could take the member if all pods of lower priority left the cluster.
+    """Returns the rows of nodes that could take the member if all pods of lower priority were removed.
 
     In the dry run of a group's preemption, kube-scheduler asks about nodes from which it removed these pods, but only
     in its snapshot.

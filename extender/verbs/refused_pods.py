@@ -39,7 +39,7 @@ class Activator(Protocol):
     """Makes the scheduler that called filter try a pod again (upstream framework.Handle.Activate)."""
 
     def activate(self, pod: Pod) -> None:
-        """Asks the scheduler to try the pod again. May fail without an error."""
+        """Asks the scheduler to try the pod again. If that fails, it raises no error."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ class Confirmation:
     """Waits at most `SECONDS` for the watch to show the outcome of a bind that got no answer.
 
     Args:
-        pause: sleeps; None means time.sleep as it is when this object is made, because simulations replace it.
+        pause: sleeps for some seconds; default: time.sleep. It is looked up at each construction, because simulations
+            replace time.sleep.
     """
 
     def __init__(self, cache: Cache, pause: Callable[[float], object] | None = None) -> None:

@@ -30,7 +30,12 @@ class Accessibility:
     """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """`group`: intp[item]: the group of each item. `rows`: the rows of the nodes that can access each group."""
+        """Sets which nodes can access which items.
+
+        Args:
+            group: intp[item]: the index of the item's group.
+            rows: for each group, the rows of the nodes that can access its items.
+        """
         self._group = group
         self._groups = len(rows)
         self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
@@ -74,7 +79,10 @@ class Accessibility:
 
 
 def values_picked(values: Scores, picked: Picked) -> Scores:
-    """Returns the value of the item picked for each row, 0 if none was picked: int64[n]."""
+    """Returns, for each row, the value of the item that `Accessibility.pick` chose: int64[n].
+
+    `values`: int64[item]. The result is 0 if no item was chosen for the row.
+    """
     return np.append(values, 0)[picked]  # an index of NONE (-1) selects the last element, which is 0
 
 
@@ -138,9 +146,9 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Returns the nodes from which each volume or storage pool can be reached. Uses cached results if there are any.
+    """Returns which nodes can access each volume or storage pool. Uses stored results if there are any.
 
-    `selections`: for each of them, a key and a function that evaluates its node selector.
+    `selections`: for each volume or storage pool, a key and a function that evaluates its node selector.
     """
     rows_by_key = table.reader(_SelectedRows).current()
     index: dict[Hashable, int] = {}

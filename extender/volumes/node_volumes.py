@@ -155,7 +155,7 @@ class PodVolumes:
             if not here.any():
                 continue
             storage_class = self._table.objects.get(StorageClass, claim.class_name)
-            assert storage_class is not None, "only claims with a class are delayed"
+            assert storage_class is not None, "only a claim with a StorageClass may be bound after its pod has a node"
             allowed = self._allowed(storage_class)
             self.bind_conflict |= here & ~allowed
             here &= allowed

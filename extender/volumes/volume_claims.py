@@ -109,7 +109,7 @@ class AttachableVolumes:
         by_driver: the CSI volumes of each driver.
         native_drivers: the drivers of volumes that are CSI volumes from the start; migrated in-tree volumes do not
             count.
-        errors: the faults in the order of the volumes; each has True if it also refuses nodes without a CSINode.
+        errors: pairs in the order of the volumes: a fault, and True if it also refuses nodes without a CSINode.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
