@@ -120,7 +120,7 @@ def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
 
 
 def _remove(document: dict[str, Any], location: Location) -> bool:
-    """Deletes the last key on the path to the location that is in the document; returns False if there is none.
+    """Deletes the value at the location, or the innermost field around it; returns False if it is absent.
 
     A list is deleted as a whole, because the indices of its other elements must not change.
     """

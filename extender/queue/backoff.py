@@ -58,7 +58,7 @@ class Heap:
         return member.pod if member else None
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod or group; if it is in the heap already, it gets a new place by its current key.
+        """Adds the pod or group; if it is in the heap already, moves it to the place of its current key.
 
         Changes nothing if the key cannot be computed: such a pod must not count as waiting.
         """

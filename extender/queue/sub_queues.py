@@ -162,7 +162,7 @@ class SubQueues:
         return None
 
     def _forget(self, entity: Entity) -> None:
-        """Removes what is stored about the pods beside the tiers."""
+        """Removes what is stored about the pods outside the tiers."""
         for pod in entity.pods:
             self._uncount(pod.uid)
             self._group_of.pop(pod.uid, None)

@@ -45,7 +45,7 @@ class Deadline:
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
-        """Raises DeadlineExceeded if the deadline has passed. Called before each `step`."""
+        """Raises DeadlineExceeded if the deadline has passed. `step`: the work that begins next, for the error."""
         if self._clock.monotonic() > self._ends_at:
             raise DeadlineExceeded(self.message(f"stopped before {step}"))
 

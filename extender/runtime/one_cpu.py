@@ -24,7 +24,7 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""How much more of the time, as a fraction, a CPU must be idle before the threads move to it.
+"""The threads move to another CPU only if its idle time is longer by this fraction of the whole time.
 
 A move has a cost, because the caches of the new CPU are cold.
 """

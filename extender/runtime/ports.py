@@ -15,10 +15,10 @@ class Telemetry:
     """Receives reports of what happens, and ignores them. A subclass in `web.telemetry` counts them in metrics."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
-        """Called after `caller` has waited this long for the cache's lock."""
+        """Called after `caller` has waited for the cache's lock for `seconds`."""
 
     def refused(self, plugin: str, nodes: int) -> None:
-        """Called after `plugin` has rejected this number of nodes for one pod."""
+        """Called after `plugin` has rejected `nodes` nodes for one pod."""
 
     def bound(self, result: str) -> None:
         """Called after a bind, with its result: bound, already_bound, unfit, refused or unknown."""
@@ -27,7 +27,7 @@ class Telemetry:
         """Called after filter has planned a pod group, with the result: placed or refused."""
 
     def plan_dropped(self, reason: str) -> None:
-        """Called when the plan of a pod group was dropped."""
+        """Called when filter's plan for a pod group was dropped; see group_plans.Dropped for the reasons."""
 
     def quorum_refused(self, reason: str, members: int) -> None:
         """Called when bind refuses members of a gang because too few of them can be bound together."""

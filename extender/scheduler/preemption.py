@@ -82,7 +82,7 @@ class EvictionsInProgress:
             return bool(on_node)
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
-        """Sets the last victim. The preemptor is admitted as soon as the watch shows that it is terminating."""
+        """Sets the last victim. When the watch shows that this victim is terminating, the preemptor is admitted."""
         with self._lock:
             if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted again
                 self._by_preemptor[preemptor.uid].last_victim = victim

@@ -110,7 +110,7 @@ class NodeInfo:
 
     @lazy_attribute
     def requested(self) -> Mapping[str, int]:
-        """The sum of the pods' requests by resource: cpu in millicores, memory in bytes, others in their unit.
+        """The sum of the pods' requests by resource: cpu in millicores, memory and storage in bytes.
 
         The resource `pods` is the number of pods.
         """

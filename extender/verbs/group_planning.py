@@ -79,7 +79,7 @@ class Plan:
         refusal: why the group is not placed; None if it is placed.
         is_emptied: True if the group fits only without the pods of lower priority.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
-        answered: the UIDs of the members that were answered in this pass.
+        answered: the UIDs of the members for which a call has got an answer in this pass.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
         touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
@@ -101,7 +101,7 @@ class Plan:
     used_at: float = 0.0
 
     def after(self, before: Plan) -> Plan:
-        """Returns this plan of the remaining members, joined with the members that `before` has answered."""
+        """Returns this plan together with the members that already have an answer from the plan `before`."""
         members = {uid: before.members[uid] for uid in before.answered}
         decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
         return replace(
@@ -126,7 +126,7 @@ class Plan:
             trial.place(info, node)
 
     def answer(self, info: PodInfo, names: Collection[str]) -> GroupAnswer:
-        """Returns the answer to a filter call about this member and these nodes; from now on it is answered."""
+        """Returns the answer to a filter call about this member and these nodes, and records it in `answered`."""
         if self.refusal is not None:
             self.answered.add(info.uid)
             return self.refusal
@@ -221,7 +221,7 @@ class Planner:
         self._scheduler_filters = scheduler_filters
 
     def plan(self, request: PlanRequest, table: Table) -> Plan:
-        """Plans nodes for the waiting members. The table is afterwards as it was before."""
+        """Plans nodes for the waiting members. It undoes its changes of the table."""
         call, waiting, scheduled, before = request
         trial = Trial(table)
         try:

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """The Reserver of device claims. If a rollback fails, retries it; its devices stay allocated until then.
+    """Reserves device claims for pods; see Reserver. Retries failed rollbacks; until then, the devices stay allocated.
 
     The owner calls `resolve` about once a second.
     """

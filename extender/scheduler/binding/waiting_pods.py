@@ -73,14 +73,14 @@ class WaitingPods:
         return False
 
     def leave(self, pod: PodInfo) -> None:
-        """Removes the pod from the waiting pods, if it is one. Raises BindingFailed if it was cancelled."""
+        """Removes the pod, if `enter` has added it. Raises BindingFailed if the pod was cancelled."""
         with self._lock:
             waiting = self._pods.pop(pod.uid, None)
         if waiting is not None and waiting.cancelled is not None:
             raise waiting.cancelled
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Makes a waiting pod fail instead of being bound; returns False if the pod does not wait.
+        """Makes the pod fail instead of being bound; returns False if it is not between `enter` and `leave`.
 
         If the pod is waiting, this call also handles its failure.
         """

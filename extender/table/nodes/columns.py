@@ -106,14 +106,14 @@ class NodeColumns:
     """The columns of all nodes. Arrays are [resource, row] or [row], with spare rows at the end.
 
     Attributes:
-        allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
-        requested: int64[resource, row]: the requests of the pods on the node.
+        allocatable: int64[resource, row]: cpu in millicores, memory and storage in bytes, other resources in units.
+        requested: int64[resource, row]: the sum of the requests of the pods on the node, in the same units.
         offered: the resources that have a row in `allocatable` and `requested`.
         resources: the index of each offered resource in these two matrices.
         taint_set: intp[row]: index into `taint_sets`.
-        unschedulable: bool[row]: the node is cordoned.
+        unschedulable: bool[row]: True if the node is cordoned.
         cordoned: the number of cordoned nodes.
-        present: bool[row]: the node itself is known; False if only pods on it are known.
+        present: bool[row]: True if the node itself is known; False if only pods on it are known.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -170,7 +170,7 @@ class NodeColumns:
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the column of `fact`, a module-level function, after computing it again for nodes that changed."""
+        """Returns the results of `fact`, a module-level function of a node, for all nodes as they are now."""
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:

@@ -24,7 +24,7 @@ _MAX_FILED_LABELS = 256
 
 
 class GroupLabels:
-    """Stores the groups that have pods, by slot.
+    """Stores the Groups (namespace and labels) that have pods, and finds those that match a selector.
 
     Attributes:
         capacity: the length of the arrays that `matching` returns.

@@ -35,7 +35,7 @@ _FEW = 64
 
 
 def most_kept(capacity: int) -> int:
-    """Returns the number of counts that may be stored; each takes half a MiB if `capacity` is 50,000 rows."""
+    """Returns for how many queries results may be stored; each takes half a MiB if `capacity` is 50,000."""
     return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
@@ -178,7 +178,7 @@ class Matches:
             self._dismiss(group)
 
     def count(self, query: PodCountQuery) -> MatchCount:
-        """Returns the counts for the query: stored ones if there are any, else newly computed ones."""
+        """Returns how many pods match the query on each node: the stored result if there is one, or a new one."""
         answer = self._answers.get(query)
         if answer is None:
             return self._count_once(query) if query.key_bytes > LARGEST_KEY_BYTES else self._keep(query)
@@ -211,7 +211,7 @@ class Matches:
                 answer.grow(capacity)
 
     def _count_once(self, query: PodCountQuery) -> MatchCount:
-        """Returns the counts for a query that is too large for its counts to be stored."""
+        """Returns the result of a query that is too large to be stored."""
         answer = MatchCount(query, self._capacity)
         for slot in np.flatnonzero(self._labels.matching(query.namespaces, query.selector)).tolist():
             self._include(answer, self._labels.group(slot))

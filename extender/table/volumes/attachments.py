@@ -92,7 +92,7 @@ class Attachments:
     def counted(self, driver: str, gone: BoolColumn | None = None) -> IntColumn:
         """Returns the number of volumes of a driver on each node: int64[row].
 
-        `gone`: bool[slot]: pods to ignore.
+        `gone`: bool[slot]: True for pods to ignore.
         """
         self._refresh()
         return self._pairs.counted(driver, self._nodes.capacity, gone)

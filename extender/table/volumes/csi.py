@@ -125,27 +125,27 @@ class CSINodes:
         self._row_of: dict[str, int] = {}
 
     def known(self) -> BoolColumn:
-        """Returns the nodes that have a CSINode: bool[row]."""
+        """Returns bool[row]: True for nodes that have a CSINode."""
         self._refresh()
         return self._known
 
     def limited(self) -> BoolColumn:
-        """Returns the nodes whose CSINode limits the volumes of any driver: bool[row]."""
+        """Returns bool[row]: True for nodes whose CSINode limits the volumes of any driver."""
         self._refresh()
         return self._limited
 
     def limit(self, driver: str) -> IntColumn:
-        """Returns how many volumes of the driver each node can have, NO_LIMIT if unlimited: int64[row]."""
+        """Returns int64[row]: how many volumes of the driver each node can have; NO_LIMIT if unlimited."""
         self._refresh()
         return self._limits.get(driver, np.full(len(self._known), NO_LIMIT))
 
     def has_driver(self, driver: str) -> BoolColumn:
-        """Returns the nodes where the driver is installed: bool[row]."""
+        """Returns bool[row]: True for nodes on which the driver is installed."""
         self._refresh()
         return self._drivers.get(driver, np.zeros(len(self._known), np.bool_))
 
     def migrated(self, plugin: str) -> BoolColumn:
-        """Returns the nodes where a CSI driver handles the volumes of the in-tree plugin: bool[row]."""
+        """Returns bool[row]: True for nodes on which a CSI driver handles the volumes of the in-tree plugin."""
         self._refresh()
         return self._migrated.get(plugin, np.zeros(len(self._known), np.bool_))
 

@@ -65,14 +65,17 @@ class VolumePairs:
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
         """Returns the number of the driver's volumes on each row: int64[capacity].
 
-        `gone`: bool[slot]: pods to ignore.
+        `gone`: bool[slot]: True for pods to ignore.
         """
         there = (self._uses_without(gone) > 0) | (self._attachments > 0)
         there &= self._driver == self._drivers.get(driver, _FREE - 1)
         return np.bincount(self._row[there], minlength=capacity)
 
     def used(self, volume: CSIVolume, capacity: int, gone: BoolColumn | None) -> BoolColumn:
-        """Returns the rows where a pod uses the volume: bool[capacity]. `gone`: bool[slot]: pods to ignore."""
+        """Returns bool[capacity]: True for the rows of nodes on which a pod uses the volume.
+
+        `gone`: bool[slot]: True for pods to ignore.
+        """
         used = np.zeros(capacity, np.bool_)
         pairs = list(self._pair_of.get(volume, {}).values())
         used[self._row[pairs]] = self._uses_without(gone)[pairs] > 0

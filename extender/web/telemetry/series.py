@@ -122,7 +122,7 @@ SERIES: Mapping[str, Series] = {
         ),
         counter(
             "extender_policy_reloads_total",
-            "How many times the policy was read again, by result: success or failure (the old policy then stays).",
+            "Reads of the policy after the start, by result: success, or failure (the old policy then stays).",
             "result",
         ),
         gauge(

@@ -290,7 +290,7 @@ class Acceptor:
             self._selector.register(listener, selectors.EVENT_READ)
 
     def turn(self, seconds: float) -> None:
-        """Waits at most this many seconds for new connections, and accepts them."""
+        """Waits at most `seconds` for new connections, and accepts them."""
         for key, _ in self._selector.select(seconds):
             self._accept(key.fileobj)  # type: ignore[arg-type]  # only listeners are registered
         self._current_tls()
