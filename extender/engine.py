@@ -299,7 +299,7 @@ class Engine:
         return self.profiles.of(self._waiting(pod).pod).disabled_filters
 
     def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
-        """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if the plugin has none."""
+        """Returns the numbers that explain why a plugin refused these nodes, as one line; "" if it has none."""
         info = self._waiting(pod)
         with self._deciding(info):
             awaited = awaited_pods(self.profiles.of(info.pod), info, self.table)
@@ -339,7 +339,7 @@ class Engine:
 
         Args:
             place: pairs of a pod and the name of the node to place it on; the pod may be on another node before.
-            remove: pods to remove from their nodes, and whose nominations to remove.
+            remove: pods to remove from their nodes; their nominations are removed, too.
             objects: nodes and objects of other kinds to add or replace. A Pod among them is placed on its node.
         """
         trial = Trial(self.table)

@@ -37,7 +37,8 @@ class AllocationFailure(NamedTuple):
     """The reason why a node cannot provide the devices.
 
     Attributes:
-        claim: the index of the claim whose name the caller must put before the text; None if the text is complete.
+        claim: the index of the claim that the text is about but does not name; the caller puts its name before it.
+            None if the text is complete.
     """
 
     code: Code
@@ -75,7 +76,7 @@ class Devices:
         return allocations
 
     def totals(self, device_class: DeviceClass) -> ClassTotals:
-        """Returns the numbers of devices of the class, and of allocated ones among them, on each node."""
+        """Returns how many devices of the class each node can access, and how many of these are allocated."""
         self.refresh()
         expressions = expressions_of(device_class)
         if expressions not in self._totals:
@@ -126,7 +127,7 @@ class Allocations:
         self._touched = Cursor(journal, INVENTORIES)
 
     def refresh(self) -> None:
-        """Drops the results for inventories whose devices have changed."""
+        """Drops the cached results for nodes that can access pools whose devices have changed."""
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
@@ -137,9 +138,9 @@ class Allocations:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
     def outcomes(self, rows: Rows, limit: NodeTimeLimit) -> Rows:
-        """Returns intp[len(rows)]: FITS if the row can provide the devices, or else the index of its failure.
+        """Returns intp[len(rows)]: FITS if the node can provide the devices, or else an index of `failures`.
 
-        `limit`: the time limit for the search in each inventory.
+        `limit`: the time limit for each search; nodes that can access the same pools share one search.
         """
         numbers = self._devices.inventories.number[rows]
         outcomes = self._outcome[numbers]
@@ -151,7 +152,7 @@ class Allocations:
         return outcomes
 
     def results(self, row: int) -> DeviceResults:
-        """Returns the devices of each claim for a row whose outcome is FITS."""
+        """Returns the devices that each claim gets on the node in `row`, whose outcome must be FITS."""
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:

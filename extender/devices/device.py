@@ -39,8 +39,8 @@ class PoolDevice:
         shareable: True if it may be allocated to several claims at once (KEP-5075).
         fault: an error in its attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.
-        amounts: what a request without capacity consumes, in a tuple; the tuple contains None if the device's capacity
-            is too small. None if this is not computed yet.
+        amounts: what a request that names no capacity consumes of the device's capacity. None if this is not computed
+            yet, else a tuple of one item, which is None if the capacity is too small.
     """
 
     __slots__ = (
@@ -64,9 +64,9 @@ class PoolDevice:
         )
 
     def verdicts_of(self, cache: object) -> bytearray:
-        """Returns the device's results of CEL selectors: one byte for each selector, at its index in `cache`.
+        """Returns the results of CEL selectors for this device: one byte for each selector, at its index in `cache`.
 
-        If the stored results belong to another cache, they are dropped, and the array is empty.
+        The array is empty if the last call was with another cache, because its results are then dropped.
         """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache

@@ -78,7 +78,7 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def delegated(self) -> dict[str, DeviceClass]:
-        """Returns the extended resources that device classes provide on the first node, each with its class."""
+        """Returns the extended resources that the first of the nodes has only through device classes, with these."""
         return {name: cls for name, cls in self._claims.backed.items() if not self._allocatable(name)[0]}
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:

@@ -261,7 +261,7 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
 
 
 def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[ResourceClaim]:
-    """Returns the pod's allocated claims that at least one node cannot use, among nodes refused because of claims."""
+    """Returns the pod's allocated claims that cannot be used on some node which was refused because of claims."""
     claims, rows = _refused_by_claims(pod, table, fit)
     return [] if claims is None else list(_unavailable(claims, table, rows))
 

@@ -48,12 +48,12 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The claims that are already allocated. `special` is included only if the pod has other claims too."""
+        """The allocated claims, including that for extended resources; empty if the pod's spec names no claims."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property
     def to_allocate(self) -> list[ResourceClaim]:
-        """The user's claims that are not allocated yet."""
+        """The claims that the pod's spec names and that are not allocated yet."""
         return [claim for claim in self.user if claim.allocation is None]
 
 

@@ -36,7 +36,7 @@ _MOST_SHORT_VALUES = 200_000
 # In a scheduler's request there are 26 to 36 bytes for each comma; in one with managedFields, about 13.
 _FEWEST_BYTES_A_NODE_VALUE = 12
 _FEWEST_BYTES_A_VALUE = 16
-_LONGEST_NAME = 253  # the API server's limit; the cache remembers recent pods by name
+_LONGEST_NAME = 253  # the API server's limit; longer names would only use memory, because recent pods are remembered
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
@@ -237,7 +237,7 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns node name -> the fields of its victims; the fields are None if the JSON has null.
+    """Returns the fields of the victims by node name; None if the JSON is null.
 
     If the decoder misses a field, this looks for keys in upper or lower case.
     """
@@ -256,7 +256,7 @@ def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] 
 
 def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
     if (commas := bytes(fields.pods).count(b",")) >= _MOST_VICTIMS:
-        raise MalformedRequest(f"victims of {node}: {commas} values, more than {_MOST_VICTIMS}")
+        raise MalformedRequest(f"victims of {node}: about {commas} values, expected fewer than {_MOST_VICTIMS}")
     listed = optional_as(fields.pods, list[msgspec.Raw], f"victims of {node}: Pods") or []
     violations = fields.num_pdb_violations or 0
     if not 0 <= violations <= INT64_MAX:  # the answer repeats the number, and Go could not decode a larger one
@@ -287,9 +287,9 @@ def _pod(raw: msgspec.Raw) -> tuple[Pod, int]:
 
 
 def _check_few(body: bytes, where: str) -> None:
-    """Raises MalformedRequest if reading the map key by key would hold up all other calls."""
+    """Raises MalformedRequest if the JSON has so many values that reading it key by key would hold up other calls."""
     if (values := body.count(b",")) > _MOST_SHORT_VALUES:
-        raise MalformedRequest(f"{where} of {values} values is not JSON, lacks a field, or has keys in an unusual case")
+        raise MalformedRequest(f"{where}: {values} values, but is not JSON, lacks a field, or has keys in lower case")
 
 
 def _lower_fields(body: bytes) -> RawObject:

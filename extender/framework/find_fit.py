@@ -109,7 +109,7 @@ class Fit:
             self.refuse(same_cause, refusal if cause == FITS else merged(self.refusals[cause], refusal))
 
     def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
-        """Refuses the rows that a verdict refuses; returns the positions that are still feasible.
+        """Records the refusals of a check's verdict; returns the positions of the rows that are still feasible.
 
         `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to. None means all positions,
         both as an argument and as a result.
@@ -154,7 +154,8 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
     If a predicate refuses the pod and no eviction can change that, the other predicates are not prepared. If evictions
-    may change it, they are, because one of them may refuse the pod regardless of evictions. Raises DeadlineExceeded.
+    may change the refusal, the others are prepared, because one of them may refuse the pod regardless of evictions.
+    Raises DeadlineExceeded.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
@@ -246,7 +247,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
 
 
 def _refuse(fit: Fit, with_nominated: Fit) -> None:
-    """Refuses the rows in `fit` that `with_nominated` refuses."""
+    """Refuses the rows of `fit` that were feasible only without the nominated pods, as `with_nominated` shows."""
     position_of = np.zeros(fit.rows.max() + 1, np.intp)
     position_of[fit.rows] = np.arange(len(fit.rows))
     positions = position_of[with_nominated.rows]
@@ -261,7 +262,7 @@ def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> 
 
 def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
     """Returns the pods that are nominated to nodes of the table and whose resources `pod` must leave free."""
-    return table.nominated.awaited_by(pod, lambda scheduler_name: profile.awaits_those_of(pod, scheduler_name))
+    return table.nominated.awaited_by(pod, lambda scheduler_name: profile.shares_scheduler(pod, scheduler_name))
 
 
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:

@@ -65,13 +65,13 @@ class PendingPermits(Protocol):
     """The part of `Permits` that rules use through their handle."""
 
     def pending(self, rule: str, /) -> list[PendingPermit]:
-        """Returns the pods that wait for the rule."""
+        """Returns the permits of the pods that wait until the rule allows them."""
 
     def activate(self, namespace: str, labels: Mapping[str, str], /) -> None:
         """Moves waiting pods with these labels to the active queue now."""
 
     def tables(self) -> AbstractContextManager[Table]:
-        """Returns a context manager for a current table."""
+        """Returns a context manager that lends a table which is up to date."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +87,7 @@ class WaitingPod:
 
     @property
     def node_name(self) -> str:
-        """The node that the pod keeps while it waits."""
+        """The node on which the pod is assumed while it waits."""
         return self._pending.node_name
 
     def allow(self) -> None:
@@ -255,7 +255,7 @@ class Permits:
     """Runs the rules for one pod at a time, and stores each pod's permit until `finish` or `unreserve`.
 
     Args:
-        snapshot: takes the name of a reader; returns a context manager for a current table.
+        snapshot: takes the name of a reader; returns a context manager that lends a table which is up to date.
         activate: moves the pods with these labels in a namespace to the active queue; by default it does nothing.
         limit: the time for all rules of one pod together, and for each `unreserve`.
     """
@@ -292,8 +292,8 @@ class Permits:
             deadline: the deadline of all rules together; by default, `limit` from now.
 
         Raises:
-            BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. All rules are
-                unreserved; a late rule only later, by `settle`, once its call has ended.
+            BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. `unreserve` of all rules
+                was called, except that of a rule whose call has not ended; `settle` calls it after the end.
         """
         if not rules:
             return None
@@ -359,7 +359,7 @@ class Permits:
             self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=could_not_start))
 
     def finish(self, uid: str, *, certain: bool) -> None:
-        """Drops the permit of a bound pod. If the Binding is not certain, the permit stays until `settle` decides."""
+        """Drops the permit of a bound pod. If the Binding's outcome is unknown, the permit stays; see `settle`."""
         if uid not in self._permits:
             return
         with self._lock:
@@ -369,12 +369,14 @@ class Permits:
                 self._permits[uid].is_uncertain = True
 
     def settle(self, is_bound: Callable[[str, str], bool | None]) -> None:
-        """Checks the permits whose Binding had an unknown outcome, and drops or unreserves them.
+        """Ends the permits of pods whose Binding had an unknown outcome, once it is known.
+
+        If the pod was not bound, `unreserve` of its rules is called. Also calls `unreserve` of rules that missed their
+        deadline and have returned since.
 
         Args:
-            is_bound: (uid, node name) -> True if the pod is bound, False if it is not, None if that is still unknown.
-
-        Also calls `unreserve` of late rules whose call has ended.
+            is_bound: takes a UID and a node name; returns True if the pod is bound, False if it is not, None if that is
+                still unknown.
         """
         self._settle_unfinished()
         with self._lock:
@@ -397,13 +399,13 @@ class Permits:
     # ---- called through `Handle`
 
     def pending(self, rule: str) -> list[PendingPermit]:
-        """Returns the permits that wait for the rule."""
+        """Returns the permits of the pods that wait until the rule allows them."""
         with self._lock:
             waiting = [permit for permit in self._permits.values() if rule in permit.pending]
             return [permit for permit in waiting if permit.rejection is None]
 
     def tables(self) -> AbstractContextManager[Table]:
-        """Returns a context manager for a current table."""
+        """Returns a context manager that lends a table which is up to date."""
         return self._snapshot(_READER)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ PRE_ENQUEUE, QUEUE_SORT, POST_FILTER = "preEnqueue", "queueSort", "postFilter"
 
 
 class Arguments(Strict):
-    """The header of any plugin's arguments; a plugin without arguments uses this class itself."""
+    """The apiVersion and kind of any plugin's arguments; a plugin without arguments uses this class itself."""
 
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
     kind: str = ""

@@ -46,7 +46,7 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
     width = right.utilization - left.utilization
     for step in range(1, width + 1):
         rise = (right.score - left.score) * step
-        # Rounds towards zero, like Go's division, even where the line falls.
+        # Rounds towards zero, like Go's division, also if the score falls while the utilization rises.
         yield left.score + (rise // width if rise >= 0 else -(-rise // width))
 
 
@@ -82,7 +82,7 @@ Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 
 class UtilizationShapePoint(Strict):
-    """A point of a scoring line."""
+    """A point of the line that maps the utilization of a resource to a score, as a policy file gives it."""
 
     utilization: Percentage = 0
     """The share of the resource in use, in percent."""
@@ -103,7 +103,7 @@ Shape = Annotated[OptionalShape, Field(min_length=1)]
 
 
 def points(shape: Sequence[UtilizationShapePoint]) -> tuple[ShapePoint, ...]:
-    """Converts a shape of the configuration for `score_by_utilization`."""
+    """Converts the points in a policy file to those that `score_by_utilization` takes."""
     return tuple(ShapePoint(point.utilization, point.score) for point in shape)
 
 

@@ -95,12 +95,13 @@ class Profile:
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
         """Returns True if `pod` must leave room for the nominated pod; ignores their priorities."""
-        return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
+        return pod.uid != nominated.uid and self.shares_scheduler(pod, nominated.pod.spec.scheduler_name)
 
-    def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
-        """Returns True if the pod's scheduler also has a profile with the name `scheduler_name`.
+    def shares_scheduler(self, pod: PodInfo, scheduler_name: str) -> bool:
+        """Returns True if the pod and pods with this schedulerName have the same scheduler.
 
-        A scheduler reserves room only for its own nominated pods. One scheduler may have several profiles.
+        A scheduler reserves room only for its own nominated pods. It may have several profiles, each with its own
+        schedulerName.
         """
         names = {pod.pod.spec.scheduler_name, scheduler_name}
         return len(names) == 1 or names <= self.scheduler_names

@@ -115,7 +115,7 @@ class Ranking:
         self._sum_up()
 
     def _use_all_other_rules(self) -> None:
-        """Adds all PerTemplate rules to the rules to call, because rules that did not apply may apply now."""
+        """Makes `best` call all PerTemplate rules again, because a rule that did not apply may apply now."""
         self._term_changes = self._table.terms.changes
         self._predicates = [rule for rule in self._profile.predicates if not isinstance(rule, PerNode)]
         self._priorities = [rule for rule in self._profile.priorities if not isinstance(rule.priority, PerNode)]
@@ -132,7 +132,7 @@ class Ranking:
         self._total = np.where(self._fits, self._own + self._normalised_sum, _DOES_NOT_FIT)
 
     def follow(self) -> bool:
-        """Applies the changes of the table since the last pod; returns False if the ranking must be rebuilt."""
+        """Applies the table's changes since the ranking was last used; returns False if it must be rebuilt."""
         journal = self._table.journal
         if self._capacity != self._table.nodes.capacity:
             return False
@@ -161,7 +161,7 @@ class Ranking:
             self._sum_up()
 
     def _judge_remembered(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
-        """Returns (fits, score) of each row by the moving rules.
+        """Returns (fits, score) of each row, by the checks and scores that depend on placed pods.
 
         Nodes of one kind fill up in the same steps. So results are stored by the node's resources, and the rules run
         only for resources without a stored result.
@@ -190,7 +190,10 @@ class Ranking:
         return list(zip(fits.tolist(), scores.tolist(), strict=True))
 
     def best(self, pod: PodInfo) -> Best | None:
-        """Returns the best rows that the other rules accept too; None if there are no such rows or a rule failed."""
+        """Returns the rows with the highest score among those that all rules accept.
+
+        Returns None if no row is accepted, or if a rule failed or limits the pod to named nodes.
+        """
         everywhere = self._feasible
         rows = self._accepted(pod, everywhere)
         if rows is None:
@@ -207,7 +210,7 @@ class Ranking:
     def _accepted(self, pod: PodInfo, rows: Rows) -> Rows | None:
         """Returns the rows that the predicates other than PerNode accept.
 
-        Returns None if a predicate failed, refused all nodes at once, or named the only possible nodes.
+        Returns None if a predicate failed, refused all nodes at once, or limits the pod to named nodes.
         """
         checks = prepared(self._predicates, pod, self._table)
         if checks is None:
@@ -280,7 +283,7 @@ def _sum(scorers: Sequence[tuple[Scorer, int]], rows: Rows) -> Scores:
 
 
 class Rankings:
-    """The rankings for one profile, by pod template. They all belong to one table; another table clears them."""
+    """The rankings of the nodes for one profile, by pod template. They are dropped if `best` gets another table."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -320,7 +323,7 @@ class Rankings:
 
 
 def _build(profile: Profile, pod: PodInfo, table: Table) -> Ranking | None:
-    """Returns a new ranking; None if a rule refuses every node, names the only possible nodes, or failed."""
+    """Returns a new ranking; None if a rule failed, refuses every node, or limits the pod to named nodes."""
     checks = prepared([rule for rule in profile.predicates if isinstance(rule, PerNode)], pod, table)
     scorers = []
     try:

@@ -38,7 +38,7 @@ class PerNode:
 
 
 class PerTemplate:
-    """Marks a rule that looks at several nodes, and that applies to all pods of a template or to no pod of it.
+    """Marks a rule whose result depends on several nodes, and that applies to all pods of a template or to none.
 
     Only the controller of the pods, objects other than pods and nodes, and the (anti-)affinity terms of placed pods may
     decide if it applies. While it does not apply, `framework.rankings` does not call `prepare`.
@@ -67,18 +67,18 @@ class Check:
         raise NotImplementedError
 
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
-        """Returns the verdict if `requested`, int64[resource, row], were the requests on all nodes.
+        """Returns the verdict as if `requested`, int64[resource, row], were the total requests on each node.
 
         This is called only if `sees_resources_only` is True.
         """
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """Returns the verdict on each row, as if only this node's pods in `gone` had left.
+        """Returns which of `rows` cannot take the pod if, on each node, its own pods in `gone` are removed.
 
-        Only the masks matter, not the refusals. The verdict counts the pods of `gone.nominated` only if
-        `sees_own_pods_only` is True. None means that the check cannot do this for many nodes at once; the caller then
-        prepares the predicate again for each node.
+        The caller uses only the masks of the verdict, not the refusals. The verdict counts the pods of `gone.nominated`
+        only if `sees_own_pods_only` is True. None means that the check cannot do this for many nodes at once; the
+        caller then prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 
@@ -158,7 +158,7 @@ class PostFilter(Protocol):
     def name(self) -> str: ...
 
     def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
-        """Returns what the rule proposes. `refused`: node name -> the reasons why it cannot take the pod."""
+        """Returns what the rule proposes. `refused` has the reasons why each node cannot take the pod, by node name."""
         ...
 
 
@@ -180,7 +180,7 @@ class Scorer:
         raise NotImplementedError
 
     def reduce(self, raw: Scores) -> Scores:
-        """Returns the scores normalised to 0..100; unchanged by default. An override also sets `normalises`."""
+        """Returns the scores normalised to 0..100; unchanged by default. An override must also set `normalises`."""
         return raw
 
 

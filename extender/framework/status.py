@@ -19,7 +19,7 @@ class Code(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name that kube-scheduler prints."""
+        """The name of the code as kube-scheduler prints it."""
         return _TITLES[self]
 
 

@@ -58,6 +58,6 @@ class DomainCounts:
         return pods
 
     def removed(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
-        """Returns how many of the matching pods on each of `rows` are in `gone`; 0 for nodes in no domain."""
+        """Returns, for each node in `rows`, how many of its matching pods are in `gone`; 0 if it is in no domain."""
         removed: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
         return removed

@@ -1,4 +1,4 @@
-"""Decides about a tree of groups: places the members in their order, each beside those before it.
+"""Decides about a tree of pod groups: places the members one by one, each with the earlier ones on their nodes.
 
 Source: upstream schedule_one_podgroup.go (podGroupSchedulingDefaultAlgorithm, podGroupSchedulingPlacementAlgorithm,
 compositePodGroupSchedulingDefaultAlgorithm), and PlacementFeasible of GangScheduling.
@@ -40,7 +40,7 @@ Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
 
 
 class PlacementObserver:
-    """Observes on which topology placements a PodGroup is tried; this one ignores it."""
+    """Observes on which topology placements a PodGroup is tried. This base class does nothing."""
 
     def generated(self, count: int) -> None:
         """Receives the number of placements on which the group will be tried."""
@@ -75,7 +75,7 @@ class GroupRules:
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
-        """Returns the rules for the webhook. Gangs are always enforced, because kube-scheduler does it."""
+        """Returns the rules for the webhook. It enforces gangs always, because kube-scheduler itself does so."""
         return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
 
 
@@ -129,11 +129,11 @@ class _Feasibility:
         self._scheduled += scheduled
 
     def is_lost(self) -> bool:
-        """Returns True if the minimum cannot be reached, even if all remaining ones are scheduled."""
+        """Returns True if the group misses its minimum even if all members, or child groups, not yet tried succeed."""
         return self._remaining + self._scheduled < self._minimum
 
     def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
-        """Returns SCHEDULED if enough are scheduled, otherwise UNSCHEDULABLE and the reasons."""
+        """Returns SCHEDULED if enough members, or child groups, are scheduled, else UNSCHEDULABLE and the reasons."""
         if self._scheduled >= self._minimum:
             return GroupStatus.SCHEDULED, ()
         counts = f"{self._scheduled} scheduled, {self._remaining} remaining"
@@ -145,7 +145,7 @@ class _Feasibility:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One attempt to schedule a tree. Members that it places stay on the trial's table."""
+    """One attempt to schedule a tree. Members that it places stay on their nodes in the trial's table."""
 
     trial: Trial
     decide_one: DecideOne
@@ -198,15 +198,17 @@ class _Attempt:
     def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
         """Tries the group on the placements, and returns the decision for the best one that can take it.
 
-        Those that would have the highest total with all members come first. Upstream tries every placement. Here the
-        first one that takes all members is the last one tried, because no other can have a higher total.
+        Upstream tries every placement. Here they are tried in the order of the total score that each would have with
+        all members. The search ends at the first one that takes all members, because later ones cannot score higher.
         """
         placements = domains(tree, self.trial.table, rows)
         if isinstance(placements, str):
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
         if not placements:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
-        observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED  # upstream counts for PodGroups only
+        observer = (
+            self.observer if isinstance(tree, Leaf) else UNOBSERVED
+        )  # upstream has these metrics for PodGroups only
         observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
         for placement in self._most_promising_first(tree, placements):
@@ -230,7 +232,7 @@ class _Attempt:
         return replace(decision, placement=placement.name)
 
     def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> Iterator[TopologyPlacement]:
-        """Yields the placements by their total with all members, the highest first; `choose` orders those that tie."""
+        """Yields the placements by their total score with all members, highest first; `choose` orders equal ones."""
         if len(placements) == 1:
             yield placements[0]
             return
@@ -248,9 +250,10 @@ class _Attempt:
                 yield ties[name]
 
     def _is_unsurpassed(self, decision: GroupDecision) -> bool:
-        """Returns True if no placement with a lower total for all members can have a higher total for some of them.
+        """Returns True if no placement that would be tried later can have a higher total score than this decision.
 
-        It could if the scores count a resource of which only some members ask for any.
+        Later placements score no higher with all members. With some of the members they can, if the scores count an
+        extended resource: it counts only if one of the placed members requests it.
         """
         takes_all = decision.is_success and len(decision.placed) == len(waiting_members(decision.tree))
         return takes_all and not any(is_scalar(resource) for resource, _ in self.rules.scoring.resources)
@@ -265,7 +268,7 @@ class _Attempt:
         return self.choose(ties)
 
     def _no_placement(self, tried: Sequence[GroupDecision]) -> GroupDecision:
-        """Returns the decision if no placement can take the group: one placement's decision, with its reason quoted."""
+        """Returns the decision about a group that no placement can take; it quotes the reason of one placement."""
         chosen = self.choose(tried)
         reason = f"0/{len(tried)} placements are available, first placement status: {chosen.cause}"
         return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))

@@ -52,7 +52,7 @@ class GroupDecision:
         reasons: why the group is not scheduled; empty if it is scheduled.
         members: UID of a member -> the decision about it, in the order in which the members were tried. If the group
             could no longer succeed, the other members were not tried and are missing; `leaf_decisions` adds them.
-        children: `namespace/name` of a child group -> the decision about it; only groups that were tried.
+        children: the decision about each child group that was tried, by `namespace/name`.
         placement: the topology domain that was chosen; "" if the group is not restricted to one.
     """
 
@@ -74,19 +74,19 @@ class GroupDecision:
 
     @property
     def cause(self) -> str:
-        """The error that a parent group quotes (upstream Status.AsError). A general reason hides the others."""
+        """The error that a parent group quotes (upstream Status.AsError): only the first reason, if it is general."""
         return UNSCHEDULABLE_GROUP if self.reasons[:1] == (UNSCHEDULABLE_GROUP,) else self.text
 
     @property
     def placed(self) -> dict[str, str]:
-        """UID -> node of each placed member of this group and its child groups; empty if the group failed."""
+        """The node of each placed member of this group and its child groups, by UID; empty if the group failed."""
         own = {uid: member.node_name for uid, member in self.members.items() if member.node_name is not None}
         below = [child.placed for child in self.children.values() if child.is_success]
         return {uid: node for nodes in (own, *below) for uid, node in nodes.items()} if self.is_success else {}
 
     @property
     def tried(self) -> dict[str, MemberDecision]:
-        """UID -> decision for all members of this group and its child groups that were tried."""
+        """The decisions about all members of this group and its child groups that were tried, by UID."""
         below = [child.tried for child in self.children.values()]
         return {uid: member for members in (self.members, *below) for uid, member in members.items()}
 
@@ -127,8 +127,8 @@ def with_reason(decision: GroupDecision, reason: str) -> GroupDecision:
 def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_victims: bool = False) -> str | None:
     """Returns why a member is not placed; None if it is placed. `member` is the decision about it.
 
-    If `waits_for_victims` is True, pods are being evicted for the group. Then upstream does not put the general reason
-    before the group's reasons.
+    If `waits_for_victims` is True, pods are being evicted for the group. Then upstream does not put
+    UNSCHEDULABLE_GROUP before the group's reasons.
     """
     if group.status is GroupStatus.ERROR:
         return member.message if member.is_error else group.text

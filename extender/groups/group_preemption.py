@@ -65,7 +65,7 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """True if victims were searched for: the group may preempt, and no earlier victims of it are still leaving."""
+        """True if preemption searched for victims: the group may preempt, and its earlier victims have left."""
         return self.text not in (NEVER, ONGOING)
 
 
@@ -113,7 +113,7 @@ def preempt_for_group(
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
-    """Returns True if the preemption policy is Never: that of the group, or without the gate, of any member."""
+    """Returns True if the group's preemption policy is Never. With the gate off, the members' policies decide."""
     if features.pod_group_preemption_policy:
         return root.group.spec.preemption_policy == "Never"
     return any(info.pod.spec.preemption_policy == "Never" for info in members)
@@ -129,7 +129,7 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
-    """Returns the units that are on nodes and have a lower priority than `priority`."""
+    """Returns the pods and groups (`VictimUnit`) on nodes whose priority is lower than `priority`."""
     slots = evictable(table, np.flatnonzero(table.pods.row >= 0), priority)
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
@@ -208,7 +208,7 @@ class _Reprieve:
 
     Args:
         members: the members that are to be placed, in the order in which they are tried.
-        decisions: UID of a member -> the decision about it.
+        decisions: the decision about each member, by UID.
     """
 
     def __init__(
@@ -224,10 +224,10 @@ class _Reprieve:
             self._on_node[decisions[info.uid].node_name].append(info)
 
     def stays(self, unit: VictimUnit) -> bool:
-        """Puts the unit back, and leaves it there if the members still fit; returns True if they do.
+        """Returns True if the pods of the unit need not be evicted, because the members fit even beside them.
 
-        If the unit cannot affect any member, the answer is True and the unit is not put back, because a cluster may
-        have very many such units.
+        Such pods are put back on their nodes in the trial, so that later calls count them. Pods that cannot affect any
+        member need not be evicted either, but are not put back, because a cluster may have very many of them.
         """
         affected = self._affected(unit)
         if not affected:

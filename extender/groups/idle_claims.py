@@ -61,7 +61,7 @@ def _is_constrained(tree: Tree, table: Table) -> bool:
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
-    """Returns which nodes fit the member alone; None if none of its claims is allocated."""
+    """Returns on which nodes the member fits alone; None if no claim of it is allocated, so none can be released."""
     claims = pod_device_claims(info, table)
     if not isinstance(claims, PodDeviceClaims) or all(claim.allocation is None for claim in claims.all):
         return None
@@ -71,7 +71,7 @@ def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
 def _of_group(
     leaf: Leaf, fits: Iterable[tuple[PodInfo, Fit]], own: Sequence[ResourceClaim], table: Table
 ) -> IdleClaims:
-    """Returns the members' claims `own`, and one claim of the group to release or else to unreserve."""
+    """Returns the members' claims in `own` to release, with a group's claim to release, or else one to unreserve."""
     uid = leaf.group.uid
     taken = {claim.uid for claim in own}
     for info, fit in fits:

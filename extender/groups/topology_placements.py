@@ -87,7 +87,7 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
 def total_scores(
     tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
 ) -> list[int]:
-    """Returns the total score of each placement in `proposed`, which also has the members that it would take."""
+    """Returns the total score of each placement in `proposed`, as if the members listed with it were placed there."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
     most = max(*counts, 1)  # all counts are 0 if the group has no minimum and no member fits
     return [

@@ -46,7 +46,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
-    if not leaves_out_defaulted(pod):
+    if not lacks_cpu_or_memory(pod):
         return requests.get("cpu", 0), requests.get("memory", 0)
     defaults = NONZERO_DEFAULTS
     if has_pod_level_requests(pod):
@@ -55,8 +55,8 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
     return with_defaults.get("cpu", 0), with_defaults.get("memory", 0)
 
 
-def leaves_out_defaulted(pod: Pod) -> bool:
-    """Returns True if any container has no request for cpu or memory in its spec or status, which is rare.
+def lacks_cpu_or_memory(pod: Pod) -> bool:
+    """Returns True if any container's spec or status lacks a request for cpu or one for memory, which is rare.
 
     Also returns True if a resize is infeasible, because then a container without a status counts as requesting nothing.
     """

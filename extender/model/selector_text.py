@@ -31,5 +31,5 @@ def selector_text(selector: LabelSelector | None) -> str:
 
 
 def term_text(term: PodAffinityTerm) -> str:
-    """Returns a pod affinity or anti-affinity term as text: `pods with app=web per kubernetes.io/hostname`."""
-    return f"pods with {selector_text(term.label_selector)} per {term.topology_key}"
+    """Returns a pod affinity or anti-affinity term as text: `pods with app=web within kubernetes.io/hostname`."""
+    return f"pods with {selector_text(term.label_selector)} within {term.topology_key}"

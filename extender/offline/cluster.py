@@ -246,7 +246,8 @@ class Cluster:
     def snapshot(self, *, redact: bool = False, key: bytes | None = None, compress: bool = False) -> bytes:
         """Returns the cluster as JSON (a v1 List) that `load` can read; `redact` replaces names by hashes.
 
-        With the same `key`, equal names get equal hashes in every snapshot, and `translate` can be used.
+        Snapshots that are redacted with the same `key` have equal hashes for equal names. With that key, `translate`
+        replaces the hashes in an answer by the names.
         """
         redaction = Redaction(key) if redact else None
         return write_snapshot(self._state.every_object(), redaction=redaction, compress=compress)

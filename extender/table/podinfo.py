@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinityTerm, Volume
-from extender.model.requests import NONZERO_DEFAULTS, leaves_out_defaulted, nonzero_requests, pod_requests, was_resized
+from extender.model.requests import NONZERO_DEFAULTS, lacks_cpu_or_memory, nonzero_requests, pod_requests, was_resized
 from extender.model.selectors import NOTHING, Selector, compile_selector
 from extender.model.volumes.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 
@@ -148,7 +148,7 @@ class PodInfo:
 
         Upstream's scorer ignores pod-level resources (its enablePodLevelResources is never set), so this does too.
         """
-        if self.pod.spec.resources is None and not leaves_out_defaulted(self.pod):
+        if self.pod.spec.resources is None and not lacks_cpu_or_memory(self.pod):
             return self.requests
         return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
 

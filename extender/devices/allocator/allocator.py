@@ -168,7 +168,7 @@ class _Allocator:
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """Returns the first position at which fewer than `wanted` available candidates remain."""
+        """Returns the position at which the search ends, because fewer than `wanted` candidates remain from there."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)

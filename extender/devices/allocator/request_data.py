@@ -81,7 +81,8 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 class AllocationError(Exception):
     """Raised if a claim, a device class or a pool is invalid.
 
-    `claim` is the index of the claim whose name the caller must put before `text`; None if the text is complete.
+    `claim` is the index of the claim that `text` is about but does not name; the caller puts its name before `text`.
+    None means that the text is complete.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:

@@ -38,4 +38,4 @@ class CostBudget:
             raise EvaluationError("operation cancelled: actual cost limit exceeded")
         if self._checked_at - self.left >= _UNITS_BETWEEN_CHECKS:
             self._checked_at = self.left
-            self._deadline.check("the rest of a CEL selector")
+            self._deadline.check("a CEL selector was evaluated")

@@ -213,7 +213,7 @@ def _by_domain(values: Mapping[str, Any], driver: str) -> _ByDomain:
     by_domain = _ByDomain()
     for qualified, value in values.items():
         domain, slash, name = qualified.rpartition("/")
-        by_domain.setdefault(domain if slash else driver, {})[name] = value  # type: ignore[index] # made here
+        by_domain.setdefault(domain if slash else driver, {})[name] = value  # type: ignore[index] # every value is a dict from this line
     return by_domain
 
 
@@ -263,7 +263,7 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
 
 
 def _domain(node: Node) -> tuple[str, str] | None:
-    """Returns ("attributes" or "capacity", domain) if the node looks up a constant domain, else None."""
+    """Returns ("attributes" or "capacity", domain) for an expression like `device.attributes["domain"]`, else None."""
     match node:
         case CallNode(
             "[]" | "[?]", (SelectNode(IdentNode("device"), "attributes" | "capacity" as kind), LiteralNode(str(domain)))

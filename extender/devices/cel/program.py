@@ -58,13 +58,15 @@ Scope = Mapping[str, Type]
 
 
 class Compiler:
-    """Compiles nodes to Python functions; each method returns a function and the CEL type of its result."""
+    """Compiles nodes of a syntax tree to Python functions; each method returns a function and its result's CEL type."""
 
     def __init__(self, structs: Mapping[Type, Mapping[str, Type]]) -> None:
         self._structs = structs
 
     def compile(self, node: Node, scope: Scope) -> tuple[Evaluate, Type]:
-        """Returns a function that evaluates the node, and the node's type. Raises CompileError.
+        """Returns a function that evaluates this node of the syntax tree, and the type of its result.
+
+        Raises CompileError.
 
         `scope`: the types of the variables.
         """

@@ -238,7 +238,7 @@ class _Parser:
 
 
 def _text(token: _Token) -> str | bytes:
-    prefix = token.text[: re.search(r"[\"']", token.text).start()].lower()  # type: ignore[union-attr] # a string has a quote
+    prefix = token.text[: re.search(r"[\"']", token.text).start()].lower()  # type: ignore[union-attr] # a string token always has a quote
     quoted = token.text[len(prefix) :]
     width = 3 if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else 1
     body = quoted[width:-width]

@@ -82,8 +82,8 @@ class ComprehensionNode:
 class BindNode:
     """A macro that evaluates `body` with a variable: cel.bind, optMap or optFlatMap.
 
-    The variable has the value of `value`. For optMap and optFlatMap, `value` is an optional, and the variable has its
-    content.
+    For cel.bind, the variable is set to the result of `value`. For optMap and optFlatMap, that result is an optional
+    value, and the variable is set to what it contains.
     """
 
     kind: str

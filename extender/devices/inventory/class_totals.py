@@ -66,7 +66,7 @@ class ClassTotals:
             self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
-        """Replaces what a pool adds to the totals. `pool`: None if the pool no longer exists."""
+        """Replaces the pool's earlier contribution to the totals; `pool` is None if the pool no longer exists."""
         missing = self._table.nodes.capacity - self._columns.shape[1]
         if missing > 0:
             self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
@@ -99,7 +99,7 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields what the devices add to each row that `selecting` selects: their slice, or the device itself."""
+        """Yields the numbers of these devices for the nodes that `selecting` (their slice, or the device) selects."""
         counted = taken = faults = 0
         for device in devices:
             try:

@@ -23,11 +23,11 @@ Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
 INVENTORIES = "device inventories"
-"""A topic of the table's journal whose keys are inventory numbers. Devices of these were allocated or released."""
+"""A topic of the table's journal. Its keys are the numbers of inventories whose devices were allocated or released."""
 
 
 class Inventories:
-    """The inventories of all nodes, updated when they are read.
+    """The pools of devices that each node can access, its inventory. They are updated when they are read.
 
     Attributes:
         number: intp[row]: the number of each node's inventory, NO_DEVICES if the node can access no pool.
@@ -53,7 +53,7 @@ class Inventories:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Discards all inventories and their numbers, so all earlier results become invalid."""
+        """Discards all inventories and numbers them again, so results stored by the old numbers become invalid."""
         self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
@@ -167,7 +167,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields each set of devices of the pool that some nodes can reach, with the rows of these nodes."""
+        """Yields each view of the pool, the part that some nodes can access, with the rows of these nodes."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:
@@ -179,7 +179,7 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Does the same as `_reach` for a pool in which not every slice names a node."""
+        """Yields the same as `_reach`, for a pool in which not every slice names a node."""
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)
@@ -204,7 +204,7 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """Returns slice index -> the rows that can access each device, for slices with perDeviceNodeSelection."""
+        """Returns which rows can access each device, by slice index, for slices with perDeviceNodeSelection."""
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}

@@ -20,8 +20,8 @@ class PoolView:
 
     Attributes:
         devices: the devices of the accessible slices, in the order in which they are tried.
-        unreachable: the devices among `devices` that select other nodes.
-        elsewhere: the devices of the other slices, which may also consume shared counters of the pool.
+        unreachable: those of `devices` that these nodes cannot access, because the device itself selects other nodes.
+        elsewhere: the devices of the pool's other slices, which may also consume its shared counters.
         counters: the amounts of the shared counters, in billionths.
         incomplete: True if slices of the pool are missing, so nothing may be allocated from it.
         invalid: True if names are not unique or counters are missing, so nothing may be allocated from it.

@@ -48,7 +48,7 @@ class Action(Flag):
         | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
         | UPDATE_POD_GENERATED_RESOURCE_CLAIM
     )
-    """Any update. If an event has this action, no other member describes its update."""
+    """Any update. An event has this action only if no more specific action describes the update."""
     ALL = ADD | DELETE | UPDATE
 
 
@@ -60,7 +60,7 @@ class Resource(Enum):
     TARGET_POD = "TargetPod"
     """The pod that is waiting."""
     POD = "Pod"
-    """Any of the three kinds above. Rules register for it; events never have it."""
+    """An assigned, unscheduled or waiting pod. Rules register for it; events never have it."""
     NODE = "Node"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
@@ -111,7 +111,7 @@ class ClusterEvent(NamedTuple):
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Returns True if `event` is this event or a special case of it; rules that registered for this then get it."""
+        """Returns True if `event` is this event or a special case; rules registered for this one then receive it."""
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:
@@ -134,9 +134,11 @@ POLICY_RELOAD = "PolicyReload"
 EVENTS_MISSED = "EventsMissed"
 
 Room = Callable[[int], Mapping[str, int] | None]
-"""A function that takes a priority and returns what a node has free if all pods of lower priority leave (cpu in milli).
+"""A function that takes a priority and returns what a node has free if all pods of lower priority leave.
 
-A resource that devices may provide is absent if the node does not have it. It returns None while pods are nominated to
+The amount of cpu is in millicores. A resource that devices may provide is absent if the node does not have it.
+
+The function returns None while pods are nominated to
 the node, because these reserve resources. The queue then tries the waiting pods without comparing amounts.
 """
 

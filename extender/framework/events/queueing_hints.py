@@ -124,7 +124,7 @@ class Interests:
 
     @property
     def reads(self) -> Iterable[Reads]:
-        """All `Reads` by which the queue must index the pods that the rule refused.
+        """The parts of a pod (`Reads`) by which the queue must index the pods that the rule refused.
 
         Events about the waiting pod itself need no index, because they name the pod.
         """
@@ -137,7 +137,7 @@ EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 
 
 class FiledAs(NamedTuple):
-    """The keys under which the queue indexes one pod: what the functions of a `Reads` returned for it."""
+    """The keys under which the queue indexes one pod, as the functions of a `Reads` have computed them."""
 
     value: Hashable
     names: Sequence[str]
@@ -164,7 +164,7 @@ class QueueingHints:
         self._cache = {}
 
     def interests(self, rule: str, event: ClusterEvent) -> tuple[Interest, ...]:
-        """Returns the interests of `rule` that cover `event`."""
+        """Returns those of the interests registered by `rule` whose event is, or includes, `event`."""
         interests = self._cache.get((rule, event))
         if interests is None:
             interests = tuple(interest for interest in self._of(rule).of if interest.is_met_by(event))
@@ -172,7 +172,7 @@ class QueueingHints:
         return interests
 
     def reads(self, rule: str) -> Iterable[Reads]:
-        """Returns all `Reads` by which the queue must index the pods that `rule` refused."""
+        """Returns the parts of a pod by which the queue must index the pods that `rule` refused."""
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
@@ -188,7 +188,7 @@ class QueueingHints:
             return FiledAs(pod.uid, (ANY,), {} if reads.amounts else None)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
-        """Returns the answer of the interest's hint; True if the hint raises."""
+        """Returns True if the interest's hint says that the change may help the pod, or if the hint raises."""
         try:
             return interest.hint(pod, change)
         except Exception:
@@ -206,7 +206,7 @@ class QueueingHints:
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
         """Returns the limits on requests within which the change may help a pod of this priority; None if it cannot.
 
-        If the interest's function raises, there are no limits.
+        If `interest.limits` raises, the requests are not limited.
         """
         try:
             return interest.limits(change, priority) if interest.limits else AmountLimits()
@@ -238,16 +238,20 @@ def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of_requirement(requirement: Requirement) -> list[str]:
-    """Returns the index names of a requirement. Labels start to satisfy it only if one of these names changes."""
+    """Returns the names under which the queue indexes a requirement: `key=value` for In, otherwise the key.
+
+    Labels can start to satisfy the requirement only if a label of one of these names is added or changes.
+    """
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
     return [requirement.key]
 
 
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns index names. Labels can satisfy the requirements only if they have one of these; [ANY]: all labels can.
+    """Returns the names under which the queue indexes a list of requirements; [ANY] if any labels may satisfy it.
 
-    The names of one requirement are enough. These are the names of the requirement that few objects seem to satisfy.
+    Labels must satisfy all requirements, so the names of one requirement are enough: of the one that is likely to be
+    satisfied by the fewest objects.
     """
     positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]

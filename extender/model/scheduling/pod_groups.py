@@ -149,7 +149,7 @@ class CompositePodGroupSpec(GroupSpec, frozen=True):
 
 
 class CompositePodGroup(SchedulingGroup, frozen=True):
-    """Groups that are scheduled together; each names this one in `spec.parentCompositePodGroupName`."""
+    """A group of groups that are scheduled together; each child has its name in `spec.parentCompositePodGroupName`."""
 
     spec: CompositePodGroupSpec = CompositePodGroupSpec()
 

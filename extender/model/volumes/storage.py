@@ -1,4 +1,4 @@
-"""Defines persistent volumes, claims, storage classes and the reports of CSI drivers, as scheduling reads them."""
+"""Defines volumes, claims, storage classes and CSI objects such as CSINode, with the fields that scheduling reads."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
-def create_around(state: ClusterState, workload: Workload) -> None:
-    """Adds the objects that are created with a workload's pods: its controller, and the groups and claims in its file.
+def create_companions(state: ClusterState, workload: Workload) -> None:
+    """Adds what is created with a workload's pods: its controller, and the groups and claims in the manifest's file.
 
     A claim that the cluster already has is not changed.
 
@@ -107,7 +107,7 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
     if not (has_claim_templates or workload.companions or _needs_claims(new.pod, state.objects)):
         return state, new
     copied = state.copy()
-    create_around(copied, workload)
+    create_companions(copied, workload)
     pod = with_claims(copied, new.pod)
     return copied, Admitted(pod, [*new.notes, *missing_templates(pod, copied.objects)])
 
@@ -135,7 +135,7 @@ def replica(pod: Pod, name: str, uid: str) -> Pod:
 
 
 def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:
-    """Creates the volume claims that `others` lack, like those of the pod; all are replicas of one StatefulSet."""
+    """Creates the volume claims that `others`, replicas of the pod's StatefulSet, lack, as copies of the pod's own."""
     for volume in pod.spec.volumes or ():
         template = state.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{volume.name}-{pod.name}")
         if template is None or not _is_replicas_own(volume, pod):

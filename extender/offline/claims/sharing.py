@@ -1,4 +1,4 @@
-"""Prepares a member of a group to be judged alone, with the claims that it shares with the group."""
+"""Takes a pod out of its group, so that it is judged alone, but with the claims that it shares with the group."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline import direct_binding
-from extender.offline.claims.creation import add_claims_like, create_around, missing_templates, replica, with_claims
+from extender.offline.claims.creation import add_claims_like, create_companions, missing_templates, replica, with_claims
 from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.frames import frame
@@ -200,7 +200,7 @@ def _admitted(
             pod = as_created(existing[name])
             admitted[name] = Admitted(replace(pod, metadata=replace(pod.metadata, uid=f"capacity/{name}")))
             continue
-        create_around(state, template)
+        create_companions(state, template)
         admitted[name] = state.admit(template.pod(*template.names(1)))
     return admitted
 

@@ -14,7 +14,7 @@ from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import ReplicaSet
-from extender.offline.claims.creation import add_claims_like, create_around, is_of_stateful_set, replica
+from extender.offline.claims.creation import add_claims_like, create_companions, is_of_stateful_set, replica
 from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.changes.new_nodes import like, of_new_type
 from extender.offline.explain.changes.taints import with_cordon
@@ -261,7 +261,7 @@ def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], li
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
     state = simulation.state
-    create_around(state, workload)
+    create_companions(state, workload)
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
     if not count:

@@ -14,7 +14,7 @@ import yaml
 
 from extender.errors import MalformedCluster
 from extender.model.meta import Object as Model
-from extender.offline.claims.creation import create_around
+from extender.offline.claims.creation import create_companions
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import to_object, to_objects
 from extender.offline.manifests.templates import Workload
@@ -85,7 +85,7 @@ def ours(obj: Object, state: ClusterState) -> Outcome:
         made = companion(obj, obj["kind"])
         assert made is not None
         after = state.copy()
-        create_around(after, Workload("", {}, companions=[made]))
+        create_companions(after, Workload("", {}, companions=[made]))
         stored = after.objects.get(type(made), made.key)
         assert stored is not None
         return Outcome(None, comparable(stored))

@@ -150,7 +150,7 @@ ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
             make_pod("p").label(app="x").anti_affinity("kubernetes.io/hostname", labels={"app": "x"}).obj(),
             [ROOMY, make_pod("q").label(app="x").node("roomy").obj()],
             "pod-affinity",
-            "drop podAntiAffinity to pods with app=x per kubernetes.io/hostname",
+            "drop podAntiAffinity to pods with app=x within kubernetes.io/hostname",
             id="a term of anti-affinity",
         ),
         pytest.param(
