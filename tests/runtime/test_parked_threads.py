@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from queue import SimpleQueue
-from threading import Event, current_thread, get_ident
+from threading import Barrier, Event, current_thread, get_ident
+from threading import enumerate as all_threads
 
 from extender.runtime.threads import ParkedThreads
 from tests.stock.waiting import wait_until
@@ -33,3 +34,11 @@ def test_an_item_does_not_wait_for_earlier_ones() -> None:
     assert done.get(timeout=10) == "quick in test"
     release.set()
     assert done.get(timeout=10) == "slow in test"
+
+
+def test_of_many_threads_that_are_done_at_once_four_wait_and_the_others_end() -> None:
+    meeting = Barrier(10)
+    threads = ParkedThreads(lambda _: meeting.wait(10), "crowd")
+    for number in range(10):
+        threads.take(number)
+    wait_until(lambda: threads.parked == sum(thread.name == "crowd" for thread in all_threads()) == 4, 10)

@@ -125,6 +125,7 @@ def test_node_prefer_avoid_pods(annotation: str, owner: str | None, expected: in
         pytest.param(make_pod("p"), {"small": 0, "large": 0}, id="no limits"),
         pytest.param(make_pod("p").limit(cpu="2"), {"small": 0, "large": 1}, id="cpu"),
         pytest.param(make_pod("p").limit(cpu="2", memory="1Gi"), {"small": 1, "large": 1}, id="one of both will do"),
+        pytest.param(make_pod("p").limit(cpu="8"), {"small": 0, "large": 1}, id="exactly the node's cpu"),
         pytest.param(make_pod("p").limit(memory="99Gi"), {"small": 0, "large": 0}, id="too much for all"),
     ],
 )
