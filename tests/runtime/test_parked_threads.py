@@ -41,4 +41,4 @@ def test_of_many_threads_that_are_done_at_once_four_wait_and_the_others_end() ->
     threads = ParkedThreads(lambda _: meeting.wait(10), "crowd")
     for number in range(10):
         threads.take(number)
-    wait_until(lambda: threads.parked == sum(thread.name == "crowd" for thread in all_threads()) == 4, 10)
+    assert wait_until(lambda: threads.parked == sum(thread.name == "crowd" for thread in all_threads()) == 4, 10)

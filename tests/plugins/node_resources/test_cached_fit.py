@@ -82,18 +82,6 @@ def test_a_cached_check_decides_as_a_new_one(seed: int, backed: bool) -> None:
                 assert suppositions == refused(pod, fresh, asked)
 
 
-def test_of_a_resource_with_a_device_class_only_nodes_that_offer_it_can_be_short() -> None:
-    table = Table()
-    table.set_object(
-        DeviceClass.__name__, msgspec.convert(make_device_class("gpu", extended_resource=GPU), DeviceClass)
-    )
-    for name, offer in {"full": {GPU: "1"}, "free": {GPU: "1"}, "devices": {}}.items():
-        table.set_node(msgspec.convert(make_node(name).capacity({"cpu": "4", "pods": "9", **offer}).obj(), Node))
-    table.place(info("guest", **{GPU: "1"}), "full")
-    for _ in range(3):  # the results are cached from the second pod on
-        assert refused(info("p", cpu="1", **{GPU: "1"}), table, ["full", "free", "devices"]).keys() == {"full"}
-
-
 def test_a_cached_check_follows_new_nodes_and_many_changes() -> None:
     table, pod = Table(), ASKING[0]
     for number in range(200):
