@@ -16,6 +16,7 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation, explain_group
 from extender.offline.explain.overview import PendingGroup, PendingPod, pending, pending_pods
 from extender.offline.frames import Listing
+from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.redaction import Redaction, translated
 from extender.offline.manifests.snapshot import write_snapshot
@@ -150,24 +151,29 @@ class Cluster:
     def _repr_html_(self) -> str:
         return self.usage._repr_html_()
 
-    def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
+    def decide(self, pod: Pod | Mapping[str, Any] | str) -> Decision:
         """Returns the decision about the pod on every node. A pod that is on a node is judged as if it were waiting.
 
-        A mapping is a manifest; defaults are filled in as an API server with these objects would.
+        A mapping is a manifest; defaults are filled in as an API server with these objects would. A text is the
+        `namespace/name` of a pod in the cluster.
 
         Raises:
             MalformedCluster: the manifest is not a valid pod; the message has the path of every fault.
+            UnknownPod: the cluster has no pod of this name.
             RuleFailed: a user's rule raised.
         """
-        return self._state.engine.decide(self._state.admit(pod).pod)
+        return self._state.engine.decide(self._admitted(pod).pod)
 
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
         """Explains why the pod is pending or where it would be placed, and what change would let it run.
 
-        `pod` may be the `namespace/name` of a pod in the cluster. Raises as `decide` and `pod` do.
+        `pod` is as for `decide`. Raises as `decide` does.
         """
-        admitted = self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
+        admitted = self._admitted(pod)
         return Explanation(self._state, admitted.pod, admitted.notes)
+
+    def _admitted(self, pod: Pod | Mapping[str, Any] | str) -> Admitted:
+        return self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
 
     def explain_group(self, key: str, kind: str = "PodGroup") -> GroupExplanation:
         """Explains why the group `namespace/name` is pending or where its members would be placed together.

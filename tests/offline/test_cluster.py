@@ -68,6 +68,7 @@ def test_a_placed_pod_is_decided_as_if_it_had_no_node() -> None:
     standing = make_pod("standing").req(cpu="2").node("small").obj()
     cluster = Cluster.from_objects([NODES[1], standing])
     assert cluster.decide(cluster.pod("default/standing")).feasible == ["small"]
+    assert cluster.decide("default/standing").feasible == ["small"]
     assert cluster.decide(small_pod()).feasible == []
 
 
