@@ -25,7 +25,9 @@ on_message_complete
 # IPython calls them.
 __dir__
 
-# Click calls it.
+# Click reads them, and calls the last.
+formatter_class
+context_class
 shell_complete
 
 # Programs call them.

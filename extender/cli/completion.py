@@ -30,7 +30,7 @@ _WHERE = {
 
 
 @click.command(epilog="\b\nWhere it belongs:\n" + "\n".join(f"  {shell}: {where}" for shell, where in _WHERE.items()))
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the script that completes commands, options and names of pods, groups, nodes and contexts in a shell.
 

@@ -20,12 +20,13 @@ from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.completion import answer_kubectl, completion
 from extender.cli.doctor import doctor
+from extender.cli.help_layout import lay_out, write_commands
 from extender.cli.mcp import mcp
 from extender.cli.process_commands import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status_command import status
 from extender.cli.whole_files import os_error_text
-from extender.errors import ConfigurationError, ExtenderError
+from extender.errors import ConfigurationError, ExtenderError, MalformedInput
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version
 from extender.runtime.text import printable
@@ -52,8 +53,7 @@ class _Commands(click.Group):
             super().format_commands(ctx, formatter)
             return
         for heading, commands in _SECTIONS.items():
-            with formatter.section(heading):
-                formatter.write_dl([(each.name or "", each.get_short_help_str(_WIDTH)) for each in commands])
+            write_commands(formatter, heading, commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the subcommand."""
@@ -134,6 +134,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
 for section in _SECTIONS.values():
     for command in section:
         cli.add_command(command)
+lay_out(cli)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH})
@@ -167,6 +168,8 @@ def _run(command: click.Group, arguments: list[str], name: str | None) -> None:
         command(arguments, name)
     except ConfigurationError as error:
         _fail(error.faults, USAGE_ERROR)
+    except MalformedInput as error:
+        _fail([str(error)], USAGE_ERROR)
     except ExtenderError as error:
         _fail([str(error)], FAILURE)
     except OSError as error:

@@ -47,7 +47,7 @@ def endpoints() -> Sequence[Mapping[str, str]]:
 
 
 @click.command()
-@click.argument("topic", type=click.Choice((*_NAMES, _SCHEMA)))
+@click.argument("topic", metavar="TOPIC", type=click.Choice((*_NAMES, _SCHEMA)))
 @click.argument("kind", required=False, metavar="[KIND]", type=click.Choice(tuple(map(str, DocumentKind))))
 @output_option()
 def reference(topic: str, kind: str | None, output: Output) -> None:

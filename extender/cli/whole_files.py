@@ -32,4 +32,4 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
 
 def os_error_text(error: OSError) -> str:
     """Returns the error in one line of text. If it is about a file, the line names the file."""
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

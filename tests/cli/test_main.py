@@ -86,6 +86,10 @@ def test_the_version_and_the_commit_are_printed(argument: str) -> None:
         pytest.param(["serve", "--bind", "x"], 2, "error: --bind: expected HOST:PORT", id="a setting"),
         pytest.param(["schedule", "--scheduler-name", ""], 2, "error: --scheduler-name: ", id="no name"),
         pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),
+        pytest.param(["serve", "--cluster", os.devnull], 2, f"error: {os.devnull}: the file is empty", id="no objects"),
+        pytest.param(["explain", "a", "b"], 2, "unexpected extra argument (b)", id="two pods"),
+        pytest.param(["reference", "x"], 2, "Invalid value for 'TOPIC': 'x' is not one of", id="an unknown topic"),
+        pytest.param(["completion"], 2, "Missing argument 'SHELL'", id="no shell"),
     ],
 )
 def test_wrong_usage_is_refused(arguments: list[str], status: int, error: str) -> None:
@@ -175,6 +179,14 @@ def test_a_reader_that_has_seen_enough_ends_a_command_as_other_tools(arguments: 
     assert (told.returncode, told.stderr) == (-signal.SIGPIPE, b"")
 
 
+@pytest.mark.parametrize("arguments", [["explain", *ON_EXAMPLE], ["reference", "metrics"], ["demo", "cluster"]])
+def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> None:
+    command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
+
+
 def test_every_fault_is_a_line() -> None:
     told = extender("serve", "--bind", "x", "--body-limit", "y", "--connections", "0")
     assert [line.split(":")[:2] for line in told.stderr.splitlines()] == [
@@ -216,21 +228,30 @@ def test_the_plugin_of_kubectl_prints_the_version_that_a_report_asks_for() -> No
     assert "--version" not in [option for param in explain.params for option in param.opts]
 
 
-@pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
-def test_no_colors_are_printed_if_the_environment_says_so(no_color: str, colored: bool) -> None:
-    """doctor is asked on a terminal, because elsewhere there are no colours."""
+def on_terminal(no_color: str, *arguments: str) -> str:
+    """Runs the command on a terminal; returns all that the terminal shows."""
     code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
-    command = [Path(sys.executable).parent / "extender", "doctor", "--policy", "/none"]
-    environment = {**os.environ, "NO_COLOR": no_color, "KUBECONFIG": "/none"}
-    told = subprocess.run(
-        [sys.executable, "-c", code, *command],
-        env=environment,
+    return subprocess.run(
+        [sys.executable, "-c", code, Path(sys.executable).parent / "extender", *arguments],
+        env={**os.environ, "NO_COLOR": no_color, "KUBECONFIG": "/none"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,
-    )
-    assert b"policy" in told.stdout
-    assert (b"\x1b[" in told.stdout) == colored
+    ).stdout.decode()
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
+def test_no_colors_are_printed_if_the_environment_says_so(no_color: str, colored: bool) -> None:
+    """doctor is asked on a terminal, because elsewhere there are no colours."""
+    shown = on_terminal(no_color, "doctor", "--policy", "/none")
+    assert "policy" in shown
+    assert ("\x1b[" in shown) == colored
+
+
+@pytest.mark.parametrize("no_color", ["1", ""])
+def test_the_progress_is_erased_before_the_answer(no_color: str) -> None:
+    shown = on_terminal(no_color, "explain", *ON_EXAMPLE)
+    assert "pending pods: 6 of 6\r\x1b[K6 pending pods, 3 causes" in shown
 
 
 WINDOWS = """

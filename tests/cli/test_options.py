@@ -97,10 +97,12 @@ NAMES = [
     ("explain shop/web-0 --cluster c.json", "Explanation", "shop/web-0"),
     ("explain web-0 -n shop --cluster c.json", "Explanation", "shop/web-0"),
     ("explain pod/web-0 -n shop --cluster c.json", "Explanation", "shop/web-0"),
+    ("explain pod web-0 -n shop --cluster c.json", "Explanation", "shop/web-0"),
     ("explain shop/web-0 --node n --cluster c.json", "Explanation", "shop/web-0"),
     ("explain shop/web-0 --nodes --no-changes --cluster c.json", "Explanation", "shop/web-0"),
     ("explain -f new.json --cluster c.json", "Explanation", "shop/new"),
     ("explain podgroup/train -n ml --cluster groups.yaml", "GroupExplanation", "ml/podgroup/train"),
+    ("explain podgroup train -n ml --cluster groups.yaml", "GroupExplanation", "ml/podgroup/train"),
     # the decisions of a running process
     ("explain --from HERE", "Decisions", "shop/web-0 shop/db-0 ml/job-0"),
     ("explain --from HERE -A", "Decisions", "shop/web-0 shop/db-0 ml/job-0"),

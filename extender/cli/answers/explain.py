@@ -16,6 +16,7 @@ from extender.cli.answers.decisions import print_decisions, print_last_decisions
 from extender.cli.answers.source_options import (
     DOES_NOT_FIT,
     FILE,
+    KIND_PREFIXES,
     Progress,
     Source,
     group_key,
@@ -49,8 +50,17 @@ _ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only
 _NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "namespace", *ACCESS, *_OF_A_LIST)
 
 
+def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> str | None:
+    """Returns the name; `pod web-0`, as kubectl's users type it, becomes `pod/web-0`."""
+    if len(words) == 2 and words[0] in KIND_PREFIXES:
+        return "/".join(words)
+    if len(words) > 1:
+        raise click.UsageError(f"Got unexpected extra argument ({words[1]})")
+    return words[0] if words else None
+
+
 @click.command()
-@click.argument("pod", metavar="[POD]", required=False, shell_complete=pods_and_groups)
+@click.argument("pod", metavar="[POD]", nargs=-1, callback=_one_name, shell_complete=pods_and_groups)
 @click.option(
     "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
@@ -174,7 +184,13 @@ def _list(source: Source, namespace: str, selector: Selector | None, sort_by: Js
     by_key = {(pod.namespace, pod.name): pod for pod in result.pods}
     document = result.to_dict()
     document["pending"] = listed = in_order(document["pending"], sort_by)
-    lines = as_text([by_key[each["namespace"], each["name"]] for each in listed], result.groups, datetime.now(UTC))
+    lines = as_text(
+        [by_key[each["namespace"], each["name"]] for each in listed],
+        result.groups,
+        datetime.now(UTC),
+        namespace=namespace,
+        is_selected=selector is not None,
+    )
     print_answer(lines, DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
 
 

@@ -17,6 +17,7 @@ from extender.cli.answers.source_options import (
     Source,
     access_options,
     print_notes,
+    show_progress,
     source_options,
 )
 from extender.cli.output.output_formats import (
@@ -48,7 +49,7 @@ _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 
 
 @click.command()
-@partial(source_options, whole=True)
+@partial(source_options, whole=True, decides=False)
 @click.option(
     "-o",
     "--output",
@@ -62,9 +63,10 @@ _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None) -> None:
     """Write a cluster to a file: all kinds of objects that scheduling reads, with only the fields it reads.
 
-    Environment variables, commands, secrets and annotations that no rule reads are left out. With --redact, names,
-    label values and images become hashes. Keys of labels, taints and resources stay, and so do numbers, the names of
-    schedulers, drivers and provisioners, and the attributes of devices. The same decisions are made on such a file.
+    Environment variables, commands, secrets and annotations other than those of Kubernetes are left out. With --redact,
+    names, label values and images become hashes. Keys of labels, taints and resources stay, and so do numbers, the
+    names of schedulers, drivers and provisioners, and the attributes of devices. The same decisions are made on such a
+    file, except by rules of your own that read other annotations or objects: try those on what `kubectl get` prints.
 
     \b
     A live cluster, once with its names and once with hashes, to attach to a ticket:
@@ -116,7 +118,7 @@ def _key(path: Path) -> bytes:
 
 
 @click.command()
-@partial(source_options, whole=True)
+@partial(source_options, whole=True, decides=False)
 @click.argument("answer", type=FILE, metavar="ANSWER")
 @click.option("--redact-key", type=_FILE, required=True, metavar="FILE", help=_KEY_HELP)
 def translate(source: Source, answer: Path, redact_key: Path) -> None:
@@ -196,7 +198,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
 
 def _show_size(size: CacheSize) -> None:
     if sys.stderr.isatty():
-        click.echo(f"\rrecording: {size.nodes} nodes, {size.pods} pods\x1b[K", err=True, nl=False)
+        show_progress(f"recording: {size.nodes} nodes, {size.pods} pods")
 
 
 @click.command()

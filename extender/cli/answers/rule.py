@@ -16,6 +16,7 @@ import click
 import yaml
 
 from extender.cli.answers.source_options import Source, print_notes, source_options
+from extender.cli.help_layout import ListingGroup
 from extender.cli.output.output_formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
@@ -160,7 +161,7 @@ _TAKEN = {
 }
 
 
-@click.group()
+@click.group(cls=ListingGroup)
 def rule() -> None:
     """Write a scheduling rule of your own, and try it on a cluster before it places any pod."""
 

@@ -36,6 +36,8 @@ _GROUP_PREFIXES = {
     "compositepodgroup": "CompositePodGroup",
     "compositepodgroups": "CompositePodGroup",
 }
+KIND_PREFIXES = (*_POD_PREFIXES, *_GROUP_PREFIXES)
+"""The words before the name of a pod or group, as in pod/web-0."""
 _PROGRESS_SECONDS = 1.0
 _FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
 
@@ -151,13 +153,19 @@ def access_options(command: _Command) -> _Command:
 
 
 def source_options(
-    command: _Command, *, compares: bool = False, whole: bool = False, namespace_of: str = "objects that name none"
+    command: _Command,
+    *,
+    compares: bool = False,
+    decides: bool = True,
+    whole: bool = False,
+    namespace_of: str = "objects that name none",
 ) -> _Command:
     """Adds the options of a Source to a command, which gets the Source as `source`. Exits with 2 on faulty input.
 
     Args:
         compares: True if --policy may be given twice. The command then gets the files as `policies`, and its source has
             no policy.
+        decides: False if the command makes no decisions, so that it has no --policy.
         whole: True if the command is about the whole cluster, so that --namespace matters only to a user who may not
             read the pods of all namespaces.
         namespace_of: the help text says "namespace of" and this, unless `whole` is True.
@@ -168,7 +176,7 @@ def source_options(
         cluster: Path | None,
         access: ClusterAccess,
         namespace: str | None,
-        policy: Path | tuple[Path, ...] | None,
+        policy: Path | tuple[Path, ...] | None = None,
         **others: Any,
     ) -> Any:
         if isinstance(policy, tuple):
@@ -183,9 +191,11 @@ def source_options(
         except BrokenPipeError:
             raise  # the program that reads this output, such as `head`, has ended
         except OSError as error:
+            if error.filename is None:
+                raise  # standard output cannot be written, which is no fault of the input
             raise ConfigurationError([os_error_text(error)]) from None
 
-    options = (
+    options: list[Callable[[Any], Any]] = [
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
         access_options,
         click.option(
@@ -195,20 +205,23 @@ def source_options(
             shell_complete=namespaces,
             help=(_FALLBACK if whole else f"namespace of {namespace_of}") + "  [default: the context's, or default]",
         ),
-        click.option(
-            "--policy",
-            type=FILE,
-            multiple=compares,
-            metavar="FILE",
-            help="policy to compare; twice, or once to compare with kube-scheduler's defaults"
-            if compares
-            else "policy to decide by  [default: kube-scheduler's defaults]",
-        ),
-    )
+    ]
+    if decides:
+        options.append(_policy_option(compares))
     decorated: Any = with_source
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
+
+
+def _policy_option(compares: bool) -> Callable[[Any], Any]:
+    default = "kube-scheduler's defaults"
+    what = (
+        f"policy to compare; twice, or once to compare with {default}"
+        if compares
+        else f"policy to decide by  [default: {default}]"
+    )
+    return click.option("--policy", type=FILE, multiple=compares, metavar="FILE", help=what)
 
 
 def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER) -> Profiles | None:
@@ -268,7 +281,14 @@ class Progress:
         now = time.monotonic()
         if sys.stderr.isatty() and (now - self._shown_at >= _PROGRESS_SECONDS or (done == total and total > 1)):
             self._shown_at = now
-            click.echo(f"\r{self._what}: {done} of {total}" + ("\r\x1b[K" if done == total else ""), err=True, nl=False)
+            show_progress(f"{self._what}: {done} of {total}")
+            if done == total:
+                show_progress("")
+
+
+def show_progress(text: str) -> None:
+    """Replaces the line that the terminal shows. The line is erased under NO_COLOR too, because that adds no color."""
+    click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -119,7 +119,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
 
 @click.command()
 @source_options
-@click.argument("targets", metavar="[[NS/]KIND/NAME]...", nargs=-1)
+@click.argument("targets", metavar="[[NS/][KIND/]NAME]...", nargs=-1)
 @_FILENAMES
 @click.option(
     "--weight",
@@ -141,7 +141,7 @@ def capacity(
 ) -> None:
     """Count how many more pods of a template fit, on which nodes and zones, and show what runs out first.
 
-    A template is a file, or a workload of the cluster: deploy/x, sts/x, rs/x or job/x.
+    A template is a file, a workload of the cluster (deploy/x, sts/x, rs/x or job/x), or one of its pods.
 
     \b
     Count for one template; for a workload; for two templates, with three pods of the first per pod of the second:

@@ -72,6 +72,8 @@ class _OutputType(click.ParamType):  # type: ignore[type-arg]  # not generic bef
         """Returns the value as an Output. If it is no format, fails with a list of the formats."""
         if isinstance(value, Output):
             return value
+        if value == _JSONPATH:
+            self.fail(f"{_JSONPATH} needs a template, such as {_JSONPATH}{{.name}}", param, ctx)
         if value.startswith(_JSONPATH):
             try:
                 return Output(Format.JSONPATH, template_of(value.removeprefix(_JSONPATH)))

@@ -222,7 +222,7 @@ class ServiceAccount:
             impersonation = _impersonation_of({}, self._user, self._groups)
             return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS, impersonation)
         except (ConfigException, *_FAULTY) as error:
-            reason = f"this pod has no service account to use instead ({one_line(error)})"
+            reason = f"there is no service account of a pod to use instead ({one_line(error).rstrip('.')})"
             raise ConfigurationError([f"no kubeconfig was given, and {reason}: set --kubeconfig FILE"]) from None
 
 

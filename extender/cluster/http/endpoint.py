@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from extender.errors import Refused
+
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -103,5 +106,5 @@ def content(path: str | Path | None) -> bytes:
 
 
 def one_line(error: Exception) -> str:
-    """Returns the error's message in one line; its type if it has no message."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """Returns the error's message in one line, without the number of an OSError; its type if it has no message."""
+    return " ".join(_ERRNO.sub("", str(error)).split()) or type(error).__name__

@@ -214,10 +214,23 @@ def _row(group: PendingGroup) -> tuple[str, ...]:
     return name, group.policy, str(group.scheduled), str(group.waiting), str(group.placed), group.blocker
 
 
-def as_text(pods: Sequence[PendingPod], groups: Sequence[PendingGroup], now: datetime) -> Iterator[str]:
-    """Yields lines of text: a table of the groups, then for each cause a heading and a table of its pods."""
+def as_text(
+    pods: Sequence[PendingPod],
+    groups: Sequence[PendingGroup],
+    now: datetime,
+    *,
+    namespace: str = "",
+    is_selected: bool = False,
+) -> Iterator[str]:
+    """Yields lines of text: a table of the groups, then for each cause a heading and a table of its pods.
+
+    Args:
+        namespace: the namespace whose pods are listed; empty for all.
+        is_selected: True if only pods with certain labels are listed.
+    """
     if not pods:
-        yield "no pods are pending"
+        labels = " with these labels" if is_selected else ""
+        yield printable(f"no pods{labels} are pending" + (f" in namespace {namespace}" if namespace else ""))
         return
     by_cause: dict[str, list[PendingPod]] = {}
     for pod in pods:

@@ -128,7 +128,9 @@ def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
 
 def test_a_missing_service_account_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigurationError, match=r"no kubeconfig was given, .*\): set --kubeconfig FILE"):
+    with pytest.raises(
+        ConfigurationError, match=r"no kubeconfig was given, and there is no .*\): set --kubeconfig FILE"
+    ):
         ServiceAccount().load()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
 from extender import Cluster
 from extender.offline.explain.overview import as_text
 from extender.runtime.text import age
@@ -33,8 +35,17 @@ def test_the_pending_pods_of_one_namespace_are_explained() -> None:
     assert {each.name for each in pods} == {"gated", "fine"}
 
 
-def test_an_overview_without_pending_pods_says_so() -> None:
-    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), [], NOW)) == ["no pods are pending"]
+@pytest.mark.parametrize(
+    ("namespace", "is_selected", "line"),
+    [
+        ("", False, "no pods are pending"),
+        ("shop", False, "no pods are pending in namespace shop"),
+        ("", True, "no pods with these labels are pending"),
+        ("shop", True, "no pods with these labels are pending in namespace shop"),
+    ],
+)
+def test_an_overview_without_pending_pods_names_what_was_listed(namespace: str, is_selected: bool, line: str) -> None:
+    assert list(as_text([], [], NOW, namespace=namespace, is_selected=is_selected)) == [line]
 
 
 def test_ages_are_written_as_kubectl_does() -> None:
