@@ -91,6 +91,13 @@ def mistake_a_label(cache: Cache) -> None:
     )
 
 
+def mistake_a_uid(cache: Cache) -> None:
+    node = cache._objects._observed["Node"]["n0"]
+    cache._objects._observed["Node"]["n0"] = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, uid="made-before")
+    )
+
+
 def lose_a_volume(cache: Cache) -> None:
     del cache._objects._observed["PersistentVolume"]["v"]
 
@@ -176,6 +183,15 @@ def test_a_difference_names_the_node_in_the_cache_and_the_one_in_the_list(
     damage(cluster.cache)
     found = compare_in_peace(cluster).differences
     assert [difference.how for difference in found if difference.kind == "Pod"] == [how]
+
+
+def test_a_difference_names_both_uids_of_a_node_that_was_made_anew() -> None:
+    cluster = WatchedCluster(Random(1))
+    uid = cluster.cache._objects._observed["Node"]["n0"].uid
+    mistake_a_uid(cluster.cache)
+    found = compare_in_peace(cluster).differences
+    how = f"is cached with UID made-before, but listed with {uid}"
+    assert [difference.how for difference in found if difference.kind == "Node"] == [how]
 
 
 class Still:

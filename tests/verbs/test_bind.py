@@ -319,6 +319,16 @@ def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     assert state(cache) is PodState.INITIAL
 
 
+class CountedResults(Telemetry):
+    """Remembers as what each call of bind was counted."""
+
+    def __init__(self) -> None:
+        self.results: list[str] = []
+
+    def bound(self, result: str) -> None:
+        self.results.append(result)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -332,9 +342,12 @@ def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     ],
 )
 def test_what_cannot_be_bound_says_why(body: bytes, message: str) -> None:
-    binder = FakeBinder()
-    assert message in answer(bind_with(binder, cache_of(NODE, POD)), body)["Error"]
+    binder, counted = FakeBinder(), CountedResults()
+    cache = cache_of(NODE, POD)
+    verb = Bind(cache, PROFILES, binder, counted, confirmation=Confirmation(cache, lambda _: None))
+    assert message in answer(verb, body)["Error"]
     assert binder.bound == []
+    assert counted.results == ["refused"]
 
 
 @pytest.mark.parametrize(
