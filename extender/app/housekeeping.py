@@ -81,7 +81,7 @@ def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
     """Lists a kind again if an error interrupted a change of its objects in the cache; the list repairs the cache."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
-            lister.relist(kind, "an error interrupted a change of this kind in the cache")
+            lister.relist(kind, "an error interrupted a change of an object of this kind in the cache")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:

@@ -283,7 +283,7 @@ class WebhookProcess:
     def unready(self) -> Mapping[str, str | None]:
         """Returns check -> the reason why this process is not ready; None if the check passes.
 
-        The lease is left out if a Service points at the leader, because then all replicas must be ready.
+        If a Service selects the leader alone, a standby must be ready as well. Its wait for the lease is then left out.
         """
         obstacles = self.upkeep.own_obstacles()
         return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}

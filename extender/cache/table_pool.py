@@ -245,6 +245,7 @@ class TablePool:
 def _spoils(error: BaseException) -> bool:
     """Returns True if, after this error, a table may be half changed or still in use.
 
-    A DeadlineExceeded is raised between two changes, and a malformed pod raises before anything changes.
+    DeadlineExceeded and MalformedInput leave the table whole: they are raised between two changes, or before the first.
+    After RuleUnanswered, the rule may still read the table.
     """
     return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)

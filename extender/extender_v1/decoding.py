@@ -47,7 +47,7 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def is_whole(self) -> bool:
-        """True if the decoder found every required field, so that keys in another case need not be searched."""
+        """True if every required field was found; otherwise keys in upper or lower case must be searched, too."""
         return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
 
 
@@ -186,7 +186,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
         if args.pod_name and args.pod_namespace and args.pod_uid and args.node:
             return args
     except UNDECODABLE:
-        pass  # The keys are in another case than Go's, or the body is faulty: read it key by key to find out.
+        pass  # The keys are not in Go's upper and lower case, or the body is faulty: read it key by key to find out.
     fields = _lower_fields(body)
     required = ("PodName", "PodNamespace", "PodUID", "Node")
     values = [optional_as(fields.get(name.lower()), str, name) or "" for name in required]

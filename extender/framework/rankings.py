@@ -48,7 +48,8 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
-_MAX_TEMPLATE_BYTES = 32 * 1024  # a larger template gets no ranking, because its first pod stays in memory
+# A larger template gets no ranking, because a ranking keeps a whole pod of its template in memory.
+_MAX_TEMPLATE_BYTES = 32 * 1024
 _MAX_REMEMBERED = 2048  # this is enough, because nodes that fill up at the same time often have equal resources
 
 

@@ -40,8 +40,9 @@ class PerNode:
 class PerTemplate:
     """Marks a rule whose result depends on several nodes, and that applies to all pods of a template or to none.
 
-    Only the controller of the pods, objects other than pods and nodes, and the (anti-)affinity terms of placed pods may
-    decide if it applies. While it does not apply, `framework.rankings` does not call `prepare`.
+    While it does not apply, `framework.rankings` does not call `prepare`. Whether it applies may depend only on what
+    all pods of the template share, such as their controller, on objects other than pods and nodes, and on the
+    (anti-)affinity terms of placed pods.
     """
 
     __slots__ = ()

@@ -138,7 +138,7 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # Resources that this container does not request need no check, because `running` includes all sidecars.
+        # For other resources, this container needs no more than the sidecars, and `running` includes all of those.
         for name, nanos in own.items():
             needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
             starting[name] = max(starting.get(name, needed), needed)

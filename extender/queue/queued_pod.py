@@ -75,7 +75,7 @@ class AttemptHistory:
 
     @property
     def waits_since(self) -> float:
-        """When the pod began to wait for an event. A new wait begins if it is requeued because it waited long."""
+        """When the pod began to wait for an event. A pod that waited too long is requeued, which begins a new wait."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     def count_failure(self, *, rejected: bool) -> None:

@@ -25,7 +25,7 @@ from extender.errors import Refused, TaskFailed
 from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
-_TURN_SECONDS = 0.002  # the longest wait of a new task while other tasks wait for their sockets
+_TURN_SECONDS = 0.002  # a new task waits at most so long while all other tasks wait for their sockets
 _CHECK_SECONDS = 1.0  # while all fibers are busy, `submit` checks this often that the thread is alive
 _EXPIRY_SECONDS = 0.1  # the time between two checks of the time limits of waiting fibers
 T = TypeVar("T")

@@ -48,7 +48,8 @@ _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
 _HEAD = Struct("<BHd")  # state, length of the text, deadline; the state, one byte, is written last
 _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
-_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES  # a byte (1: earlier processes may have writes in flight) and a deadline
+# After the slots: a byte, which is 1 if earlier processes may have writes in flight, and the deadline of these writes.
+_PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES
 
 _log = logging.getLogger(__name__)
 

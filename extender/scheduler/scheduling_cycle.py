@@ -136,13 +136,13 @@ class AttemptObserver(Protocol):
     """Observes every decision and every event of the loop. It must be quick and must not raise."""
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
-        """Observes the decision about a pod, with its table. Called in the loop's thread."""
+        """Records the decision about a pod, which was made on `table`. Called in the loop's thread."""
 
     def group_attempted(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Observes the decision about a pod group, with its table. Called in the loop's thread."""
+        """Records the decision about a pod group, which was made on `table`. Called in the loop's thread."""
 
     def group_failed(self, table: Table, tree: Tree, message: str) -> None:
-        """Observes that an error ended the attempt for a pod group. Called in the loop's thread."""
+        """Records that an error ended the attempt for a pod group. Called in the loop's thread."""
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         """Observes an event about a pod. Called in any thread."""

@@ -126,7 +126,7 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
 
 def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh: Columns) -> Iterator[TableDifference]:
     for what in actual.keys() | fresh.keys():
-        # Only one table may have a column, for a resource or for affinity terms. In the other, it would be all 0.
+        # If only one of the two tables has this column, the other one would have only zeros in it.
         mine = actual.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():

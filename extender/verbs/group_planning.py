@@ -114,7 +114,7 @@ class Plan:
         return decision.node_name if decision is not None else None
 
     def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns the members whose planned node was the answer to a call in this pass, each with that node."""
+        """Returns the members for which filter has answered with their planned node, each with that node."""
         nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
         return [(info, node) for info, node in nodes if node is not None]
 

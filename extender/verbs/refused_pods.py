@@ -65,7 +65,7 @@ class _Refused:
 
 
 class RefusedPods:
-    """Remembers rejected pods, and checks those that kube-scheduler has not tried for `after_seconds`.
+    """Remembers rejected pods; after `after_seconds` without a new attempt, checks if they fit by now.
 
     If a pod fits at that check but is rejected again afterwards, something else rejects it. Therefore the time until
     the next check doubles each time. After a `wake`, a pod is checked one second after its rejection; this time doubles

@@ -203,9 +203,7 @@ def _show_size(size: CacheSize) -> None:
 
 @click.command()
 @click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--policy", type=_FILE, metavar="FILE", help="another policy to decide by  [default: the recording's own]"
-)
+@click.option("--policy", type=_FILE, metavar="FILE", help="policy to use instead  [default: the recording's own]")
 @switch("--steps", help="list what happened, step by step, and decide nothing")
 @output_option()
 def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Output) -> None:

@@ -178,7 +178,10 @@ def capacity(
     help="exit with 3 if more pods are pending or lost under the second policy",
 )
 @click.option(
-    "--max-moved", type=click.IntRange(min=0), metavar="N", help="exit with 3 if the outcome differs for more pods"
+    "--max-moved",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="exit with 3 if the outcome differs for more than N pods",
 )
 @_SEED
 @output_option(page=True)

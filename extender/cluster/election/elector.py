@@ -144,7 +144,7 @@ class LeaderElector:
         self._stopping.wait(_PROBE_SECONDS)
 
     def _observe(self) -> None:
-        """Logs a change of the leader. If this process has won a new term, starts to prepare it."""
+        """Logs a change of the leader. If this process has become the leader, starts to prepare for its term."""
         term = self._election.term(self._clock.monotonic())
         holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():

@@ -145,7 +145,7 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
 
 
 def _raw_decoders(decode_object: DecodeObject) -> tuple[DecodePage, DecodeObject]:
-    """Returns the same as `decoders`, for a kind whose objects only `decode_object` can decode."""
+    """Returns what `decoders` returns, for a kind whose objects only `decode_object` can decode."""
     decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
 
     def decode_page(body: bytes) -> Page[Object]:

@@ -180,10 +180,10 @@ class Surveyor:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        """Starts with a survey due for every kind.
+        """Makes a survey, a list of the versions of all objects, due at once for the kind of each reflector.
 
         Args:
-            ask: makes a survey of the reflector's kind; raises Refused or OutcomeUnknown.
+            ask: makes the survey of one reflector's kind; raises Refused or OutcomeUnknown.
         """
         self._reflectors = list(reflectors)
         self._ask = ask

@@ -33,8 +33,7 @@ class MissingGroup(NamedTuple):
     """A group that a pod or child group names, but that does not exist, or is its own ancestor.
 
     Attributes:
-        is_circular: True if the group is its own ancestor. `key` is then the first key, in alphabetical order, of the
-            circle.
+        is_circular: True if the group is its own ancestor. `key` is then the alphabetically first key of the cycle.
     """
 
     kind: str

@@ -192,7 +192,7 @@ def _with_priority(owner: str, spec: Spec, classes: Iterable[PriorityClass]) -> 
 
 
 def admitted_priority(owner: str, noun: str, spec: Spec, classes: Iterable[PriorityClass]) -> Spec:
-    """Returns the spec of a new pod or group (`noun`) with the priority that the API server sets.
+    """Returns the spec of a new object, a pod or a group, with the priority that the API server sets.
 
     Raises:
         MalformedCluster: its PriorityClass does not exist, or the spec sets another priority or preemptionPolicy.

@@ -45,7 +45,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields a difference for each pair of recorded and replayed verdict, with all nodes that have it."""
+    """Yields a difference for each two verdicts, recorded and replayed, with the nodes where they differ so."""
     args = second.args(line)
     second.remember(args.pod)
     second.plans.current = line.plan or 0

@@ -43,7 +43,7 @@ class RecordedChanges(Changes):
         self._recorder.change(self.now, kind, key, present, self.all)
 
     def since(self, cursor: int) -> Updates | None:
-        # called when a table is borrowed, and when a bind looks for changes since its check
+        # called when a table is brought up to date, and when a bind looks for changes since its check
         self._reader.moment = self.now
         return super().since(cursor)
 
@@ -95,7 +95,7 @@ class RecordingObserver:
         self._answering.plan = plan.number
 
     def _take_plan(self) -> int:
-        """Returns the number of the plan from which this thread has answered the call; 0 if there is none."""
+        """Returns and clears the number of the plan from which this thread has answered a call; 0 if there is none."""
         plan = int(getattr(self._answering, "plan", 0))
         self._answering.plan = 0
         return plan

@@ -206,7 +206,7 @@ def _admitted(
 
 
 def _nth(state: ClusterState, pod: Pod, number: int) -> Pod:
-    """Returns a copy of the pod under a new name; for a StatefulSet it adds claims like those of the pod."""
+    """Returns a copy of the pod under a new name; adds claims to the cluster for a pod of a StatefulSet."""
     name = f"{pod.name}-{number}"
     copied = replica(pod, name, f"capacity/{pod.namespace}/{name}")
     add_claims_like(state, pod, [copied])

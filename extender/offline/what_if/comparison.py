@@ -136,7 +136,7 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"moved": [see Moved], "movedGroups", "plugins", "first", "second": see SimulationResult}."""
+        """Returns a JSON object with the attributes; "first" and "second" are as in SimulationResult.to_dict."""
         return {
             "moved": [each.to_dict() for each in self.moved],
             "movedGroups": [each.to_dict() for each in self.moved_groups],

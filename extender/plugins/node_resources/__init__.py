@@ -136,8 +136,8 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
     """Returns how much a pod may request to fit after another pod on the node was scaled down.
 
-    The limits of `room_after_pod` apply. The pod must also request a resource of which the scaled-down pod now requests
-    less.
+    These are the amounts that `room_after_pod` returns. The pod must also request a resource of which the scaled-down
+    pod now requests less.
     """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}

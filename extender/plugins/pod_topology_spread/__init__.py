@@ -122,7 +122,7 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
 def default_selector_changes(pod: PodInfo, change: Change) -> bool:
     """Returns True if the change of a service or controller may change the selector of the default constraints.
 
-    Upstream does not register for these changes, so there the pod waits until all pods are retried.
+    Upstream's plugin does not register for these changes, so there the pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if pod.pod.spec.topology_spread_constraints or (new or old).namespace != pod.pod.namespace:

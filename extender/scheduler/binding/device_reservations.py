@@ -213,7 +213,7 @@ class ClaimReservation:
                 step.act()
             except ClusterError as error:
                 _log.warning(
-                    "undoing a claim failed and is retried claim=%s pod=%s reason=%r",
+                    "undoing a claim's allocation failed, trying again claim=%s pod=%s reason=%r",
                     step.claim.key, self._pod.pod.key, str(error),
                 )  # fmt: skip
                 self._retry_later(step)
@@ -256,7 +256,7 @@ class ClaimReservation:
             return
         if not self._is_allocated(current.key):
             raise BindingFailed(f"claim {current.name} was not allocated for another member of the pod's group")
-        # The other member has written it. If it takes the devices back, this write must not allocate them again.
+        # The other member has written the allocation. If it frees the devices, this write must not allocate them again.
         self._undo_later(decided, "", deallocate=True)
         self._written.append(self._writer.bind(decided, self._plan.consumer_of(decided, pod), None))
         self._cache.confirm_object(self._written[-1])

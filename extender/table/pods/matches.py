@@ -165,7 +165,7 @@ class Matches:
         self._key_bytes = 0  # the total size of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """Counts a pod of `group` on `row`; returns the slot that the group has while it has pods."""
+        """Counts a pod of `group` on `row`; returns the group's slot, which is freed with its last pod."""
         entry = self._entries.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot

@@ -210,7 +210,7 @@ class Terms:
         return answer
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
-        """Returns the incoming pods for which the effects of placed pods' terms are stored."""
+        """Returns the incoming pods for which the answer is stored of how placed pods' terms affect them."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
@@ -375,7 +375,7 @@ def _is_excluding(selector: Selector) -> bool:
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """Returns all affinity and anti-affinity terms of the pod, with their effects on other pods."""
+    """Returns all affinity and anti-affinity terms of the pod, each with what it means for other pods."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

@@ -37,7 +37,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
     sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
         budget.spend(sizes[0] * sizes[-1])
-    elif name in _SEARCHES:  # searches run in Python, so they cost more per character
+    elif name in _SEARCHES:  # these searches run in Python, so each character costs more
         budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)

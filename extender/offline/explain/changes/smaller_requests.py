@@ -196,7 +196,7 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def _requesting(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
-    """Returns the resources with this request, and with an equal limit if the API server requires that."""
+    """Returns `resources` with another request, and with an equal limit if the API server requires that."""
     text = quantity(resource, amount)
     changed = replace(resources, requests={**(resources.requests or {}), resource: text})
     if not is_extended(resource) and not resource.startswith("hugepages-"):  # upstream IsOvercommitAllowed

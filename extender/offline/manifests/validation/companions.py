@@ -61,7 +61,7 @@ def faults(kind: str, item: Fields) -> Iterator[str]:
 
 
 def _without_ignored_source(spec: Fields) -> Fields:
-    """Returns the spec of a claim without a dataSource of a kind that the API server drops."""
+    """Returns a claim's spec as the API server reads it: without its dataSource, if that has an unsupported kind."""
     source = fields(spec, "dataSource")
     if spec.get("dataSourceRef") is not None or (source.get("kind"), source.get("apiGroup") or "") in _SOURCES:
         return spec
