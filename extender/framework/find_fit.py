@@ -83,9 +83,9 @@ class Fit:
         """Adds the refusal of the nominated node, which was checked alone before (upstream evaluateNominatedNode).
 
         If PreFilter restricts the pod to other nodes, the nominated node keeps its own refusal. In kube-scheduler the
-        plugins that refused it also count among those that restrict the pod.
+        plugins that refused it also count among those that restrict the pod. An error on that node is ignored.
         """
-        if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once:
+        if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once or nominated.error is not None:
             return
         refusal, before = nominated.refusals[nominated.cause[0]], _outside(self.narrowed_by)
         outside = [cause for cause, each in enumerate(self.refusals) if each == before]
@@ -242,6 +242,8 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
             placed = [(info, table.nodes.names[row]) for row in group for info in by_row[row]]
             with table.hypothetically(placed=placed):
                 applicable = prepare(_without_skipped(profile, prepared), pod, table)
+                if not narrowed:
+                    applicable.only = None
                 _refuse(fit, run(applicable, table, np.array(group, np.intp)))
     return fit
 

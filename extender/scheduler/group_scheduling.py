@@ -275,10 +275,11 @@ class GroupScheduler:
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             began_at = clock.monotonic()
-            with table.until(self.pods.limit.begin()):
-                decision = decide(info, rows)
-            telemetry.decided(clock.monotonic() - began_at)
-            return decision
+            try:
+                with table.until(self.pods.limit.begin()):
+                    return decide(info, rows)
+            finally:
+                telemetry.decided(clock.monotonic() - began_at)
 
         return decide_one
 

@@ -153,12 +153,12 @@ class MemberCall:
         return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
 
     def rows(self, table: Table) -> Rows:
-        """Returns the rows of the nodes in the request."""
+        """Returns the rows of the nodes in the request, sorted, so that a replay draws the same nodes."""
         nodes = table.nodes
         rows = nodes.rows_of(self.names)
         if rows is None:  # a name is unknown or occurs twice
             rows = np.array(sorted({nodes.row_of[name] for name in self.names if name in nodes.row_of}), np.intp)
-        present: Rows = rows[nodes.present[rows]]
+        present: Rows = np.sort(rows[nodes.present[rows]])
         return present
 
     def domain(self, table: Table) -> Rows | None:

@@ -103,6 +103,29 @@ def test_an_error_on_a_node_without_room_for_the_pods_nominated_to_it_does_not_c
     assert find_fit(profile, more_important, table, table.nodes.rows).error == failed("Broken", "error")
 
 
+def test_a_node_that_no_rule_names_is_judged_beside_the_pods_nominated_to_it() -> None:
+    """As the pod's own nominated node is judged, before the others."""
+    awaited = make_pod("awaited").req(cpu="1").priority(5).nominated("n3").obj()
+    table = table_of(*NODES, awaited)
+    rules = [Refusing("A", only=frozenset({"n2"})), NodeResourcesFitFilter(), InterPodAffinityFilter()]
+    pod = pod_info(make_pod("p").req(cpu="1").priority(5).anti_affinity(ZONE, labels={"app": "other"}).obj())
+    row = np.array([table.nodes.row_of["n3"]], np.intp)
+    assert list(find_fit(Profile("", rules, []), pod, table, row, narrowed=False).feasible) == list(row)
+
+
+def test_an_error_on_a_nominated_node_that_no_rule_names_does_not_count() -> None:
+    table = table_of(*NODES)
+    profile = Profile(
+        "", [Refusing("A", only=frozenset({"n0"})), Failing("Broken", ("n3",)), Refusing("B", ("n0",))], []
+    )
+    pod = pod_info(make_pod("p").obj())
+    fit = find_fit(profile, pod, table, table.nodes.rows)
+    nominated = find_fit(profile, pod, table, np.array([table.nodes.row_of["n3"]], np.intp), narrowed=False)
+    assert nominated.error == failed("Broken", "error")
+    fit.add_earlier(nominated)
+    assert (fit.error, fit.narrowed_by) == (None, ["A"])
+
+
 @pytest.mark.parametrize(
     ("nominated_by", "names", "refused"),
     [

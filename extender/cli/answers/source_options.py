@@ -192,7 +192,7 @@ def source_options(
             raise  # the program that reads this output, such as `head`, has ended
         except OSError as error:
             if error.filename is None:
-                raise  # standard output cannot be written, which is no fault of the input
+                raise  # mostly standard output that cannot be written, which is no fault of the input
             raise ConfigurationError([os_error_text(error)]) from None
 
     options: list[Callable[[Any], Any]] = [

@@ -195,7 +195,8 @@ class CustomRule:
     def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
         """Calls `call` as `rule_calls.answer_of` does, and reports to the process if it misses the deadline.
 
-        It is not reported if other work had used most of the time before, because then the rule may not be slow.
+        It is not reported if the rule did not start, or if other work had used most of the time before, because then
+        the rule may not be slow.
 
         Args:
             what: the name of the call in the error; by default the name of the rule.
@@ -205,14 +206,18 @@ class CustomRule:
             return answer_of(what or self.name, call, deadline)
         except RuleUnanswered as error:
             if had_time:
-                self.host.failed(self.name, error)
+                self.report(error)
             raise
 
     def report(self, error: BaseException) -> None:
-        """Reports the function's exception to the process; raises it again if it is Ctrl-C."""
+        """Reports the function's exception to the process; raises it again if it is Ctrl-C.
+
+        A function that was not called, because too many others have not returned, has not failed.
+        """
         if is_ctrl_c(error):
             raise error
-        self.host.failed(self.name, error)
+        if not (isinstance(error, RuleUnanswered) and error.call is None):
+            self.host.failed(self.name, error)
 
 
 def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:

@@ -100,7 +100,9 @@ def churn(webhook: RecordedPlans, random: Random) -> None:
         for pod in gang:
             nodes = random.sample(NODES, random.randint(3, 6)) if random.random() < 0.2 else NODES
             nominated = pod["status"].get("nominatedNodeName")
-            remaining = (nominated and webhook.ask(pod, [nominated])) or webhook.ask(pod, sorted(nodes))
+            remaining = (nominated and webhook.ask(pod, [nominated])) or webhook.ask(
+                pod, random.sample(nodes, len(nodes))
+            )
             if remaining and random.random() < 0.8:
                 placed.append(bound(pod, random.choice(remaining)))
                 tell(webhook.cache, placed[-1:])

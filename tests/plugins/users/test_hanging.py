@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Event
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit import NO_PERMITS
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.plugins.users import rule_calls
 from extender.runtime.clock import Deadline, ManualClock
 from extender.table import Table
 from tests.builders import make_node, make_pod
@@ -88,4 +89,17 @@ def test_it_is_not_reported_if_others_have_used_most_of_its_time(end: Event) -> 
     clock.advance(0.9)
     with pytest.raises(RuleUnanswered, match=r"no decision within 1 s: late has not answered"):
         rule.run(P.pod, _node(table_of(make_node("n").obj())), NO_PERMITS, deadline)
+    assert host.told == []
+
+
+@pytest.mark.parametrize("kind", [predicate, pre_enqueue], ids=lambda kind: kind.__name__)
+def test_a_rule_that_was_not_called_because_others_hang_is_not_reported(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.plugins.users.rule_calls._places", BoundedSemaphore(1))
+    rule_calls._places.acquire()
+    host, table = Host(), table_of(make_node("n").obj())
+    rule = kind((lambda pod: None) if kind is pre_enqueue else (lambda pod, node: None)).rule("good", {}, host)
+    with table.until(host.begin()), suppress(RuleUnanswered):
+        KINDS[kind](rule, table)
     assert host.told == []
