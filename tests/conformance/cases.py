@@ -14,7 +14,7 @@ KINDS = (*FEATURES, MIXED, CONFIGURED, VICTIM_GROUPS)
 
 
 def kind_of(case: Object) -> str:
-    kind: str = case["name"].rpartition("-")[0]
+    kind: str = case.get("name", "").rpartition("-")[0]
     return kind
 
 
