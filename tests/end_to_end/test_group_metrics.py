@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +55,19 @@ def counts(text: str, names: tuple[str, ...]) -> Counts:
     }
 
 
+def settled(metrics: Callable[[], str], names: tuple[str, ...]) -> Counts:
+    """Returns the counts once they stay the same for half a second, because some are observed after the bind."""
+
+    def unchanged() -> Counts | None:
+        before = counts(metrics(), names)
+        time.sleep(0.5)
+        return before if counts(metrics(), names) == before else None
+
+    found = wait_until(unchanged)
+    assert found is not None
+    return found
+
+
 def node(name: str, cpu: str, **labels: str) -> Object:
     return make_node(name).label(**labels).capacity(cpu=cpu, memory="64Gi", pods="110").obj()
 
@@ -70,7 +84,7 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     client.create(*(make_pod(f"gang-{i}").req(cpu="1").group("gang").obj() for i in range(4)))
     client.create(make_pod_group("gang", 4, **rack))  # last, so that all members are tried together
     assert wait_until(lambda: len(bound(plane)) == 4)
-    placements = counts(metrics(), PLACEMENTS)
+    placements = settled(metrics, PLACEMENTS)
 
     client.create(make_priority_class("high", 100), make_pdb("budget", {"app": "victim"}, minAvailable=3))
     client.create(node("n2", "16"), make_pod("victim").label(app="victim").req(cpu="16").grace(0).obj())
@@ -83,8 +97,8 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     client.create(*(make_pod(f"high-{i}").req(cpu="8").priority_class("high").group("high").obj() for i in range(2)))
     client.create(make_pod_group("high", 2, priorityClassName="high"))
     assert wait_until(lambda: {"high-0", "high-1"} <= bound(plane).keys())
-    text = metrics()
-    return placements, counts(text, PREEMPTION), families(text)
+    preemptions = settled(metrics, PREEMPTION)
+    return placements, preemptions, families(metrics())
 
 
 def test_groups_are_counted_as_by_kube_scheduler(plane: GroupControlPlane, tmp_path: Path) -> None:
