@@ -150,12 +150,14 @@ class Prepared:
         return bool(self.only)
 
 
-def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
+def prepare(profile: Profile, pod: PodInfo, table: Table, *, narrowed: bool = True) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
     If a predicate refuses the pod and no eviction can change that, the other predicates are not prepared. If evictions
     may change the refusal, the others are prepared, because one of them may refuse the pod regardless of evictions.
     Raises DeadlineExceeded.
+
+    `narrowed`: False to leave all nodes possible, even if predicates name the only possible ones.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
@@ -173,6 +175,8 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
                 break
     if profile.filter_order:
         prepared.checks.sort(key=lambda check: profile.filter_order.index(check[0]))
+    if not narrowed:
+        prepared.only = None
     return prepared
 
 
@@ -226,9 +230,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
 
     `narrowed`: False to run the checks also on nodes that are not among those that predicates have named.
     """
-    prepared = prepare(profile, pod, table)
-    if not narrowed:
-        prepared.only = None
+    prepared = prepare(profile, pod, table, narrowed=narrowed)
     fit = run(prepared, table, rows)
     if prepared.refusal is None and (awaited := _awaited_among(rows, profile, pod, table)):
         checks = [check for _, check in prepared.checks if check.sees_pods]
@@ -241,9 +243,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
         for group in [[row] for row in by_row] if one_by_one else [list(by_row)]:
             placed = [(info, table.nodes.names[row]) for row in group for info in by_row[row]]
             with table.hypothetically(placed=placed):
-                applicable = prepare(_without_skipped(profile, prepared), pod, table)
-                if not narrowed:
-                    applicable.only = None
+                applicable = prepare(_without_skipped(profile, prepared), pod, table, narrowed=narrowed)
                 _refuse(fit, run(applicable, table, np.array(group, np.intp)))
     return fit
 

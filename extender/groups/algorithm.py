@@ -206,9 +206,8 @@ class _Attempt:
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
         if not placements:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
-        observer = (
-            self.observer if isinstance(tree, Leaf) else UNOBSERVED
-        )  # upstream has these metrics for PodGroups only
+        # Upstream has these metrics for PodGroups only.
+        observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED
         observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
         for placement in self._most_promising_first(tree, placements):

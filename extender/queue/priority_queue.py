@@ -200,8 +200,7 @@ class PriorityQueue:
 
         Returns:
             The tier where the pod waits now; None if the pod was deleted or bound in the meantime. If its group is
-                still being
-            tried, the answer is UNSCHEDULABLE, and the pod moves with its group when that attempt ends.
+            still being tried, the answer is UNSCHEDULABLE, and the pod moves with its group when that attempt ends.
 
         Raises:
             IllegalTransition: the pod is not in flight.

@@ -157,7 +157,7 @@ class MemberCall:
         nodes = table.nodes
         rows = nodes.rows_of(self.names)
         if rows is None:  # a name is unknown or occurs twice
-            rows = np.array(sorted({nodes.row_of[name] for name in self.names if name in nodes.row_of}), np.intp)
+            rows = np.array([*{nodes.row_of[name] for name in self.names if name in nodes.row_of}], np.intp)
         present: Rows = np.sort(rows[nodes.present[rows]])
         return present
 

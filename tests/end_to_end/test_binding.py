@@ -15,6 +15,7 @@ from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import extender_entry
 from tests.scheduler.fake_extender import FakeExtender
+from tests.stock.admission_policy import denying
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
@@ -55,15 +56,8 @@ def test_a_bind_that_hangs_is_logged_while_it_hangs(
             assert wait_until(lambda: expected in scheduler.process.log.read_text())
 
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-
-
 @contextmanager
 def no_pod_may_be_bound(plane: ControlPlane) -> Iterator[None]:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    validation = {"expression": "false", "message": "not today"}
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
-    made = {"policies": policy, "policybindings": {"policyName": "unbound", "validationActions": ["Deny"]}}
     target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "probe"}, "target": {"name": "n"}}
 
     def is_in_force() -> bool:
@@ -74,16 +68,9 @@ def no_pod_may_be_bound(plane: ControlPlane) -> Iterator[None]:
         return False
 
     plane.client.create(make_pod("probe").scheduler("another").obj())
-    for resource, spec in made.items():
-        body = {"metadata": {"name": "unbound"}, "spec": spec}
-        plane.client.request("POST", f"{ADMISSION}/validatingadmission{resource}", body)
-    try:
-        assert wait_until(is_in_force, 30)
+    validation = {"expression": "false", "message": "not today"}
+    with denying(plane, "CREATE", "pods/binding", validation, is_in_force):
         yield
-    finally:
-        for resource in made:
-            plane.client.request("DELETE", f"{ADMISSION}/validatingadmission{resource}/unbound")
-        assert wait_until(lambda: not is_in_force(), 30)
 
 
 def refusal(plane: ControlPlane, name: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Nominating
 from tests.builders import PodBuilder, make_pod
+from tests.stock.admission_policy import denying
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
@@ -130,16 +131,9 @@ def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connect
     assert "deletionTimestamp" not in control_plane.client.get("Pod", "p")["metadata"]
 
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-
-
 @contextmanager
 def kept_by_a_policy(plane: ControlPlane, name: str) -> Iterator[None]:
     """A ValidatingAdmissionPolicy is in force, under which the API server deletes no pod of that name."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
-    validation = {"expression": f"oldObject.metadata.name != '{name}'", "message": "it stays"}
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
-    made = {"policies": policy, "policybindings": {"policyName": "stays", "validationActions": ["Deny"]}}
 
     def is_in_force() -> bool:
         try:
@@ -148,17 +142,9 @@ def kept_by_a_policy(plane: ControlPlane, name: str) -> Iterator[None]:
             return True
         return False
 
-    for resource, spec in made.items():
-        plane.client.request(
-            "POST", f"{ADMISSION}/validatingadmission{resource}", {"metadata": {"name": "stays"}, "spec": spec}
-        )
-    try:
-        assert wait_until(is_in_force, 30)
+    validation = {"expression": f"oldObject.metadata.name != '{name}'", "message": "it stays"}
+    with denying(plane, "DELETE", "pods", validation, is_in_force):
         yield
-    finally:
-        for resource in made:
-            plane.client.request("DELETE", f"{ADMISSION}/validatingadmission{resource}/stays")
-        assert wait_until(lambda: not is_in_force(), 30)
 
 
 def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPlane, connection: KubeClient) -> None:

@@ -326,10 +326,8 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
     most_beside, overhead = len(waiting_members(tree)), amounts(pod.spec.overhead).get(resource, 0)
     shares = {int(each) // count - overhead for each in free if each > 0 for count in range(1, most_beside + 1)}
     candidates = sorted(share for share in shares if 0 < share < amount)
-    least, most = (
-        0,
-        len(candidates),
-    )  # requests in candidates[:least] let all members fit, those in candidates[most:] do not
+    # Requests in candidates[:least] let all members fit, those in candidates[most:] do not.
+    least, most = 0, len(candidates)
     found: tuple[GroupDecision, Tree] | None = None
     while least < most:
         middle = (least + most) // 2
