@@ -36,7 +36,6 @@ from extender.queue.queued_group import Entity
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
-from extender.scheduler.binding.bind_rules import PreBindRules
 from extender.scheduler.binding.device_reservations import DeviceClaims
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting_pods import WaitingPods
@@ -164,7 +163,6 @@ def compose_loop(
     waiting = WaitingPods(clock, exists, ports.pre_binders)
     volumes = Volumes(cache, ports.volumes)
     devices = DeviceClaims(cache, ports.claims, events, clock)
-    pre_bind = PreBindRules(lambda pod: cycles[pod.spec.scheduler_name].profile.pre_bind, permits)
     victim_evictor = VictimEvictor(cache, ports.evictor, events, waiting)
     preemption = PreemptionExecutor(
         evictions, cache, queue, nominations, victim_evictor, telemetry, clock, preemptors
@@ -175,9 +173,7 @@ def compose_loop(
     binding = BindingCycle(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
-    placing = Placing(
-        cycles, cache, queue, (volumes, devices, pre_bind), permits, telemetry, clock, sample(sample_every)
-    )
+    placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample(sample_every))
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
     group_scheduler = GroupScheduler(
         pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains

@@ -327,6 +327,24 @@ class Permits:
                     permit.decided.set()
             return permit
 
+    def run_bind_rules(
+        self,
+        rules: Sequence[BindRule],
+        pod: Pod,
+        node_name: str,
+        timed: Callable[[str], AbstractContextManager[None]] = lambda _rule: nullcontext(),
+    ) -> None:
+        """Runs PreBind or PostBind rules. `timed` takes the name of a rule, and returns the context in which it runs.
+
+        Raises:
+            BindingFailed: a PreBind rule rejected the pod, or the node no longer exists.
+        """
+        if rules:
+            node = self.node(node_name)
+            for rule in rules:
+                with timed(rule.name):
+                    rule.run(pod, node, self)
+
     @contextmanager
     def _exclusively(self, deadline: Deadline) -> Iterator[None]:
         seconds = deadline.left_seconds

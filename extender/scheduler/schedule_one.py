@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from extender.cache.cache import Cache
 from extender.errors import (
@@ -40,7 +41,7 @@ from extender.queue.queued_group import QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Nominating
-from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, undo
+from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, running, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
@@ -71,7 +72,7 @@ class AssumedPod:
         began_at: the start of the attempt, in monotonic seconds.
         reservations: the reservations for the pod on the node, in the order in which they were made.
         permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
-        post_bind: users' rules to run once the pod is bound.
+        pre_bind, post_bind: users' rules that run just before, and just after, the pod is bound.
         quorum: for a member of a gang, the wait for the other members; otherwise None.
     """
 
@@ -80,13 +81,14 @@ class AssumedPod:
     began_at: float
     reservations: Sequence[Reservation] = ()
     permit: Permit | None = None
+    pre_bind: Sequence[BindRule] = ()
     post_bind: Sequence[BindRule] = ()
     timer: PodTimer = UNTIMED
     quorum: Awaited | None = None
 
     @property
     def needs_only_binding(self) -> bool:
-        return not (self.reservations or self.awaited_at_permit or self.post_bind)
+        return not (self.reservations or self.awaited_at_permit or self.pre_bind or self.post_bind)
 
     @property
     def awaited_at_permit(self) -> Sequence[Awaited]:
@@ -153,7 +155,8 @@ class Placing:
             return failure_of(error)
         finally:
             timer.report()
-        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, profile.post_bind, timer)
+        bind_rules = profile.pre_bind, profile.post_bind
+        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, *bind_rules, timer)
 
     def undo(self, pod: QueuedPod, reservations: Sequence[Reservation]) -> None:
         """Undoes the reservations of an assumed pod, and removes the pod from its node."""
@@ -304,14 +307,26 @@ class BindingCycle:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
         # no plugin rejects the pod after this, so no event can help it
         self.queue.stop_recording_events(assumed.pod.uid)
-        try:
-            for reservation in assumed.reservations:
+        for reservation in assumed.reservations:
+            try:
                 with assumed.timer.plugin(PRE_BIND, reservation.plugin):
                     reservation.write()
+            except Exception as error:  # whatever the error is, nothing may stay reserved
+                self._fail(assumed, error, running(PRE_BIND, reservation.plugin))
+                return
+        self._wait(assumed, assumed.reservations, self._run_pre_bind_rules)
+
+    def _run_pre_bind_rules(self, assumed: AssumedPod) -> None:
+        """Runs users' PreBind rules once the volumes and devices are ready, and binds the pod."""
+        pod = assumed.pod.info
+        try:
+            timed = partial(assumed.timer.plugin, PRE_BIND)
+            self.permits.run_bind_rules(assumed.pre_bind, pod.pod, assumed.node_name, timed)
+            self.waiting.leave(pod)
         except Exception as error:  # whatever the error is, nothing may stay reserved
             self._fail(assumed, error)
         else:
-            self._wait(assumed, assumed.reservations, self._leave)
+            self.bind(assumed)
 
     def _wait(
         self,
@@ -342,14 +357,6 @@ class BindingCycle:
         if is_ready:
             resume(assumed)
 
-    def _leave(self, assumed: AssumedPod) -> None:
-        try:
-            self.waiting.leave(assumed.pod.info)
-        except BindingFailed as cancelled:
-            self._fail(assumed, cancelled)
-        else:
-            self.bind(assumed)
-
     def bind(self, assumed: AssumedPod) -> None:
         """Binds a pod that has nothing to wait for."""
         pod = assumed.pod.info.pod
@@ -363,8 +370,7 @@ class BindingCycle:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
-            by_extender = isinstance(error, BindingFailed)
-            self._fail(assumed, error, "" if by_extender else f'running Bind plugin "{DEFAULT_BINDER}": ')
+            self._fail(assumed, error, running(BIND, DEFAULT_BINDER))
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
             _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
             self._leave_to_watch(assumed, error)
@@ -373,7 +379,8 @@ class BindingCycle:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", AttemptResult.SCHEDULED)
-            self._post_bind(assumed)
+            with suppress(BindingFailed):  # the node may have been deleted just now
+                self.permits.run_bind_rules(assumed.post_bind, pod, node_name)
 
     def _post(self, assumed: AssumedPod, binding: Binding) -> None:
         """Posts the Binding. Measures for every pod, not only for a sample, how long the API server takes."""
@@ -386,13 +393,6 @@ class BindingCycle:
         finally:
             profile = assumed.pod.info.pod.spec.scheduler_name
             self.telemetry.extension_point(BIND, status, profile, self.clock.monotonic() - began_at)
-
-    def _post_bind(self, assumed: AssumedPod) -> None:
-        if assumed.post_bind:
-            with suppress(BindingFailed):  # the node may have been deleted just now
-                node = self.permits.node(assumed.node_name)
-                for rule in assumed.post_bind:
-                    rule.run(assumed.pod.info.pod, node, self.permits)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
         """Keeps the pod assumed until the watch confirms it, or until it expires because the watch does not."""
@@ -493,7 +493,8 @@ class FailureHandler:
 
 def failure_of(error: Exception, prefix: str = "") -> Failure:
     """Returns the Failure for an error. If a BindingFailed names a plugin, that plugin counts as rejecting the pod."""
-    plugin = error.plugin if isinstance(error, BindingFailed) else ""
-    if not plugin:
-        return Failure(f"{prefix}{error}")
-    return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((plugin,))))
+    if not isinstance(error, BindingFailed):
+        return Failure(f"{prefix}{error}")  # a BindingFailed says itself which plugin failed
+    if not error.plugin:
+        return Failure(str(error))
+    return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((error.plugin,))))

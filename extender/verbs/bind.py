@@ -17,7 +17,7 @@ call, and that thread holds no lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +40,7 @@ from extender.extender_v1.decoding import decode_binding_args
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
-from extender.framework.permit import BindRule, Permit, Permits
+from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
@@ -261,7 +261,7 @@ class Bind:
         result = self._post_first(binding)
         if not result.error:
             with suppress(BindingFailed):  # the node may have been deleted just now
-                self._run_rules(profile.post_bind, info, binding.node)
+                self._permits.run_bind_rules(profile.post_bind, info.pod, binding.node)
         return result
 
     def _end_of_waits(self, profile: Profile) -> Deadline:
@@ -310,19 +310,12 @@ class Bind:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
                 self._permit_wait.wait(permit)
-            self._run_rules(profile.pre_bind, info, node)
+            self._permits.run_bind_rules(profile.pre_bind, info.pod, node)
         except BindingFailed:
             raise
         except BaseException:
             self._forget(info.uid)
             raise
-
-    def _run_rules(self, rules: Sequence[BindRule], info: PodInfo, node_name: str) -> None:
-        """Runs users' PreBind or PostBind rules. Raises BindingFailed if a PreBind rule rejects the pod."""
-        if rules:
-            node = self._permits.node(node_name)
-            for rule in rules:
-                rule.run(info.pod, node, self._permits)
 
     def _post_first(self, binding: Binding) -> ExtenderBindingResult:
         try:

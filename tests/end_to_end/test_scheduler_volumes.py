@@ -69,7 +69,7 @@ def test_a_node_where_no_volume_can_be_made_is_left(control_plane: ControlPlane,
         client.create(asking("p", "1").pvc("c").obj())
         assert wait_until(lambda: volumes.refused)
         told = wait_until(lambda: condition(control_plane, "p").get("message"))
-        assert told == 'binding volumes: provisioning failed for PVC "c"'
+        assert told == 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"'
         client.patch("Node", "n1", {"spec": {"unschedulable": True}})
         client.create(node("n2"))
         assert wait_until(lambda: placed(control_plane), 60) == {"p": "n2"}

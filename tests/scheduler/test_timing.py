@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender import Node, Pod, permit, reserve
+from extender import Node, Pod, permit, pre_bind, reserve
 from extender.errors import OutcomeUnknown, Refused
 from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
@@ -78,7 +78,7 @@ AFTER = ("Reserve", "Permit", "PreBind", "Bind")
 
 
 def passed(*pods: PodBuilder, answer: object = None, **objects: Any) -> Telemetry:
-    """A loop with a rule of Reserve and one of Permit, which answers so."""
+    """A loop with a rule of Reserve, one of Permit, which answers so, and one of PreBind."""
 
     @reserve
     def note(pod: Pod, node: Node) -> None:
@@ -88,8 +88,14 @@ def passed(*pods: PodBuilder, answer: object = None, **objects: Any) -> Telemetr
     def let_pass(pod: Pod, node: Node) -> object:
         return answer
 
+    @pre_bind
+    def prepare(pod: Pod, node: Node) -> None:
+        pass
+
     rules = [rule.rule(name, {}, Remembered()) for name, rule in (("note", note), ("let-pass", let_pass))]
-    telemetry, profile = Telemetry(), replace(provider("DefaultProvider"), permit=rules if objects else [])
+    telemetry, profile = Telemetry(), provider("DefaultProvider")
+    if objects:
+        profile = replace(profile, permit=rules, pre_bind=[prepare.rule("prepare", {}, Remembered())])
     world = World(node(), *objects.values(), *pods, profile=profile, telemetry=telemetry)
     world.settle()
     world.volumes.complete()
@@ -118,6 +124,7 @@ def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
         ("note", "Reserve", "Success"),
         ("let-pass", "Permit", "Success"),
         ("VolumeBinding", "PreBind", "Success"),
+        ("prepare", "PreBind", "Success"),
         ("DefaultBinder", "Bind", "Success"),
     ]
 

@@ -29,7 +29,19 @@ from extender.plugins.users.handle import InForce
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_service
+from tests.builders import (
+    ZONE,
+    NodeBuilder,
+    PodBuilder,
+    expression,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_service,
+    make_storage_class,
+    node_term,
+)
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
 
@@ -280,6 +292,18 @@ def test_a_pod_that_pre_bind_rejects_is_not_bound_and_unreserved(answer: object,
     assert calls == ["reserve p", "prebind p", "unreserve p"]
     assert world.conditions[-1][2] == message
     assert [each.pod.name for each in world.queue.pods()[tier]] == ["p"]
+
+
+def test_pre_bind_runs_once_the_volumes_of_the_pod_are_bound() -> None:
+    calls: list[str] = []
+    volume = make_pv("v", storage_class="late", node_terms=[node_term(expression(ZONE, "In", "z1"))])
+    objects = (make_storage_class("late"), volume, make_pvc("c", storage_class="late"))
+    world = world_of(node("n1").label({ZONE: "z1"}), *objects, pod("p").pvc("c"), **binding_rules(calls))
+    world.settle()
+    assert (world.node_of("p"), calls) == ("", ["reserve p"])
+    world.volumes.complete()
+    world.settle()
+    assert (world.node_of("p"), calls) == ("n1", ["reserve p", "prebind p", "postbind p"])
 
 
 def test_a_failure_of_post_bind_changes_nothing() -> None:

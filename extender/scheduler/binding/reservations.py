@@ -60,6 +60,11 @@ class Reserver(Protocol):
         """Returns the reservation for the pod, for the caller to take; None if it needs nothing of this kind."""
 
 
+def running(point: str, plugin: str) -> str:
+    """Returns the words that precede the error of a plugin (upstream RunPreBindPlugins, RunBindPlugins)."""
+    return f'running {point} plugin "{plugin}": '
+
+
 def undo(reservations: Sequence[Reservation]) -> None:
     """Undoes all reservations in reverse order, even if one of them raises; then raises the first error.
 

@@ -32,6 +32,7 @@ from tests.scheduler.world import NAME, World
 
 replace = msgspec.structs.replace
 GPU = "gpu.example.com"
+PRE_BIND = 'running PreBind plugin "DynamicResources": '
 CLASS = make_device_class("gpu", extended_resource="example.com/gpu")
 
 
@@ -148,7 +149,7 @@ def test_a_claim_that_cannot_be_written_frees_everything_and_is_tried_again(erro
         [],
         [],
     )
-    assert world.conditions == [("p", "SchedulerError", str(error), "")]
+    assert world.conditions == [("p", "SchedulerError", f"{PRE_BIND}{error}", "")]
     world.pass_time(3)
     assert (world.node_of("p"), standing(world)) == ("n1", (["gpu-0"], ["p"]))
 
@@ -199,7 +200,7 @@ def test_the_second_of_two_claims_fails_and_the_first_is_released() -> None:
     world.attempt()
     world.binders.work()
     assert (standing(world, "a"), standing(world, "b")) == (([], []), (["gpu-1"], []))
-    assert world.conditions[-1][2] == "reserved for too many"
+    assert world.conditions[-1][2] == f"{PRE_BIND}reserved for too many"
 
 
 def test_a_write_whose_answer_is_lost_is_found_out_and_undone() -> None:
@@ -432,7 +433,7 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     world.waiting.poll()
     world.binders.work()
     assert (standing(world), taken(world), world.cache.overview().assumed) == (([], []), set(), [])
-    assert world.conditions[-1][2] == "device binding failed: claim=c"
+    assert world.conditions[-1][2] == f"{PRE_BIND}device binding failed: claim=c"
 
 
 def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_its_own() -> None:
@@ -444,7 +445,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_it
     world.waiting.poll()
     world.binders.work()
     assert world.cache.overview().assumed == []
-    assert world.conditions[-1][2] == "claim c no longer exists"
+    assert world.conditions[-1][2] == f"{PRE_BIND}claim c no longer exists"
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
@@ -492,7 +493,7 @@ def test_a_device_that_takes_too_long_is_given_back() -> None:
     world.waiting.poll()
     world.binders.work()
     assert (standing(world), world.cache.overview().assumed) == (([], []), [])
-    assert world.conditions[-1][2] == "device binding timeout: claim=c"
+    assert world.conditions[-1][2] == f"{PRE_BIND}device binding timeout: claim=c"
 
 
 # ---- claims that keep their pod away

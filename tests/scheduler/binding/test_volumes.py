@@ -25,6 +25,7 @@ MAKING = make_storage_class("made")
 NODE = (
     make_node("n1").zone("z1").capacity(cpu="4", memory="8Gi", pods="10").allocatable(cpu="4", memory="8Gi", pods="10")
 )
+PRE_BIND = 'running PreBind plugin "VolumeBinding": '
 IN_Z1 = [node_term(expression(ZONE, "In", "z1"))]
 
 
@@ -195,7 +196,9 @@ def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[
     world.watch()
     world.waiting.poll()
     world.binders.work()
-    assert [message for _, _, message, _ in world.conditions if told in message] == [f"binding volumes: {told}"]
+    assert [message for _, _, message, _ in world.conditions if told in message] == [
+        f"{PRE_BIND}binding volumes: {told}"
+    ]
     assert (assumed(world), world.waiting.uids(), world.node_of("p")) == ([], [], "")
     assert [pod.pod.name for pod in world.queue.pods()[Tier.BACKOFF]] == ["p"]
     assert world.telemetry.results == ["error"]
@@ -240,7 +243,7 @@ def test_a_write_that_fails_frees_everything_and_is_tried_again(step: str, error
     with world.cache.snapshot("test") as table:
         assert all(each.spec.claim_ref is None for each in table.objects.all(PersistentVolume).values())
         assert all(each.selected_node is None for each in table.objects.all(PersistentVolumeClaim).values())
-    assert world.conditions[-1][:3] == ("p", "SchedulerError", str(error))
+    assert world.conditions[-1][:3] == ("p", "SchedulerError", f"{PRE_BIND}{error}")
     world.pass_time(2)
     world.volumes.complete() if step == "bind" else deliver(world)
     world.pass_time(1)
