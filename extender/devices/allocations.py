@@ -37,8 +37,8 @@ class AllocationFailure(NamedTuple):
     """The reason why a node cannot provide the devices.
 
     Attributes:
-        claim: the index of the claim that the text is about but does not name; the caller puts its name before it.
-            None if the text is complete.
+        claim: None if `text` is complete. Otherwise the index of the claim whose name the caller must put before
+            `text`.
     """
 
     code: Code

@@ -39,8 +39,8 @@ class PoolDevice:
         shareable: True if it may be allocated to several claims at once (KEP-5075).
         fault: an error in its attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.
-        amounts: what a request that names no capacity consumes of the device's capacity. None if this is not computed
-            yet, else a tuple of one item, which is None if the capacity is too small.
+        amounts: the amounts that a request takes from the device if the request names no capacity. None until they are
+            computed, then `(amounts,)`, or `(None,)` if the device has too little capacity.
     """
 
     __slots__ = (
@@ -64,9 +64,10 @@ class PoolDevice:
         )
 
     def verdicts_of(self, cache: object) -> bytearray:
-        """Returns the results of CEL selectors for this device: one byte for each selector, at its index in `cache`.
+        """Returns the stored results of CEL selectors for this device: one byte for each selector.
 
-        The array is empty if the last call was with another cache, because its results are then dropped.
+        The index of the byte is the number of the selector in `cache`. A device stores results for one cache at a time:
+        a call with another cache deletes them and returns an empty array, which the caller fills.
         """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache

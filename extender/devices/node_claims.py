@@ -40,10 +40,9 @@ class NodeGroup:
     limit: NodeTimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
-        """Yields a refusal for each reason, with the rows that it applies to: bool[n].
+        """Yields (mask, refusal) for each reason why nodes cannot provide the devices; the mask is bool[n].
 
-        A node of this group is refused if it cannot provide the devices. `rows`: all n rows, including rows outside the
-        group.
+        `rows`: n rows of the table. Those outside this group are not refused.
         """
         outcomes = np.full(len(rows), FITS, np.intp)
         outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
@@ -78,7 +77,10 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def delegated(self) -> dict[str, DeviceClass]:
-        """Returns the extended resources that the first of the nodes has only through device classes, with these."""
+        """Returns extended resource -> device class for those resources that no device plugin offers on the first row.
+
+        Callers use this if there is only one row.
+        """
         return {name: cls for name, cls in self._claims.backed.items() if not self._allocatable(name)[0]}
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:

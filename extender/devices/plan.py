@@ -261,7 +261,10 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
 
 
 def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[ResourceClaim]:
-    """Returns the pod's allocated claims that cannot be used on some node which was refused because of claims."""
+    """Returns those of the pod's allocated claims that at least one node cannot use.
+
+    Only nodes that the plugin DynamicResources refused are considered.
+    """
     claims, rows = _refused_by_claims(pod, table, fit)
     return [] if claims is None else list(_unavailable(claims, table, rows))
 

@@ -35,7 +35,7 @@ class AttributeConstraint:
     distinct: bool
 
     def applies_to(self, request: str, parent: str) -> bool:
-        """Returns True if the constraint applies to the request; of `gpu/large`, the `parent` is `gpu`."""
+        """Returns True if the constraint applies to the request. A subrequest like `gpu/large` has the parent `gpu`."""
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:
@@ -81,8 +81,8 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 class AllocationError(Exception):
     """Raised if a claim, a device class or a pool is invalid.
 
-    `claim` is the index of the claim that `text` is about but does not name; the caller puts its name before `text`.
-    None means that the text is complete.
+    `claim` is None if `text` is complete. Otherwise it is the index of the claim whose name the caller must put before
+    `text`.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:
@@ -125,9 +125,10 @@ class RequestData:
 
     @property
     def selectors(self) -> Iterator[tuple[str, int, str]]:
-        """Yields the selectors of the device class, then those of the request.
+        """Yields (name, index, CEL expression) of each selector of the device class, then of the request.
 
-        Each is (name of the class, "" for the request; index in the list of selectors; CEL expression).
+        The name is that of the device class, or "" for a selector of the request. The index is the place of the
+        selector in the list of its class or request.
         """
         if self.device_class is not None:
             for index, selector in enumerate(self.device_class.spec.selectors or ()):

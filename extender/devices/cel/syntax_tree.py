@@ -96,7 +96,7 @@ Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | Co
 
 
 def qualified_name(node: Node) -> str:
-    """Returns the name of a qualified identifier like `google.protobuf.Duration`; "" for other nodes."""
+    """Returns the dotted name that a syntax tree represents, like `google.protobuf.Duration`; "" if it is no name."""
     match node:
         case IdentNode(name):
             return name

@@ -25,7 +25,7 @@ class AllocatedState:
     Attributes:
         devices: the devices that are not shared, with the number of claims that have them.
         shares: the devices that are shared, with the number of shares.
-        capacities: the amount of each capacity of a shared device that is taken, in billionths.
+        capacities: for each shared device, the amount of each capacity that claims have taken, in billionths.
         fractional: True if the feature gate DRAFractionalCapacityRange is on.
         for_extended_resources: pod UID -> the keys of the claims that the scheduler created for the pod's extended
             resources.
@@ -47,7 +47,7 @@ class AllocatedState:
         return device in self.devices or device in self.shares
 
     def capacity(self, device: DeviceID) -> Amounts:
-        """Returns the amount of each capacity of the device that is taken, in billionths."""
+        """Returns, for each capacity of the shared device, the amount that claims have taken, in billionths."""
         return self.capacities.get(device, _NOTHING)
 
     def refresh(self) -> set[PoolID]:

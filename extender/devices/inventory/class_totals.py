@@ -99,7 +99,10 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields the numbers of these devices for the nodes that `selecting` (their slice, or the device) selects."""
+        """Yields one `_Count` for these devices; nothing if no device is of the class and no selector fails.
+
+        `selecting`: the slice or the device whose fields say which nodes can access these devices.
+        """
         counted = taken = faults = 0
         for device in devices:
             try:

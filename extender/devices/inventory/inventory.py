@@ -27,11 +27,12 @@ INVENTORIES = "device inventories"
 
 
 class Inventories:
-    """The pools of devices that each node can access, its inventory. They are updated when they are read.
+    """The inventories of the nodes. A node's inventory is all pools of devices that the node can access.
 
     Attributes:
-        number: intp[row]: the number of each node's inventory, NO_DEVICES if the node can access no pool.
-        views: the pools of each inventory, in the order in which they are tried, by inventory number.
+        number: intp[row]: the number that identifies each node's inventory. It is NO_DEVICES if the node can access no
+            pool.
+        views: the pools of each inventory, in the order in which they are tried. The index is the inventory's number.
         pools: all pools of the cluster.
         reaching: for each pool, the numbers of the inventories that include it.
         fault: an error that makes it impossible to find the pools of any node, or "".
@@ -167,7 +168,7 @@ class Inventories:
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields each view of the pool, the part that some nodes can access, with the rows of these nodes."""
+        """Yields (rows, view) for each group of nodes that can access the same part of the pool."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
         if pool.names_nodes_only:
@@ -179,7 +180,10 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Yields the same as `_reach`, for a pool in which not every slice names a node."""
+        """Does the work of `_reach` for a pool that does not name one node in each slice.
+
+        `local`: the indices of the slices that name one node, by the row of this node.
+        """
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)

@@ -192,7 +192,7 @@ def _byte(text: str) -> Faults:
 
 
 def parse_url(text: str) -> SplitResult | None:
-    """Returns the parsed URL; None if `text` is no absolute URL and no absolute path (url.ParseRequestURI)."""
+    """Returns the parsed URL; None if `text` is neither an absolute URL nor an absolute path (url.ParseRequestURI)."""
     if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
         return None
     try:
