@@ -38,7 +38,7 @@ _NO_SCORES = Scoring(np.zeros(0, np.intp), np.zeros(0, np.int64), ())
 
 
 class RefusedNodes(NamedTuple):
-    """One refusal, and all the nodes that refused the pod for its reasons."""
+    """A refusal, and the names of all nodes that gave it."""
 
     refusal: Refusal
     nodes: list[str]
@@ -101,7 +101,7 @@ class Decision:
 
     @cached_property
     def nodes(self) -> list[str]:
-        """Every node of the cluster."""
+        """The names of the nodes that were considered, feasible or not."""
         return self._named(self._fit.rows)
 
     @property
@@ -265,8 +265,8 @@ class Engine:
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
         """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only.
 
-        Pods that are nominated to the nodes are not counted. The pod's own nominated node is not refused because
-        PreFilter names other nodes; see `_fit`.
+        Pods that are nominated to the nodes are not counted. If the plugin's PreFilter restricts the pod to certain
+        nodes, the pod's own nominated node is allowed too; see `_fit`.
         """
         info, rows = self._waiting(pod), self._rows(nodes)
         fit = Fit(rows)
@@ -362,7 +362,10 @@ class Engine:
 
     @contextmanager
     def _deciding(self, info: PodInfo) -> Iterator[None]:
-        """Runs the block with the pod off its node, within the limit; an error names the pod or rule at fault."""
+        """Runs the block within the time limit of a decision, as if the pod were on no node.
+
+        An error names the pod or the user's rule that caused it.
+        """
         with (
             quantities_of(info.pod),
             rule_errors(),
@@ -444,7 +447,7 @@ def quantities_of(obj: Object) -> Iterator[None]:
 
 @contextmanager
 def rule_errors() -> Iterator[None]:
-    """Turns an exception of a user's rule in the block into a RuleFailed of one line that names the rule."""
+    """If a user's rule raises in the block, raises RuleFailed instead: one line that names the rule."""
     try:
         yield
     except ExtenderError:

@@ -82,8 +82,9 @@ class Fit:
     def add_earlier(self, nominated: Fit) -> None:
         """Adds the refusal of the nominated node, which was checked alone before (upstream evaluateNominatedNode).
 
-        If PreFilter restricts the pod to other nodes, the nominated node keeps its own refusal. In kube-scheduler the
-        plugins that refused it also count among those that restrict the pod. An error on that node is ignored.
+        This changes the fit only if PreFilter restricts the pod to nodes other than the nominated node. The refusal
+        from the earlier check then replaces the refusal for this restriction. As in kube-scheduler, the plugin that
+        gave the earlier refusal is added to `narrowed_by`. If the earlier check ended in an error, nothing is added.
         """
         if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once or nominated.error is not None:
             return
@@ -207,7 +208,7 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
 
 
 def outside(only: frozenset[str], plugins: Sequence[str], table: Table, rows: Rows) -> Verdict:
-    """Refuses the rows of nodes that are not in `only`, to which the plugins restrict the pod."""
+    """Refuses the rows of all nodes except those named in `only`, because the plugins restrict the pod to these."""
     chosen = [table.nodes.row_of[name] for name in only if name in table.nodes.row_of]
     return [(~np.isin(rows, np.array(chosen, np.intp)), _outside(plugins))]
 
@@ -228,7 +229,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
     reported. Predicates that did not apply without the nominated pods are not prepared again (upstream Skip). Raises
     DeadlineExceeded.
 
-    `narrowed`: False to run the checks also on nodes that are not among those that predicates have named.
+    `narrowed`: False to check all `rows`, even if predicates restrict the pod to nodes with certain names.
     """
     prepared = prepare(profile, pod, table, narrowed=narrowed)
     fit = run(prepared, table, rows)
@@ -295,7 +296,7 @@ def _without_skipped(profile: Profile, prepared: Prepared) -> Profile:
 
 
 def _outside(plugins: Sequence[str]) -> Refusal:
-    """Returns the refusal of the nodes to which the plugins do not restrict the pod."""
+    """Returns the refusal of nodes that are excluded because the plugins restrict the pod to certain other nodes."""
     return unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]")
 
 

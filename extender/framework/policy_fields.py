@@ -51,7 +51,7 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
 
 
 class Strict(BaseModel):
-    """The base of every part of a policy file."""
+    """The base class of the parts of a policy file. An unknown field, or a value of the wrong type, is an error."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True

@@ -40,8 +40,8 @@ class PerNode:
 class PerTemplate:
     """Marks a rule whose result depends on several nodes, and that applies to all pods of a template or to none.
 
-    While it does not apply, `framework.rankings` does not call `prepare`. Whether it applies may depend only on what
-    all pods of the template share, such as their controller, on objects other than pods and nodes, and on the
+    `framework.rankings` does not call `prepare` while the rule does not apply. Only three things may decide whether it
+    applies: what all pods of the template share (such as their controller), objects other than pods and nodes, and the
     (anti-)affinity terms of placed pods.
     """
 
@@ -75,11 +75,12 @@ class Check:
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """Returns which of `rows` cannot take the pod if, on each node, its own pods in `gone` are removed.
+        """Returns the verdict for `rows` after preemption has removed the pods in `gone`.
 
-        The caller uses only the masks of the verdict, not the refusals. The verdict counts the pods of `gone.nominated`
-        only if `sees_own_pods_only` is True. None means that the check cannot do this for many nodes at once; the
-        caller then prepares the predicate again for each node.
+        For each node, only its own pods count as removed, and not those on other nodes. Callers read only which rows
+        are refused, so one refusal may cover all reasons. The pods in `gone.nominated` count only if
+        `sees_own_pods_only` is True. None means that the check cannot do this for several nodes in one call; the caller
+        then prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 
@@ -121,8 +122,6 @@ class PreEnqueue(Protocol):
 
 
 class PreEnqueueRule(PreEnqueue, Protocol):
-    """A PreEnqueue rule of a profile."""
-
     def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
         """Returns a refusal if the pod must not be tried yet, else None. Only offline commands give the `table`."""
         ...

@@ -39,7 +39,11 @@ def about_any_object(_change: Change) -> None:
 
 
 def has_place(pod: PodInfo | None) -> bool:
-    """Returns True if the pod is bound or nominated to a node, or if `pod` is None."""
+    """Returns True if the pod is bound or nominated to a node.
+
+    `pod` is one version of a pod in a change. None is the missing version before a pod is created or after it is
+    deleted. It counts as True, so that only the other version decides.
+    """
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
 
 
@@ -72,7 +76,7 @@ NOTHING_OF_THE_POD = Reads()
 
 
 def reads_names(names: Callable[[PodInfo], Iterable[str]]) -> Reads:
-    """Returns the `Reads` of a hint that reads only these names of a pod."""
+    """Returns the `Reads` of a hint that reads only certain names in a pod, such as the names of its claims."""
     return Reads(lambda pod: tuple(names(pod)), names)
 
 
@@ -101,8 +105,8 @@ class Interest(NamedTuple):
         reads: the part of the pod that the hint reads. If the hint reads more, the queue may fail to wake a pod.
         about: returns the names that the change is about. The change may help only pods indexed under one of these
             names (`Reads.names`); None means any pod (upstream PreQueueingHintFn).
-        limits: (change, priority) -> the limits on the requests (`Reads.amounts`) of pods with this priority that the
-            change may help; None if it helps no such pod. It is called instead of the hint.
+        limits: called instead of the hint, once for all pods of one priority: (change, priority) -> the limits within
+            which a pod's requests (`Reads.amounts`) must be. None if the change helps no pod of this priority.
     """
 
     resource: Resource
@@ -118,7 +122,7 @@ class Interest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Interests:
-    """The interests that a rule registers."""
+    """The events that may help pods that one rule has refused. The rule registers them."""
 
     of: tuple[Interest, ...] = ()
 
@@ -137,7 +141,7 @@ EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 
 
 class FiledAs(NamedTuple):
-    """The keys under which the queue indexes one pod, as the functions of a `Reads` have computed them."""
+    """The keys under which the queue indexes one pod: the results of the three functions of a `Reads`."""
 
     value: Hashable
     names: Sequence[str]
@@ -196,7 +200,10 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about; None if it may help any pod or `about` raises."""
+        """Returns the names that the change is about; only pods indexed under one of them may be helped.
+
+        None means that the change may help any pod. It is also the result if `interest.about` raises.
+        """
         try:
             return interest.about(change)
         except Exception:
@@ -204,9 +211,10 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the limits on requests within which the change may help a pod of this priority; None if it cannot.
+        """Returns the limits within which a pod's requests must be, so that the change may help the pod.
 
-        If `interest.limits` raises, the requests are not limited.
+        They apply to pods of the given priority. None means that the change helps no pod of this priority. If
+        `interest.limits` raises, nothing is limited.
         """
         try:
             return interest.limits(change, priority) if interest.limits else AmountLimits()
@@ -231,7 +239,7 @@ _ON_MANY_NODES = ("os", "arch", "region", "zone")
 
 
 def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the names of all requirements that the labels may satisfy: each key, and each key=value."""
+    """Yields the names under which requirements that these labels may satisfy are indexed: `key` and `key=value`."""
     for key, value in labels.items():
         yield key
         yield f"{key}={value}"
@@ -250,8 +258,8 @@ def names_of_requirement(requirement: Requirement) -> list[str]:
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
     """Returns the names under which the queue indexes a list of requirements; [ANY] if any labels may satisfy it.
 
-    Labels must satisfy all requirements, so the names of one requirement are enough: of the one that is likely to be
-    satisfied by the fewest objects.
+    An object's labels must satisfy all requirements of the list, so indexing one requirement is enough. The result is
+    for the requirement that probably the fewest objects satisfy.
     """
     positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]
