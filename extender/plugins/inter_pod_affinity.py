@@ -141,9 +141,10 @@ class _RequiredPods:
     matches_itself: bool
 
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-        """Returns bool[len(rows)]: True if, for some topology key, no matching pod is in the node's domain.
+        """Returns bool[len(rows)]: True if the node's domain has no matching pod for one of the topology keys.
 
-        The first pod of a group with affinity to itself may go to any node that has all of the topology labels.
+        If no placed pod matches but the pod matches its own terms, it is the first pod of its group. The result is then
+        False for every node that has all topology keys.
         """
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
@@ -271,10 +272,10 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
 
 
 def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
-    """Returns True if `gone` may have been the last placed pod that matched the pod's own affinity.
+    """Returns True if the pod may be the first of its group now that `gone` has left.
 
-    If the pod matches its own affinity, it is then the first of its group and may go to any node. Upstream does not
-    wake the pod for this event.
+    The first pod may go to any node. The pod may be the first if both pods match the pod's own affinity terms, because
+    `gone` may have been the last other pod that matches. Upstream does not wake the pod for this event.
     """
     return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
 
@@ -295,12 +296,12 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
     return any(_joins(old, new, key) for key in keys)
 
 
-def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a namespace's labels changed, so that terms may now select other pods.
+def namespace_selectors_match_otherwise(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a namespace's labels changed, so that namespaceSelectors may now match other pods.
 
-    If the namespace is the pod's own, terms of placed pods may select the pod now or no longer. If the pod has terms
-    with a namespaceSelector, they may select other placed pods. Upstream does not register for changes of namespaces,
-    so there the pod waits until all pods are retried.
+    If one of the pod's own terms has such a selector, the term may match other placed pods. If the namespace is the
+    pod's own, terms of placed pods may start or stop matching the pod. Upstream does not register for changes of
+    namespaces, so there the pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if old is not None and new is not None and old.labels == new.labels:
@@ -329,10 +330,10 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the keys by which the queue finds the pods that a changed placed pod may help; None: all.
+    """Returns the keys by which the queue finds the waiting pods that a change of a placed pod may help.
 
-    These are pods with terms that the placed pod may match now or may have matched before. If it was deleted, these are
-    also pods that may match its anti-affinity terms.
+    The keys find pods with a term that the placed pod may match now or may have matched before. If the placed pod was
+    deleted, the keys also find the pods that its anti-affinity terms may have matched. None means all waiting pods.
     """
     names: list[str] = []
     if change.new is not None:
@@ -396,7 +397,7 @@ INTERESTS = Interests(
             node_changes_domain,
             Reads(_topology_keys),
         ),
-        Interest(Resource.NAMESPACE, Action.ALL, namespace_is_selected_otherwise, Reads(_namespaces)),
+        Interest(Resource.NAMESPACE, Action.ALL, namespace_selectors_match_otherwise, Reads(_namespaces)),
     )
 )
 

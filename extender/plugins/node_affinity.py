@@ -199,7 +199,7 @@ class NodeAffinityFilter(PerNode):
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """The interest in nodes that start to match the profile's addedAffinity; upstream has none."""
+        """The event that may help pods refused by addedAffinity: a node's new labels match. Upstream ignores it."""
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)

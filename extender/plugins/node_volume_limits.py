@@ -153,7 +153,10 @@ def attachment_goes(pod: PodInfo, change: Change) -> bool:
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the drivers of the pod's volumes; includes None if a driver can be found only by a claim."""
+    """Returns the CSI drivers of the pod's inline volumes. They include None if the pod has other volumes.
+
+    The drivers of these are unknown here, because only their claims lead to them.
+    """
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)
 

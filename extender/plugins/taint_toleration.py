@@ -64,7 +64,7 @@ def _repels(node: Node, pod: PodInfo) -> bool:
 
 
 def first_taint(change: Change) -> tuple[str, ...] | None:
-    """Returns the keys by which the queue finds pods that may tolerate the node's first taint; None: all."""
+    """Returns the keys by which the queue finds pods that may tolerate the node's first taint; None means all pods."""
     taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
     return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
 

@@ -210,7 +210,7 @@ class ClassUsage:
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
         """Adds the size of a claim without a volume to `requested`, on the nodes where `here` is True.
 
-        All claims of a class share one pool of `bytes_left` bytes, so `capacity` is set once and not added up.
+        On these nodes, `capacity` becomes `bytes_left`. It is not a sum, because all claims of a class share one pool.
         """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
@@ -218,10 +218,10 @@ class ClassUsage:
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """Returns, by storage class, the bytes that the pod's claims would use and the capacity, on each node.
+    """Returns, by storage class, the bytes that the pod's claims would use on each node, and the capacity there.
 
-    On a node where any claim matches an existing volume, only such claims count. On any other node, only claims count
-    for which a volume would be provisioned from a pool of known size.
+    If an existing volume on a node matches any claim, claims that need a new volume are ignored on that node.
+    Otherwise, a claim counts if its new volume would come from a pool of known size.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)
@@ -237,9 +237,9 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
 
 
 def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
-    """Returns bool[n] by storage class: True for nodes where the picked volume has that class in its spec.
+    """Returns storage class -> bool[n]: True for nodes where the claim would be bound to a volume of this class.
 
-    The volume's legacy annotation for the class is ignored.
+    The class is read from the volume's spec; the legacy annotation is ignored.
     """
     picked: defaultdict[str, list[int]] = defaultdict(list)
     for index in np.unique(binding.picked[binding.picked != NONE]).tolist():

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: refuses nodes because of disks that pods cannot share and claims that one pod may use.
+"""VolumeRestrictions: refuses nodes because of disks that pods cannot share, and claims that only one pod may use.
 
 Source: upstream plugin volumerestrictions.
 """
@@ -97,10 +97,10 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns, for the pod in each slot, how many of its claims have the name of an exclusive claim.
+        """Returns how many claims of the pod in each slot have the same name as an exclusive claim of the incoming pod.
 
-        Exclusive are the incoming pod's claims with the access mode ReadWriteOncePod. Namespaces are not compared, as
-        in upstream's RemovePod.
+        A claim with the access mode ReadWriteOncePod is exclusive. As in upstream's RemovePod, namespaces are not
+        compared.
         """
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos

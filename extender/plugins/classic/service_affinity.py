@@ -25,10 +25,13 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 
 @dataclass(frozen=True, slots=True)
 class ServiceAffinity:
-    """Requires the pod's service to stay on nodes with equal labels (upstream serviceaffinity, Filter, until v1.22).
+    """Requires all pods of a service to be on nodes with the same values of `labels`.
 
-    The pod's nodeSelector may give the required values. The others are read from the node of a placed pod that has all
-    labels of this pod. Upstream takes the first such pod that it finds; this takes the pod on the lowest row.
+    If the pod's nodeSelector contains one of the labels, it gives the value. Other values are those of a node that
+    already runs a similar pod: a pod with all labels of this pod. If there are several similar pods, upstream uses the
+    first that it finds, and this class uses the one on the lowest row.
+
+    Source: upstream serviceaffinity, Filter, until v1.22.
     """
 
     labels: tuple[str, ...]

@@ -103,10 +103,10 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns how much a pod may request to be helped by a new or changed node; None if no pod is helped.
+    """Returns the limits within which a pod's requests must be, so that a new or changed node may help the pod.
 
-    The pod may request at most what the node offers when it is empty. If the node changed, the pod must also request a
-    resource of which the node now offers more than before.
+    A request must not exceed what the node offers when it is empty. If the node changed, the pod must also request a
+    resource of which the node now offers more than before. None means that the node helps no pod.
     """
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
@@ -120,10 +120,10 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns how much a pod may request to fit on the node that another pod left; None if no pod can fit.
+    """Returns the limits within which a pod's requests must be, so that the pod may fit where another pod has left.
 
-    The pod may request at most what would be free if all pods of lower priority left too. If that amount is unknown,
-    there are no limits.
+    A request must not exceed what the node would have free if all its pods of lower priority left too. If the free
+    amounts are unknown, nothing is limited. None means that no pod of this priority can fit.
     """
     if not has_place(change.old):
         return None
@@ -134,10 +134,10 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns how much a pod may request to fit after another pod on the node was scaled down.
+    """Returns the limits within which a pod's requests must be, so that the scale-down of a placed pod may help.
 
-    These are the amounts that `room_after_pod` returns. The pod must also request a resource of which the scaled-down
-    pod now requests less.
+    They are the limits of `room_after_pod`, and one more: the pod must request a resource of which the scaled-down pod
+    now requests less.
     """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}

@@ -71,13 +71,14 @@ def allocation_of(
     *,
     nonzero: bool,
 ) -> Allocation:
-    """Returns the offered and the requested amounts of `resources` in the columns at `index`.
+    """Returns how much of each resource some nodes offer, and how much the pods on them and `requests` take.
 
     Extended resources that the pod does not request, and resources that no node offers, are left out.
 
     Args:
-        columns: the nodes of the table. If devices can provide none of the resources, the distinct combinations of
-            resources may be given instead.
+        columns: the nodes of the table; or `DistinctResources`, which has one column for all nodes with equal amounts.
+            It must be the nodes if devices may provide one of the resources, because devices are counted by node.
+        index: the columns to return.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
     weights: list[int] = []
@@ -137,7 +138,10 @@ _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 @dataclass(slots=True)
 class _CachedScores:
-    """The scores of distinct resources, int16[id]. `cursor` is the position of the last change that they include."""
+    """One score for all nodes with equal amounts of resources: int16[id of `DistinctResources`].
+
+    `cursor` is the position in the journal of the last change that the scores include.
+    """
 
     scores: NDArray[np.int16]
     cursor: int
@@ -146,7 +150,8 @@ class _CachedScores:
 class _ScoreCache:
     """Caches the scores for one table, by rule and requests.
 
-    The first pod with some requests leaves None; the scores are kept from the second one on.
+    The first pod with certain requests stores only None for them. The second pod stores the scores, because its
+    requests are likely to occur again.
     """
 
     def __init__(self, table: Table) -> None:

@@ -141,9 +141,10 @@ class _NodeResourcesFitCheck(Check):
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Does the same as `_lacking_in` for one combination of resources, `number`, ten times as fast.
+        """Does the work of `_lacking_in` for one entry of `DistinctResources`, ten times as fast.
 
-        It ignores that devices may provide a resource.
+        `number`: the index of the entry. A resource that devices may provide instead counts as short, too;
+        `refuse_requested` then checks again.
         """
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]

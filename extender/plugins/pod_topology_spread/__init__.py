@@ -159,9 +159,10 @@ def labels_counted(change: Change) -> Iterator[str]:
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys by which the queue finds the pod: its namespace with each constraint's selector.
+    """Yields the keys by which the queue finds the pod: the namespace and a label that a constraint's selector names.
 
-    For empty selectors and default constraints, the key is the namespace alone.
+    An example is `shop/app=web`. If the selector is empty or the pod has only default constraints, the key is the
+    namespace alone.
     """
     namespace = pod.pod.namespace
     if not pod.pod.spec.topology_spread_constraints:

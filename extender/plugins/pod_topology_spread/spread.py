@@ -86,7 +86,10 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns the nodes in `among` whose pods count, bool[capacity], for each pair of inclusion policies."""
+    """Returns, for each value of `Constraint.policies`, the nodes whose pods count: bool[capacity].
+
+    They are those of the nodes `among` that the policies do not exclude.
+    """
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}
@@ -172,10 +175,10 @@ class _ConstraintSpread:
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns what `refuse` would return for each row if only that node's pods in `gone` had left.
+        """Returns what `refuse` returns after the pods in `gone` have left. For each row, only its own pods count.
 
-        `_limit` is not computed again. If the node's domain becomes the one with the fewest pods, it is below the old
-        limit too.
+        The old `_limit` is used. The limit would change only if the node's domain became the one with the fewest pods,
+        and such a domain takes the pod under the old limit, too.
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
@@ -184,8 +187,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    Pods that a trial has placed are counted by `Constraint.leaving`, which also counts terminating pods, because
-    upstream uses one query to add and to remove such pods.
+    Pods that are placed only hypothetically are counted by the query `Constraint.leaving`, as in upstream's
+    updateWithPod. Unlike `Constraint.counted`, this query also matches terminating pods.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -247,7 +250,10 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """Gives scores that `prepare` computed, int64[row]; _IGNORED (upstream invalidScore): not scored."""
+    """Gives the scores that `prepare` computed: int64[row].
+
+    A node with the value _IGNORED (upstream invalidScore) gets 0 in the end and does not influence other scores.
+    """
 
     normalises = True
 

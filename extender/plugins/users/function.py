@@ -138,7 +138,7 @@ class RuleFunction(Generic[P, R]):
             process.wake(name)
 
     def put_in_force(self, processes: Mapping[str, InForce]) -> None:
-        """Sets the processes that use the rule, by the rule's name in the policy; {} if none uses it."""
+        """Connects the rule to the running process, under each name of the rule in the policy; {} disconnects it."""
         self._in_force = processes
 
     def handle(
@@ -193,10 +193,10 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
-        """Calls `call` as `rule_calls.answer_of` does, and reports to the process if it misses the deadline.
+        """Calls `call` as `rule_calls.answer_of` does. If the call misses the deadline, reports this to the process.
 
-        It is not reported if the rule did not start, or if other work had used most of the time before, because then
-        the rule may not be slow.
+        Two cases are not reported, because the rule may not be slow: the call did not start, or less than half of the
+        deadline's time was left before the call.
 
         Args:
             what: the name of the call in the error; by default the name of the rule.
@@ -212,7 +212,7 @@ class CustomRule:
     def report(self, error: BaseException) -> None:
         """Reports the function's exception to the process; raises it again if it is Ctrl-C.
 
-        A function that was not called, because too many others have not returned, has not failed.
+        Nothing is reported if the function was not even called, because too many earlier calls have not returned.
         """
         if is_ctrl_c(error):
             raise error
@@ -221,7 +221,10 @@ class CustomRule:
 
 
 def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:
-    """Sets the process that uses the rules of `profiles`; no process uses those that only `before` has."""
+    """Connects the users' rules of `profiles` to the running process.
+
+    Rules that are only in `before`, the profiles used until now, are disconnected.
+    """
     by_rule: dict[RuleFunction[..., Any], dict[str, InForce]] = {rule.decorated: {} for rule in custom_rules(before)}
     for rule in custom_rules(profiles):
         by_rule.setdefault(rule.decorated, {})[rule.name] = process

@@ -59,7 +59,7 @@ class Wake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Connects a rule that is in use to its running process.
+    """The connection from a user's rule to the process that runs the rule.
 
     Attributes:
         wake: retries pods that the rule refused.
@@ -178,7 +178,7 @@ class Handle:
 
     @property
     def objects(self) -> ObjectLister:
-        """The objects of the cluster."""
+        """An `ObjectLister`, which reads other objects of the cluster as the decision sees them."""
         return ObjectLister(self._tables)
 
     @property

@@ -23,7 +23,7 @@ R = TypeVar("R")
 class Nominate:
     """The answer of a PostFilter rule that nominates a node for the pod, because the pod will fit there soon.
 
-    From then on, other pods of the same or a lower priority leave these resources free.
+    From then on, other pods of the same or a lower priority leave room for the pod on that node.
     """
 
     node_name: str

@@ -93,7 +93,10 @@ class CustomPriority(CustomRule):
 
 
 def _shown(answer: object) -> str:
-    """Returns the answer as text for an error message. For a list, this is its first element that is not a number."""
+    """Returns the answer of a user's priority as text for an error message.
+
+    Of a list, which may be long, only the first element that is not a number is shown.
+    """
     answers = answer if isinstance(answer, list) else []
     return reprlib.repr(next((item for item in answers if np.asarray(item).dtype.kind not in "biuf"), answer))
 

@@ -22,8 +22,6 @@ R = TypeVar("R")
 
 
 class PodFunction(RuleFunction[P, R]):
-    """A function of a pod."""
-
     forms: Mapping[int, str] = {1: "(pod)"}
 
 

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class NodeFunction(RuleFunction[P, R]):
-    """A function of a pod and of the node that was chosen for it; `handle` may also be its third parameter."""
+    """A function of a pod and of the node that was chosen for it. The third parameter may be a `Handle`."""
 
     forms: Mapping[int, str] = {2: "(pod, node)", 3: "(pod, node, handle)"}
 
@@ -197,7 +197,6 @@ class CustomReserve(CustomCall):
     may_wait: bool
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
-        """Calls the function, see ReserveRule.run."""
         try:
             return self.seconds(self.call(pod, node, permits, deadline), PERMIT if self.may_wait else RESERVE)
         except (RuleUnanswered, BindingFailed):
@@ -221,7 +220,6 @@ class CustomPreBind(CustomCall):
     """A user's PreBind rule, with its name and arguments."""
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
-        """Calls the function, see BindRule.run."""
         try:
             self.seconds(self.call(pod, node, permits, self.host.begin()), PRE_BIND)
         except RuleUnanswered as error:
