@@ -17,7 +17,6 @@ class _Formatter(click.HelpFormatter):
     """Wraps the sentences between examples, and leaves the examples as they are."""
 
     def write_text(self, text: str) -> None:
-        """Writes the paragraphs of a help."""
         super().write_text("\n\n".join(map(self._laid_out, text.split("\n\n"))))
 
     def _laid_out(self, paragraph: str) -> str:
@@ -48,7 +47,6 @@ class ListingGroup(click.Group):
     """A group whose help lists its commands with their whole first sentence; click shortens it to one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
-        """Writes the list of commands."""
         write_commands(formatter, "Commands", self.commands.values())
 
 

@@ -56,7 +56,6 @@ class _Commands(click.Group):
             write_commands(formatter, heading, commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the subcommand."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

@@ -97,20 +97,20 @@ def serve(config: Path | None, **flags: Any) -> None:
 @click.command()
 @settings_options("schedule")
 def schedule(config: Path | None, **flags: Any) -> None:
-    """Schedule pods, in the place of kube-scheduler or beside it.
+    """Schedule pods, instead of kube-scheduler or beside it.
 
     \b
-    All pods that name this scheduler (spec.schedulerName), one process:
+    One process, for all pods that name this scheduler (spec.schedulerName):
       extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect
     Several processes, of which one schedules:
       extender schedule --scheduler-name mine --lease-namespace kube-system
-    With a classic Policy in a ConfigMap; with a built-in provider:
+    With a classic Policy in a ConfigMap, or with a built-in provider:
       extender schedule --scheduler-name mine --policy configmap:kube-system/scheduler-policy
       extender schedule --scheduler-name mine --provider ClusterAutoscalerProvider
 
     If a KubeSchedulerConfiguration has several profiles, the pods of each schedulerName are scheduled. Its extenders
-    are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and /metrics, and only for
-    this machine /debug/pods, which `extender status` reads.
+    are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and /metrics. It also serves
+    /debug/pods, which `extender status` reads, but only to this machine.
 
     Exit status: 0 after SIGTERM or Ctrl-C, 2 for wrong settings or a faulty policy, 1 for a failure, such as a lost
     Lease.

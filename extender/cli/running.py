@@ -85,10 +85,14 @@ class AddressedReplica:
 def replicas_of(
     deployment: str | None, access: ClusterAccess, default_port: int, addressed: AddressedReplica
 ) -> Iterable[RunningReplica]:
-    """Returns the running pods of the Deployment that --in-cluster names; without the option, the addressed replica.
+    """Returns the running pods of the Deployment; if no Deployment is given, returns only `addressed`.
+
+    Args:
+        deployment: the value of --in-cluster; None if the option is not given.
+        addressed: the process at the address that the user gave.
 
     Raises:
-        ConfigurationError: the value is malformed, or there is no kubeconfig.
+        ConfigurationError: `deployment` is malformed, or there is no kubeconfig.
         ClusterError: the pods cannot be read, or no pod runs.
     """
     if deployment is None:

@@ -88,17 +88,17 @@ def status(
     """Show the pods that a running `extender schedule` has not placed yet, and which plugins refused them.
 
     \b
-    All of them; those that were refused; one as YAML:
+    All these pods, only the refused ones, or one of them as YAML:
       extender status
       extender status --tier unschedulable -o wide
       extender status shop/web-0 -o yaml
-    Those of an application, the longest waiting last; then each change:
+    The pods of an application, longest waiting last, and then every change:
       extender status -l app=web --sort-by .sinceSeconds --watch
     For a scheduler in the cluster:
       extender status --in-cluster extender-system/extender
 
     SINCE is the time since a pod entered the queue or was last returned to it. REFUSED BY lists the plugins that
-    refused it then. NOMINATED is the node that its victims are leaving.
+    refused it then. NOMINATED is the node that the pod's victims are leaving.
 
     Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """

@@ -46,7 +46,7 @@ def live_access(access: ClusterAccess, arguments: str = "--kubeconfig FILE") -> 
     """Returns how to reach the live cluster.
 
     Args:
-        arguments: how the caller can name a cluster, for the error.
+        arguments: the options that the error suggests for naming a cluster.
 
     Raises:
         ConfigurationError: there is no kubeconfig.

@@ -357,7 +357,6 @@ class Settings(BaseModel):
 
     @property
     def access(self) -> ClusterAccess:
-        """The way to reach the cluster."""
         kubeconfigs = listed(self.kubeconfig) if self.kubeconfig else ()
         return ClusterAccess(kubeconfigs, self.context or None, self.as_ or None, self.as_group)
 

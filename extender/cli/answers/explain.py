@@ -159,7 +159,7 @@ def _show_decisions(
     sort_by: JsonPath | None,
     output: Output,
 ) -> None:
-    """Prints a running process's decisions about the pod, or without a pod its last decision about each pod."""
+    """Prints the decisions of a running process about the pod. Without a pod, prints the last one about each pod."""
     _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
     refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster do not read a cluster; with them, name only a POD")
     _refuse_if(output.is_page, "--from and --in-cluster cannot print a page; use -o html with a cluster")

@@ -241,9 +241,9 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
 def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
-    Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets every
-    gate to its default in that version, except gates whose recorded value is not their default in 1.37. To change such
-    a gate too, or to keep one that you have set to its default, name it in --to.
+    Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets the gates
+    to their defaults in that version. A gate keeps its recorded value if you had changed it, that is, if this value is
+    not the default in 1.37. To change such a gate too, or to keep a gate at its default in 1.37, name it in --to.
 
     \b
       extender upgrade-check recording.jsonl.gz --to 1.37

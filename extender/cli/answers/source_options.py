@@ -168,7 +168,7 @@ def source_options(
         decides: False if the command makes no decisions, so that it has no --policy.
         whole: True if the command is about the whole cluster, so that --namespace matters only to a user who may not
             read the pods of all namespaces.
-        namespace_of: the help text says "namespace of" and this, unless `whole` is True.
+        namespace_of: the words after "namespace of" in the help of --namespace; not used if `whole` is True.
     """
 
     @functools.wraps(command)
@@ -287,7 +287,10 @@ class Progress:
 
 
 def show_progress(text: str) -> None:
-    """Replaces the line that the terminal shows. The line is erased under NO_COLOR too, because that adds no color."""
+    """Replaces the line of progress on the terminal.
+
+    The control codes that erase the old line are written even if NO_COLOR is set, because they add no color.
+    """
     click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
 
 

@@ -26,7 +26,10 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idemp
 
 
 def server_of(tools: Tools) -> MCPServer[Any]:
-    """Returns a server of the tools. It runs one call at a time, because an answer may take a whole CPU."""
+    """Returns a Model Context Protocol server that offers `tools` to an assistant.
+
+    The server runs one call at a time, because an answer may take a whole CPU.
+    """
     server: MCPServer[Any] = MCPServer(
         "podseat", instructions=_INSTRUCTIONS, version=product_version(), log_level="WARNING"
     )

@@ -23,7 +23,7 @@ _JSONPATH = "jsonpath="
 
 
 class Format(StrEnum):
-    """The formats of an answer."""
+    """The output formats that `-o` can select."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -69,7 +69,7 @@ class _OutputType(click.ParamType):  # type: ignore[type-arg]  # not generic bef
         self.choices = (*formats, f"{_JSONPATH}TEMPLATE", *((Format.HTML.value,) if page else ()))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
-        """Returns the value as an Output. If it is no format, fails with a list of the formats."""
+        """Parses a value of `-o`. For an unknown value, fails with a message that lists the formats."""
         if isinstance(value, Output):
             return value
         if value == _JSONPATH:
