@@ -109,7 +109,7 @@ class NamesReader:
         self._last: tuple[msgspec.Raw, list[str]] = (msgspec.Raw(b"[]"), [])
 
     def read(self, raw: msgspec.Raw) -> list[str]:
-        """Returns the names. Raises MalformedRequest."""
+        """Returns the node names in `raw`, the JSON of NodeNames. Raises MalformedRequest."""
         last_raw, names = self._last
         if raw != last_raw:
             if bytes(raw).count(b'"') > 2 * _MOST_NODES:
@@ -197,7 +197,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 
 def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
-    """Returns the fields of the body; if the decoder misses some, searches for keys in another case."""
+    """Returns the fields of the body. If a required one is missing, reads the body again with keys in any case."""
     with suppress(*UNDECODABLE):  # `_lower_fields` reports the error
         if (fields := decoder.decode(body)).is_whole:
             return fields
@@ -220,7 +220,7 @@ def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> in
     """Returns the approximate number of JSON values in the body.
 
     Raises:
-        MalformedRequest: there are more values, and shorter ones, than a real cluster could have.
+        MalformedRequest: the body has so many values in so few bytes that it cannot be about a real cluster.
     """
     commas = body.count(b",")
     if commas > _MOST_SHORT_VALUES and len(body) < fewest_bytes * commas:
@@ -237,9 +237,9 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns the fields of the victims by node name; None if the JSON is null.
+    """Returns node name -> the victims on that node, not decoded yet; None if the JSON is null.
 
-    If the decoder misses a field, this looks for keys in upper or lower case.
+    If any node lacks the key `Pods`, the JSON is read again with keys in any case.
     """
     with suppress(*UNDECODABLE):  # the code below reports the error
         decoded: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)

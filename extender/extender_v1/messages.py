@@ -35,7 +35,11 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {form: msgspec.json.Decoder(fo
 
 
 def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
-    """Returns the JSON decoded as `form`. Raises MalformedRequest, which says `where` in the request the fault is."""
+    """Decodes the JSON as `form`.
+
+    Raises:
+        MalformedRequest: the JSON is faulty or too large; `where` names this part of the request in the message.
+    """
     if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
         raise MalformedRequest(f"{where}: {size} bytes, more than an API server stores in one object")
     if form is RawObject:

@@ -56,9 +56,9 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
 
 def lacks_cpu_or_memory(pod: Pod) -> bool:
-    """Returns True if any container's spec or status lacks a request for cpu or one for memory, which is rare.
+    """Returns True if the spec or the status of any container lacks a request for cpu or for memory.
 
-    Also returns True if a resize is infeasible, because then a container without a status counts as requesting nothing.
+    Also returns True if the kubelet called a resize infeasible. Then a container that has no status requests nothing.
     """
     if is_resize_infeasible(pod):
         return True

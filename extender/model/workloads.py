@@ -87,7 +87,7 @@ class LimitRange(Object, frozen=True):
 
 
 class ResourceQuota(Object, frozen=True):
-    """Only its name is read, because offline commands warn that they do not check quotas."""
+    """Only the name is read. Offline commands print it in a note that they do not check the quota."""
 
 
 class Overhead(Value, frozen=True):

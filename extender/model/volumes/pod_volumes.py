@@ -53,7 +53,10 @@ class Mount(NamedTuple):
 
 
 class InlineVolume(NamedTuple):
-    """An in-tree volume that a pod names directly, translated to its CSI driver; a Fault if that is impossible."""
+    """An in-tree volume that a pod names directly, without a claim.
+
+    `volume` is its translation for a CSI driver, or the Fault for which it cannot be translated.
+    """
 
     volume: CSIVolume | Fault
 

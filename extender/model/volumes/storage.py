@@ -43,7 +43,7 @@ class PersistentVolumeSpec(MigratableSources, frozen=True):
 
 
 class VolumePhase(Value, frozen=True):
-    """The status of a persistent volume or of a claim."""
+    """The status of a persistent volume or of a claim; only the phase is read."""
 
     phase: str = ""
 
