@@ -83,10 +83,13 @@ def release(state: ClusterState, pod: Pod) -> list[Change]:
 
 
 def _from_pool(state: ClusterState, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """Takes the claim's storage from a CSIStorageCapacity that the node can reach; notes its key on the claim.
+    """Takes the claim's storage from a CSIStorageCapacity that the node can reach, as a provisioner would.
 
-    A scheduler only reads these pools of storage; the driver's provisioner lowers them after each volume. The
-    claim is returned unchanged if its driver does not report capacity.
+    In a real cluster, the driver's provisioner reports less capacity once it has created a volume.
+
+    Returns:
+        The claim with an annotation that names the CSIStorageCapacity. The claim is unchanged if the driver reports
+        no capacity.
     """
     storage_class = state.objects.get(StorageClass, claim.class_name)
     driver = state.objects.get(CSIDriver, storage_class.provisioner) if storage_class else None
@@ -107,7 +110,7 @@ def _from_pool(state: ClusterState, claim: PersistentVolumeClaim, node_name: str
 
 
 def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Change]:
-    """Returns the storage that `_from_pool` took for the claim to its CSIStorageCapacity."""
+    """Gives the storage that `_from_pool` took for the claim back to the CSIStorageCapacity."""
     pool = state.objects.get(CSIStorageCapacity, claim.annotations.get(_POOL, ""))
     if pool is None:
         return []
@@ -117,7 +120,10 @@ def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Cha
 
 
 def _with_more(pool: CSIStorageCapacity, change: int) -> CSIStorageCapacity:
-    """Returns the pool with `change` bytes more. A volume may take all that is left, up to the driver's maximum."""
+    """Returns the CSIStorageCapacity with `change` bytes more; a negative `change` makes it smaller.
+
+    Its maximumVolumeSize is lowered to its capacity if that is less than the size that the driver reported.
+    """
     if pool.capacity is None:
         return pool
     left = units(pool.capacity) + change

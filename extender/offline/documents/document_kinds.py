@@ -1,4 +1,4 @@
-"""Marks the documents that commands print with `-o json` or `-o yaml` with an apiVersion and a kind.
+"""Adds an apiVersion and a kind to the documents that commands print for `-o json` and `-o yaml`.
 
 `extender.offline.documents.schemas` describes each kind, and `extender reference schema KIND` prints the description.
 """

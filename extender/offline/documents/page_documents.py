@@ -60,7 +60,7 @@ class PageVerdict(DocumentPart):
     reasons: list[str]
     detail: str
     text: str
-    """The verdict for people; it says so if the policy disables the filter."""
+    """The verdict in words; it says so if the policy disables the filter."""
 
 
 class NodePage(DocumentPart):
@@ -91,7 +91,7 @@ class StepsPage(DocumentPart):
 
 
 class HypotheticalPlacement(DocumentPart):
-    """A pod that would be placed."""
+    """A pod, and the node on which it would be placed."""
 
     pod: str
     node: str
@@ -100,7 +100,7 @@ class HypotheticalPlacement(DocumentPart):
 
 
 class HypotheticalRemaining(DocumentPart):
-    """A pod that would stay pending."""
+    """A pod that would stay pending, and the reason."""
 
     pod: str
     reason: str
@@ -130,13 +130,13 @@ class PastDecisionPart(DocumentPart):
 
 
 class PastDecisionOfPod(PastDecisionPart):
-    """The last decision about a pod."""
+    """An entry of the list of pods: a pod's key, and the last decision about the pod."""
 
     pod: str
 
 
 class DecisionsPage(DocumentPart):
-    """The decisions about `pod`, or in `pods` the last decision about each pod."""
+    """The decisions about `pod`. If the request names no pod, `pods` has the last decision about each pod instead."""
 
     pod: str | None = None
     decisions: list[PastDecisionPart] | None = None

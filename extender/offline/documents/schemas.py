@@ -283,7 +283,7 @@ class StepPart(DocumentPart):
 
 
 class ReplayDocument(Document):
-    """`extender replay`: the decisions that differ; with --steps only `file` and `steps`."""
+    """`extender replay`: the decisions that differ. With --steps, the document has only `file` and `steps`."""
 
     kind: Literal["Replay"]
     file: str
