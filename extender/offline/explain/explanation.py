@@ -1,4 +1,4 @@
-"""Explains one pod: the verdict, the reasons in numbers, what would help, and the choice between nodes."""
+"""Explains one pod: whether it fits, why nodes refuse it, what would help, and how the best node is chosen."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FilterVerdict:
 
     @property
     def text(self) -> str:
-        """The verdict for people."""
+        """The verdict in words, as commands print it."""
         if self.reasons:
             return ", ".join(self.reasons)
         if self.passes_pre_filter:
@@ -303,9 +303,9 @@ def _missing(kind: str, resources: str) -> str:
 
 
 def own_message(pod: Pod) -> str:
-    """Returns the verdict in the pod's own fields, for when nodes cannot be read; "" if there is none.
+    """Returns the verdict that the pod's own fields give, which needs no nodes; "" if they give none.
 
-    It names the node that the pod is bound to, or is the message of the pod's PodScheduled condition.
+    For a bound pod it names the node. For a pending pod it is the message of the pod's condition PodScheduled.
     """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"

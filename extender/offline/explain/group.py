@@ -343,7 +343,11 @@ class GroupExplanation:
 
 
 def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
-    """Explains the root of the group of this kind and key. Raises UnknownPod if the cluster has no such group."""
+    """Explains the group, or the root group above it if it has a parent.
+
+    Raises:
+        UnknownPod: the cluster has no such group.
+    """
     groups = GroupVerdicts(state)
     found = groups.membership.root_named(kind, key)
     if found is None:
@@ -354,7 +358,10 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
 
 
 def _child_group(tree: Tree, decision: GroupDecision | None) -> ChildGroup:
-    """Describes the decision about a child group; it tried no member after the first that does not fit."""
+    """Describes the decision about a child group.
+
+    The first member without a node gives the reason, because a decision tries no further members after it.
+    """
     fits = decision is not None and decision.is_success
     waiting = len(waiting_members(tree))
     outcomes = list(member_outcomes(decision)) if decision is not None else []

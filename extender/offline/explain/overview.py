@@ -92,13 +92,13 @@ class PendingGroup:
 
 
 class Pending(NamedTuple):
-    """Everything that is pending in a cluster or a namespace."""
+    """The pending pods and pod groups of a cluster or a namespace."""
 
     pods: list[PendingPod]
     groups: list[PendingGroup]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a mapping ready for JSON."""
+        """Returns {"pending": [pod, ...], "groups": [group, ...]}, ready for JSON."""
         return {"pending": [pod.to_dict() for pod in self.pods], "groups": [each.to_dict() for each in self.groups]}
 
 

@@ -74,7 +74,10 @@ def _field_demands(required: NodeSelector | None) -> frozenset[str]:
 
 
 def _all_demands(pod: Pod) -> list[Unmet]:
-    """Returns, for each term of required node affinity, all its demands and those of nodeSelector."""
+    """Returns one `Unmet` per term of required node affinity, as if a node met nothing that the pod asks for.
+
+    Each contains all requirements of the term and all labels of nodeSelector.
+    """
     selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
     return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]
 
@@ -86,9 +89,10 @@ def _terms(pod: Pod) -> list[tuple[int, NodeSelectorTerm]]:
 
 
 def _drop_text(pod: Pod, drop: Unmet) -> str:
-    """Returns the text of the change. If it drops all requirements of a term, it drops the other terms too.
+    """Returns the text of the change that drops these demands.
 
-    A node needs to match only one term, so the others would no longer have any effect.
+    A node needs to match only one term. A term without requirements would match every node. So if a term loses all its
+    requirements, the other terms have no effect either, and the text says that they are dropped too.
     """
     text = "drop " + " and ".join(sorted(drop.demands))
     terms = _terms(pod)
@@ -157,13 +161,13 @@ def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[t
 
 
 def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
-    """Returns the nodes that may take the pod if it asks for fewer labels."""
+    """Returns the nodes that could take the pod if it had no nodeSelector and no required node affinity."""
     bare = NodeSelection().without(pod)
     return state.engine.feasible(unspread(bare), despite_errors=True) if bare else []
 
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
-    """Splits the term into terms with one requirement each, keyed by demand."""
+    """Splits the term into terms with one requirement each; the key is the text of the requirement."""
     expressions = {
         _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
         for each in term.match_expressions or ()
@@ -198,7 +202,7 @@ def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
 
 
 def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequirement]:
-    """Returns the label requirements of nodeSelector and of one term of required affinity, keyed by demand."""
+    """Returns the label requirements of nodeSelector and of one term of required affinity, by their texts."""
     requirements = {
         _label_demand(key, value): NodeSelectorRequirement(key=key, operator="In", values=[value])
         for key, value in (pod.spec.node_selector or {}).items()

@@ -47,8 +47,9 @@ class Spread:
 def unspread(pod: Pod) -> Pod:
     """Returns the pod with every spread constraint turned into a preference.
 
-    Dropping a nodeSelector or adding a toleration makes more nodes count for the spread. If their domains have few
-    pods, nodes that accepted the pod before may refuse it. Without spread constraints, such a change loses no node.
+    A search uses it to list all nodes that the pod could gain without its nodeSelector or with more tolerations. Under
+    a spread constraint, such a change can also lose nodes: more domains then count, and if a new one has few pods, the
+    skew of the old ones becomes too large.
     """
     return _relaxed(pod, dict.fromkeys(_required_constraints(pod)))
 

@@ -71,10 +71,10 @@ def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
 
 
 def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> Candidate | None:
-    """Replaces victims that are pinned to the node by other pods there; returns None if those are not enough.
+    """Returns a candidate for the same node that evicts no pinned pods; None if there is no such candidate.
 
-    A pinned pod, such as a DaemonSet's, would be recreated on the same node. Preemption is tried again with pinned pods
-    at the highest priority, so that it cannot choose them.
+    A pinned pod, such as a DaemonSet's, would be recreated on its node. If the candidate evicts one, preemption is
+    tried again with all pinned pods at the highest priority, so that it cannot choose them.
     """
     if not any(is_pinned(info.pod) for info in candidate.victims):
         return candidate
@@ -85,9 +85,10 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
 
 
 def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
-    """Returns pods whose removal suffices, none of them needlessly; None if the search finds none.
+    """Returns pods whose removal is enough, each of them necessary; None if the search finds no such pods.
 
-    It tries pods on one node first, then pods on one node together with those that matter on every node (`_related`).
+    The search tries pods of one node first. If they are not enough, it also removes the pods that can affect every
+    node (`_related`).
     """
     victims = _by_preemption(state, pod)
     if victims is not None:
@@ -99,7 +100,7 @@ def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
 
 
 def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
-    """Leaves out the victims that need not be removed; it tries to keep the most important ones first."""
+    """Returns only those victims that must be removed. The most important pods are spared first."""
     needed = list(victims)
     for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
         rest = [victim for victim in needed if victim is not info]
@@ -174,10 +175,10 @@ def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
 
 
 def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
-    """Returns a sort key for candidates, the cheapest first.
+    """Returns a sort key that puts the cheapest candidate first.
 
-    These evict the fewest pods that are pinned to their node (such as a DaemonSet's), then violate the fewest budgets,
-    evict the fewest pods, and evict pods of the lowest priorities.
+    It compares the number of victims that are pinned to the node (such as a DaemonSet's pods), then the number of
+    violated budgets, then the number of victims, then the sum of their priorities.
     """
     pinned = sum(is_pinned(info.pod) for info in candidate.victims)
     priorities = sum(info.priority for info in candidate.victims)

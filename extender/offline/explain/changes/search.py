@@ -1,8 +1,8 @@
-"""Searches for changes that let a pod run: to the pod, to the cluster, and to its claims together with the pod.
+"""Searches for changes that let a pod run: to the pod, to the cluster, or to the pod and its claims together.
 
-Changes to the pod are searched kind by kind; two and three kinds are combined if no single kind is enough. To combine
-kinds, the search removes everything of the other kinds from the pod and finds the smallest change of the first kind,
-then does the same for the next kind.
+Changes to the pod are searched kind by kind, such as tolerations and requests. If no single kind is enough, two and
+then three kinds are combined, one after the other. While the search looks for the smallest change of one kind, it drops
+from the pod everything that the kinds after it could change.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields, for each kind of claim, the smallest change to claims that helps together with a change to the pod."""
+    """Yields changes to both claims and the pod that let the pod run: the smallest one for each kind of claim."""
     bare = _without(pod, POD_CHANGES)
     for kind, steps in CLAIM_CHANGES.items():
         best: SuggestedChange | None = None
@@ -142,7 +142,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 def _of_kinds(
     state: ClusterState, pod: Pod, kinds: Sequence[PodChange], accepts: Acceptance
 ) -> Iterator[SuggestedChange]:
-    """Yields changes that combine one step of each kind; only the step of the last kind varies."""
+    """Yields changes that consist of one step of each of `kinds`. They differ only in the step of the last kind."""
     if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
@@ -168,10 +168,10 @@ def _of_kinds(
 def _smallest(
     state: ClusterState, kind: PodChange, pod: Pod, accepts: Acceptance, bare: Callable[[Pod], Pod] = lambda pod: pod
 ) -> Iterator[PodStep]:
-    """Yields the smallest steps of a kind after which the pod fits: one, or at most two of the same size.
+    """Yields the smallest steps of this kind after which the pod fits: one, or two of the same size.
 
     Args:
-        bare: drops from the pod everything that the other kinds could change, so that this kind is judged alone.
+        bare: drops from the pod everything that kinds searched later could change, so that only this kind is judged.
     """
     enough: list[PodStep] = []
     for step in kind.steps(bare(pod), state):

@@ -37,7 +37,10 @@ class Requests:
         return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the smallest reduction of requests that the LimitRanges allow, for each set of scarce resources."""
+        """Yields a step for each set of resources of which some node has too little free, the smallest step first.
+
+        A step lowers the requests for these resources no further than needed, and never below what LimitRanges allow.
+        """
         requests = own_requests(pod)
         limits = limits_of(state, pod) if requests else []
         floors = _floors([_minima(each) for each in limits])
@@ -51,7 +54,7 @@ class Requests:
 
 
 def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amounts) -> int:
-    """Returns the lowest request for the resource that the LimitRanges allow; they allow the pod as it is."""
+    """Returns the lowest request for the resource that the LimitRanges allow. They must allow the present request."""
 
     def is_allowed(amount: int) -> bool:
         smaller = lowered(pod, {name: amount}, floors)
@@ -85,7 +88,7 @@ def _minima(limits: LimitRange) -> Amounts:
 
 
 def _floors(minima: Sequence[Amounts]) -> Amounts:
-    """Returns the largest of several minima for each resource."""
+    """Returns the largest amount of each resource in `minima`."""
     names = {name for each in minima for name in each}
     return {name: max(each.get(name, 0) for each in minima) for name in names}
 
@@ -143,13 +146,13 @@ def _share_given_up(targets: Amounts, requests: Amounts) -> float:
 
 
 def lowered(pod: Pod, targets: Amounts, floors: Amounts = _NO_FLOORS) -> Pod:
-    """Returns the pod with its requests, without overhead, lowered to at most `targets`.
+    """Returns the pod with its requests lowered to at most `targets`, not counting the overhead.
 
-    The container with the largest request is lowered first. A request of the pod as a whole is lowered too, because
-    the API server does not accept one below the sum over the containers.
+    The container with the largest request is lowered first. A request for the pod as a whole (spec.resources) is
+    lowered together with those of the containers, because the API server refuses one that is less than their sum.
 
     Args:
-        floors: the least that each container must request; the requests may then stay above `targets`.
+        floors: the least that each container must request. Because of these, the sum may stay above `targets`.
     """
     for resource, target in targets.items():
         # Each round lowers the request of one container, so the loop ends.
@@ -171,7 +174,7 @@ def _of_containers(pod: Pod, resource: str) -> int:
 def _with_less(pod: Pod, resource: str, excess: int, floor: int) -> Pod | None:
     """Returns the pod with one container's request lowered by up to `excess`; None if that changes nothing.
 
-    It takes the container with the largest request.
+    The containers with the largest requests are tried first.
     """
     before = _of_containers(pod, resource)
     containers = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}

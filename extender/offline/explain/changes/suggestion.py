@@ -22,12 +22,12 @@ class SuggestedChange:
     """A change after which the pod fits, or after which all waiting members of a group do.
 
     Attributes:
-        kind: of a change to the pod: "requests", "tolerations", "node-selection", "spread", "pod-affinity",
-            "host-ports" or "node-name", or several of these joined by "+". Of a change to the cluster: "uncordon",
-            "label-node", "remove-pods", "free-devices" or "add-node". Of a change to claims: "volume-claim" or
+        kind: for a change to the pod, "requests", "tolerations", "node-selection", "spread", "pod-affinity",
+            "host-ports" or "node-name", or several of these joined by "+". For a change to the cluster, "uncordon",
+            "label-node", "remove-pods", "free-devices" or "add-node". For a change to claims, "volume-claim" or
             "device-claim", which may be joined by "+" with a change to the pod. A change for a group may also be
             "min-count", "topology", "scheduling-gates", "create-pods", "create-group" or "member-fields".
-        text: what to do, for people.
+        text: what to do, in words.
         size: the cost, for comparison. Each term, label, node or device that is given up counts 1. So does each removed
             pod, plus 1 for removing any. A new node counts 3, and lost data counts 2. A request counts as the fraction
             by which it is lowered.
@@ -90,14 +90,14 @@ class PodStep(NamedTuple):
 class PodChange(Protocol):
     """A kind of change to the pod's spec, such as smaller requests.
 
-    `without` drops everything that this kind could change. If the pod still does not fit, no step of this kind can
+    `without` makes the largest change of this kind. If the pod still does not fit, no smaller step of this kind can
     help. Otherwise `steps` are tried in order.
     """
 
     kind: str
 
     def without(self, pod: Pod) -> Pod | None:
-        """Returns the pod without anything that this kind could change; None if there is nothing to change."""
+        """Returns the pod after the largest possible change of this kind; None if there is nothing to change."""
         ...
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
@@ -118,7 +118,10 @@ class ClaimStep(NamedTuple):
 
 
 def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yields all non-empty subsets, small ones first. Of more than six elements, yields each one alone, then all."""
+    """Yields all non-empty subsets, small ones first.
+
+    If there are more than six elements, yields only each element alone, and then all elements together.
+    """
     if len(elements) > _MOST_ELEMENTS:
         yield from ([element] for element in elements)
         yield elements

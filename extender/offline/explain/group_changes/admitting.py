@@ -155,7 +155,7 @@ def _more_nodes(state: ClusterState, tree: Tree) -> SuggestedChange | None:
 
 
 def _with_fewest_copies(state: ClusterState, tree: Tree, template: str, most: int) -> SuggestedChange | None:
-    """Returns the change with the fewest copies that are enough; None if `most` are not."""
+    """Suggests the fewest copies of the node with which all members fit; None if `most` copies are too few."""
     if most < 1 or _with_copies(state, tree, template, most) is None:
         return None
     fewer = range(1, most)
@@ -283,7 +283,7 @@ def _next_step(
     wanted = {**labels, **refused.domains}
     with state.engine.suppose(objects=reserved, place=before):
         found = search(state, _asking(pod, wanted))
-    if found is not None and not _members(state, tree).isdisjoint(found.removed):
+    if found is not None and not _placed_members(state, tree).isdisjoint(found.removed):
         return None
     if found is not None and found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
@@ -293,21 +293,24 @@ def _next_step(
     return None if found is None else (found, pod)
 
 
-def _members(state: ClusterState, tree: Tree) -> set[str]:
-    """Returns the keys of the members that have a node; removing one of them would not help the group."""
+def _placed_members(state: ClusterState, tree: Tree) -> set[str]:
+    """Returns the keys of the members that have a node."""
     scheduled = set(scheduled_members(tree))
     return {key for key, info in state.infos.items() if info.uid in scheduled}
 
 
 def _own_selector(changed: Pod, pod: Pod, labels: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the nodeSelector of `changed` without the labels that `_asking` added to `pod`."""
+    """Returns the nodeSelector of the changed pod, except labels that the search added and `pod` does not ask for."""
     own = pod.spec.node_selector or {}
     selector = changed.spec.node_selector or {}
     return {key: value for key, value in selector.items() if key not in labels or key in own} or None
 
 
 def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests a change to the pod; requests are lowered for all members together, see `_smaller_requests`."""
+    """Suggests the smallest change to the pod that does not lower its requests.
+
+    `_smaller_requests` lowers the requests of all members together.
+    """
     changes = (change for change in pod_changes(state, pod) if Requests.kind not in change.kind.split("+"))
     return min(changes, key=lambda change: change.size, default=None)
 

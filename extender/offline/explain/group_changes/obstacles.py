@@ -130,7 +130,10 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
 def _repairing(
     repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange]
 ) -> Callable[[Leaf], Leaf]:
-    """Returns a function that repairs a gang with some pods, but too few; it adds the changes to `steps`."""
+    """Returns a function that applies `repair` to a gang with too few pods, and adds the change to `steps`.
+
+    The function leaves a gang without any pods as it is.
+    """
 
     def repaired(leaf: Leaf) -> Leaf:
         if not lacks_pods(leaf) or not (leaf.waiting or leaf.scheduled):
