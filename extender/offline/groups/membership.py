@@ -117,7 +117,10 @@ def root_name(objects: Objects, key: str) -> GroupName:
 
 
 def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
-    """Returns the root of the group with this name; a MissingGroup if it has none."""
+    """Returns the root group above the group with this name, or this group if it has no parent.
+
+    Returns a MissingGroup if the group or one above it does not exist, or if it is its own ancestor.
+    """
     if name.kind == PodGroup.__name__:
         return _root_of(objects, name.key)
     group = objects.get(CompositePodGroup, name.key)

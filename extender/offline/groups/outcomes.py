@@ -55,7 +55,10 @@ def admits_all(decision: GroupDecision) -> bool:
 
 @contextmanager
 def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
-    """Places the members that fit while the block runs; yields the first that fits nowhere, or None."""
+    """Puts the members that fit on their nodes until the `with` block ends.
+
+    Yields the first member that fits nowhere, or None if all fit.
+    """
     outcomes = list(member_outcomes(decision))
     placed = [(outcome.info, outcome.node_name) for outcome in outcomes if outcome.node_name is not None]
     reserved = [obj for outcome in outcomes for obj in outcome.reserved]

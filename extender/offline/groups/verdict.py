@@ -107,13 +107,13 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
 
 
 def rules_for(profile: Profile, tree: Tree) -> GroupRules:
-    """Returns the profile's settings for groups; they try each topology domain if the tree needs that."""
+    """Returns the rules for a decision about the tree.
+
+    Each topology domain is tried if a group has a topology constraint or the root is a CompositePodGroup.
+    """
     return GroupRules.of(profile, by_placements=_needs_placements(tree))
 
 
 def _needs_placements(tree: Tree) -> bool:
-    """Returns True if the root is a CompositePodGroup or a group has a topology constraint.
-
-    Such a tree needs the gate CompositePodGroup or TopologyAwareWorkloadScheduling.
-    """
+    """Returns True for a tree that needs the gate CompositePodGroup or TopologyAwareWorkloadScheduling."""
     return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))

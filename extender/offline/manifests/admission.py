@@ -42,7 +42,7 @@ _EVICTION_SECONDS = 300
 
 @dataclass(slots=True)
 class Admitted:
-    """The pod as the API server would store it, and notes for people on what was filled in."""
+    """A pod as the API server would store it. `notes` say what was filled in."""
 
     pod: Pod
     notes: list[str] = field(default_factory=list)
@@ -151,14 +151,14 @@ def _equal(first: ResourceList, second: ResourceList) -> bool:
 def _runtime_scheduling(
     admitted: Admitted, runtime_class: RuntimeClass, seconds: Sequence[int | None]
 ) -> Collection[int]:
-    """Adds the RuntimeClass's node selector and tolerations; returns the positions of kept tolerations.
-
-    The positions count the pod's tolerations before those of the class. A toleration that another one covers is left
-    out.
+    """Adds the RuntimeClass's node selector and tolerations. Drops tolerations that another one covers.
 
     Args:
-        seconds: tolerationSeconds of the tolerations in the manifest. The pod's further tolerations are the default
-            ones for a node that is unreachable or not ready.
+        seconds: the tolerationSeconds of each toleration in the manifest. The pod may have more tolerations: the
+            defaults that `_with_eviction_tolerations` appended.
+
+    Returns:
+        The positions of the kept tolerations, in a list that has those of the pod first and those of the class last.
     """
     scheduling, spec = runtime_class.scheduling, admitted.pod.spec
     own = spec.tolerations or []
@@ -214,7 +214,10 @@ def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def _with_label_keys(pod: Pod) -> Pod:
-    """Returns the pod with the labels in matchLabelKeys and mismatchLabelKeys added to the selectors beside them."""
+    """Returns the pod with matchLabelKeys and mismatchLabelKeys merged into the label selectors.
+
+    The pod's labels with these keys are added to the selector of the same spread constraint or affinity term.
+    """
     spec = pod.spec
     constraints = [
         replace(each, label_selector=_merged(each.label_selector, each.match_label_keys, None, pod))

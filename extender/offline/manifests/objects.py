@@ -58,11 +58,12 @@ def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = R
 def named(metadata: Mapping[str, Any], namespace: str, place: str) -> dict[str, Any]:
     """Returns the metadata with the name and the namespace that the API server would give the object.
 
-    A generated name is the same each time for the object in this place. It ends as upstream names.SimpleNameGenerator
-    ends it, so nothing else has the name by accident.
+    A name made from generateName is the same each time: its suffix is a hash of the prefix and of `place`. The suffix
+    has the letters and the length of upstream names.SimpleNameGenerator.
 
     Args:
         namespace: the namespace of an object that names none.
+        place: the position of the object in the input.
     """
     home = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
     name, prefix = metadata.get("name"), metadata.get("generateName")
@@ -127,7 +128,10 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
 
 
 def identified(obj: T) -> T:
-    """Returns the object with a namespace and a UID, if it is of a kind that has them and lacks them."""
+    """Returns the object with its namespace and UID filled in if they are missing.
+
+    An object of a cluster-scoped kind gets no namespace. A custom object stays as it is.
+    """
     if isinstance(obj, CustomObject) or (obj.uid and (obj.namespace or type(obj).__name__ in CLUSTER_SCOPED)):
         return obj
     namespace = "" if type(obj).__name__ in CLUSTER_SCOPED else obj.namespace or DEFAULT_NAMESPACE
@@ -148,7 +152,9 @@ def _complete(obj: Object, classes: Iterable[PriorityClass]) -> Object:
 
 
 def completed(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
-    """Returns a stored pod with the defaults that a file written by hand may lack.
+    """Fills in the pod's priority, schedulerName, requests and host ports, as the API server would.
+
+    A pod that was read from an API server has them already. A pod in a file written by hand may lack them.
 
     Raises:
         MalformedCluster: the pod names a PriorityClass that does not exist.

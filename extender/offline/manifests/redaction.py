@@ -162,7 +162,7 @@ class Redaction:
         return self._image(value) if field in _IMAGES else self.text(value)
 
     def text(self, text: str) -> str:
-        """Returns a hash of the text, or the text itself if it is empty, a number or a word of Kubernetes.
+        """Returns a hash of the text. Numbers, empty texts and values such as `true` or `system-node-critical` stay.
 
         Parts that are separated by a slash (a request and its subrequest) or by two underscores (the zones of a volume)
         are hashed one by one.

@@ -71,9 +71,9 @@ def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
 
 
 def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
-    """Returns the key of the first entry with a wrong value; "*" if there is none.
+    """Returns the key of the first entry of the mapping that contains a wrong value; "*" if there is none.
 
-    The value that is checked is found by following `rest` from the entry. It is wrong if its type is not in `kinds`.
+    In each entry, the value at the path `rest` is checked. It is wrong if its type is not in `kinds`.
     """
     keys = list(_wrong(value, rest, kinds)) if isinstance(value, dict) else []
     return str(keys[0]) if keys else "*"

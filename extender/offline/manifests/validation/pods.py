@@ -47,7 +47,10 @@ def of_template(template: Fields, path: str, claim_templates: Collection[str] = 
 
 
 def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -> Iterator[str]:
-    """Yields the faults in an object's metadata; `name_fault` checks the name and a prefix of it."""
+    """Yields the faults in an object's metadata.
+
+    `name_fault` checks the name, and also generateName, which is the beginning of a name.
+    """
     if metadata.get("name"):
         yield from at("metadata.name", name_fault(metadata["name"]))
     if prefix := metadata.get("generateName"):

@@ -77,7 +77,7 @@ def _data_source(source: Fields | None, path: str) -> Iterator[str]:
 
 
 def _same_source(source: Fields, reference: Fields) -> bool:
-    """Returns True if both name the same object, and the reference stays in the claim's namespace."""
+    """Returns True if both name the same object, and `reference` does not name a namespace."""
     both = [(each.get("apiGroup") or "", each.get("kind"), each.get("name")) for each in (source, reference)]
     return both[0] == both[1] and not reference.get("namespace")
 

@@ -30,7 +30,10 @@ def zone_fault(zone: str) -> str | None:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Returns the names of all zones; the list is the one in the API server, whatever this machine has."""
+    """Returns the names of all time zones.
+
+    The package tzdata has the same list as the API server. The list of this machine may be a different one.
+    """
     return frozenset((resources.files("tzdata") / "zones").read_text().split())
 
 
