@@ -441,8 +441,7 @@ class Cache:
         self._notifications.changed(POD, before, self._pods.effective(uid))
 
     def _remove_pod(self, uid: str) -> None:
-        removed = self._pods.effective(uid)
-        self._pods.remove(uid)
+        removed = self._pods.remove(uid)
         if uid in self._placements:
             self._displace(uid, PodEvent.REMOVE)
         else:
@@ -481,9 +480,10 @@ class Cache:
         self.groups.set_object(kind, key, obj)
 
     def _note_pod(self, uid: str) -> None:
-        placement, info = self._placements.get(uid), self._pods.effective(uid)
+        placement = self._placements.get(uid)
+        info = placement.info if placement else self._pods.effective(uid)
         self._changes.note(POD, uid, placement or info)
-        self.groups.update(uid, placement.info if placement else info, self._placements.state(uid))
+        self.groups.update(uid, info, placement.state if placement else PodState.INITIAL)
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:

@@ -108,13 +108,16 @@ class PodStore:
             self._nominate(info, nomination.info.pod.status.nominated_node_name)
         return info
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: str) -> PodInfo | None:
+        """Removes the pod; returns what `effective` returned for it."""
+        removed = self.effective(uid)
         info = self.watched.pop(uid, None)
         if info is not None and self.uid_of.get(info.pod.key) == uid:
             del self.uid_of[info.pod.key]
         self._evicted_at.pop(uid, None)
         self._nominations.pop(uid, None)
         self.remembered.drop(uid)
+        return removed
 
     def nominate(self, uid: str, node_name: str) -> str:
         """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination."""
