@@ -169,7 +169,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns this object as the list for Expiry to compare the cache with: they never differ for a file."""
+        """Returns an object that tells Expiry that the cache is up to date: this feed, because a file never changes."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
@@ -219,7 +219,7 @@ class LiveFeed(_Unelected):
 
 
 class ElectedFeed:
-    """Fills the cache from an API server in one of several replicas. All watch the cluster, only the leader binds."""
+    """Fills the cache of one of several replicas. Every replica watches the API server, but only the leader binds."""
 
     def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder = feed.binder

@@ -1,4 +1,4 @@
-"""Runs periodic tasks for a process's cache, and limits garbage collection, free memory and waits for the GIL."""
+"""Runs periodic tasks for a process's cache. Tunes garbage collection, memory and the switching of threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def limit_process() -> None:
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
-    """Prepares for the first decisions: builds tables, and adapts the use of memory to the number of nodes."""
+    """Builds the tables that decisions read, and tunes memory allocation for the number of cached nodes."""
     process_memory.limit(cache.size().nodes)
     cache.refresh(tables)
     gc.freeze()  # most of the listed objects live long, so they are exempted from garbage collection
@@ -67,7 +67,10 @@ def create_cache(
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:
-    """Expires assumed pods whose time to live has ended; logs each with `consequence`, what its expiry leads to."""
+    """Expires the assumed pods whose time to live has ended, and logs each of them.
+
+    `consequence` says in the log what happens to an expired pod next.
+    """
     try:
         expired = expiry.sweep()
     except ClusterError as error:
@@ -91,7 +94,7 @@ def activate(refused: RefusedPods, activator: Activator) -> None:
 
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Evicts pods to help pods that only users' rules have refused. If that fails for a pod, it may be tried again."""
+    """Evicts pods to help pods that only users' rules have refused. If an eviction fails, the next call repeats it."""
     pods = refused.take(preemption.rules())
     failed = [uid for uid, _ in pods]  # if the run raises an unexpected error, it has failed for all pods
     try:

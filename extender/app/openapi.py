@@ -79,7 +79,7 @@ _OPERATIONS = (
 
 @lru_cache(maxsize=1)
 def openapi() -> Schema:
-    """Returns the OpenAPI document."""
+    """Returns the description of all pages that answer in JSON."""
     paths: dict[str, Schema] = {}
     for operation in _OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _described(operation)
@@ -96,7 +96,6 @@ def openapi() -> Schema:
 
 
 def openapi_page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
-    """Answers with the OpenAPI document."""
     return Answer(200, msgspec.json.format(msgspec.json.encode(openapi())) + b"\n", JSON)
 
 

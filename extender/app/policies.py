@@ -335,10 +335,11 @@ def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> 
     """Checks that a new policy changes no value that must stay the same while the process runs.
 
     Args:
-        present, new: path in the policy -> value, for such values of the two policies.
+        present: path in the policy -> value, for those values of the present policy that must stay the same.
+        new: the same for the new policy.
 
     Raises:
-        ConfigurationError: lists each path that both policies have with different values.
+        ConfigurationError: the policies have different values at a path. A path that one of them lacks is ignored.
     """
     changed = sorted(path for path in present.keys() & new.keys() if new[path] != present[path])
     if changed:

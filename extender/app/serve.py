@@ -283,7 +283,8 @@ class WebhookProcess:
     def unready(self) -> Mapping[str, str | None]:
         """Returns check -> the reason why this process is not ready; None if the check passes.
 
-        If a Service selects the leader alone, a standby must be ready as well. Its wait for the lease is then left out.
+        With a leader Service, a process that waits for the lease is ready, too: such a Service sends calls only to the
+        leader, and a roll-out goes on only when all replicas are ready.
         """
         obstacles = self.upkeep.own_obstacles()
         return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}

@@ -61,7 +61,7 @@ class Setup:
     Attributes:
         stopping: set when the process must end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
-        hanging: the binds and the calls of users' rules in progress. Those that hang are logged.
+        hanging: observes all binds and all calls of users' rules, and logs those that take too long.
         policy: the policy as it was read at the start.
         features: the feature gates, from the settings and the policy.
     """

@@ -50,7 +50,10 @@ class ExtenderCaller:
 
 
 def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterator[Finding]:
-    """Calls the extender without binding anything, and yields findings. `names` are the nodes in the calls."""
+    """Yields findings from test calls of the extender. The calls bind no pod.
+
+    `names` are the names of the nodes to send in these calls.
+    """
     where = config.url_prefix
     try:
         caller = ExtenderCaller(config)

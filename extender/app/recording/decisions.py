@@ -42,11 +42,11 @@ class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: when it was made, in seconds since the epoch.
-        what: a verb, "attempt" or "event".
+        what: the extender verb that decided, such as "filter"; for the scheduling loop, "attempt" or "event".
         outcome: the outcome in words.
         node: the chosen node; "" if no node was chosen.
         reasons: reason -> the number of nodes refused for it.
-        victims: the pods to evict: their keys, or the UIDs in the answer to a scheduler.
+        victims: the pods to evict. An attempt lists them as namespace/name, the preempt verb by UID.
     """
 
     at: float
@@ -142,7 +142,7 @@ class PastDecisions:
             return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}
 
     def page(self, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        """Answers `?pod=NAMESPACE/NAME` with that pod's decisions, any other query with the last about each pod."""
+        """Answers `?pod=NAMESPACE/NAME` with all decisions about that pod; without `pod`, shows each pod's last one."""
         if not (pods := query.get("pod")):
             last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
             return json_answer({"pods": last})
