@@ -105,7 +105,7 @@ class AssumeCache:
             self._written[kind, obj.key] = _WrittenObject(obj, now)
 
     def restore(self, kind: str, key: str) -> Object | None:
-        """Discards the assumed version of the object and returns it; a version that was written stays."""
+        """Discards the object's assumed version, if it has one, and returns it. A written version is kept."""
         return self._assumed.pop((kind, key), None)
 
     def drop(self, kind: str, key: str) -> Object | None:

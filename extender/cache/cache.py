@@ -129,7 +129,7 @@ class Cache:
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds with a change that an error interrupted. The next list of such a kind repairs it."""
+        """Returns the kinds with objects whose change an error interrupted. The next list of a kind repairs them."""
         return sorted(self._interrupted)
 
     # ---- pods and their nodes
@@ -158,14 +158,14 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
 
-        `check` may be slow, so it runs without the lock. If the node has changed since then, `check` runs again. So the
-        pod is assumed only on a node as `check` saw it. The last run holds the lock if the check is quick. The
-        scheduler's own loop passes no check, because no other thread assumes pods there.
+        `check` may be slow, so it runs without the lock. If the node changes during the run, `check` runs again. If it
+        is quick, the last run holds the lock, so that nothing can change. The scheduler's own loop passes no check,
+        because no other thread assumes pods there.
 
         Raises:
             UnknownNode: the node is not in the cache.
             IllegalTransition: the pod has a node already, assumed or confirmed.
-            Outdated: `check` is slow, and something changed during each run.
+            Outdated: the node changed during each run of a slow `check`.
         """
         if check is None:
             with self._locked("assume"):
@@ -221,7 +221,7 @@ class Cache:
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns the pods whose time to live has ended, by UID; None for a pod that the watch has not shown."""
+        """Returns UID -> pod, for pods whose time to live has ended. None replaces a pod that no watch has shown."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
@@ -313,7 +313,7 @@ class Cache:
             return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns by node name the UIDs of the pods that are counted there before the watch has shown them there."""
+        """Returns node name -> the UIDs of the pods on the node that no watch event has shown there yet."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 
@@ -337,9 +337,9 @@ class Cache:
             return self._changes.now
 
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
-        """Returns the updates after `cursor`, the end of the journal, and True if the updates cover all objects.
+        """Returns the updates after `cursor`, the end of the journal, and True if the reader must start over.
 
-        They cover all objects if the journal no longer holds all changes since `cursor`; the reader must start over.
+        That is so if the journal has dropped changes since `cursor`. The updates are then the values of all objects.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)
@@ -392,7 +392,7 @@ class Cache:
         self._changes.note_listed(kind)
 
     def _repair(self, kind: str) -> None:
-        """Corrects placements and tables after an interrupted change. All objects of the kind were just stored."""
+        """Corrects placements and tables after an interrupted change. The caller has just stored a list of the kind."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # an error interrupted their removal
                 self._displace(uid, PodEvent.REMOVE)
@@ -487,7 +487,7 @@ class Cache:
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
-        """Holds the lock during a change, then reports it. After an unexpected error, a new list repairs the kind."""
+        """Holds the lock during a change, then reports it. An unexpected error marks the kind's objects for repair."""
         try:
             with self._locked(caller):
                 yield

@@ -133,9 +133,9 @@ class TablePool:
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
-        """Creates tables until there are `tables`, and updates the idle ones, so that no reader has to wait.
+        """Creates tables until their number is `tables`, and updates the idle ones, so that no reader has to wait.
 
-        The first tables of a large cluster take about a second.
+        To create the first tables of a large cluster takes about a second.
         """
         for _ in range(tables):
             with self._locked("refresh"):
@@ -220,7 +220,7 @@ class TablePool:
     # ---- helpers, called with the lock held
 
     def _follow(self, replica: Replica) -> None:
-        """Adds the latest changes to those that the replica must still apply; discards the replica if this fails."""
+        """Adds the latest changes to the replica's pending changes; discards the replica if this fails."""
         try:
             replica.follow(self._changes)
         except BaseException:
