@@ -115,7 +115,7 @@ class LeaderService:
         return {"name": name, "labels": labels, "ownerReferences": [owner]}
 
     def _service(self) -> Any:
-        """Returns the Service. Raises ClusterError if it does not exist."""
+        """Reads the Service from the API server. Raises ClusterError if it does not exist."""
         name = self._name
         # The account may list services but may not get one.
         services = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")

@@ -40,7 +40,7 @@ class Endpoint:
         """Opens a connection, with TLS if the endpoint uses it.
 
         Raises:
-            Refused: the server cannot be reached in that time. The status is 503, as if a gateway had answered.
+            Refused: the server cannot be reached within `timeout_seconds`. The status is 503, as from a gateway.
         """
         sock = None
         try:

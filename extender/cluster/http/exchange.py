@@ -210,10 +210,10 @@ class Response:
             self._parser = None
 
     def _end(self) -> None:
-        """Handles the end of the connection. It completes a body without a length, and interrupts any other body.
+        """Handles a closed connection. If the response does not state its length, the body is now complete.
 
         Raises:
-            BrokenExchange: the response was not complete.
+            BrokenExchange: the response states its length and is not complete, or no whole head has arrived.
         """
         if not self._head_complete or self.header(b"content-length") or self.header(b"transfer-encoding"):
             raise BrokenExchange("the connection ended before the response was complete", dead=self._silent)

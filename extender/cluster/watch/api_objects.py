@@ -47,9 +47,9 @@ _encode = msgpack.Encoder().encode
 class SharedParts:
     """Makes pods share equal parts, such as labels or containers. Only one thread may use an instance.
 
-    Parts that no pod uses any longer are dropped from time to time: when the parts added since the last time take as
-    many bytes as the parts that were in use then. So unused parts never take more memory than used ones. If the parts
-    in use exceed half of `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
+    A clean-up drops the parts that no pod uses any longer. The next clean-up comes when new parts take as many bytes as
+    the last one left. So unused parts never take more memory than used ones. If a clean-up leaves more than half of
+    `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
     """Decodes a page of a list.
 
     Raises:
-        Malformed: the body is no page. If it counted as an empty page, every object would be deleted from the cache.
+        Malformed: the body is not a page. Taken for an empty page, it would delete every object from the cache.
     """
     try:
         page = decode(body)

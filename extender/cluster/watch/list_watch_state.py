@@ -8,13 +8,17 @@
 
 `next` returns the next step, and the caller reports the result with the other methods.
 
-After a failure the reflector pauses. The pauses grow from 0.8 s to 30 s, and each is up to doubled at random. They
-begin at 0.8 s again after two minutes without a failure (client-go's reflector); after a failed list, they also begin
-again when a page arrives. A pause ends early if the API server answers other requests. An expired version (410) is not
-an outage, so its pauses are counted separately. If the server says when to retry, the next attempt is made then, up to
-ten times in a row (client-go's rest.Request).
+After a failure the reflector pauses:
 
-A survey checks the watch: it lists the UID and version of every object, without the objects; see `survey`.
+- Each pause is twice as long as the one before, from 0.8 s to 30 s, times a random factor between 1 and 2.
+- The pauses start at 0.8 s again after two minutes without a failure, as in client-go's reflector. The pauses between
+  lists also do so when a page arrives.
+- The pauses after an expired version (410) grow separately, because such an answer is not an outage.
+- A pause ends early if the API server answers another request.
+- If the server says when to retry, the reflector does so, up to ten times in a row (client-go's rest.Request).
+
+A survey checks a watch. It lists only the UID and version of every object, and compares them with the objects that the
+watch delivered; see `survey`.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class ListWatchFailure(Enum):
 
 
 class _FailureCount(Enum):
-    """Three kinds of failures. Each is counted separately, and has its own growing pause."""
+    """A kind of failure with pauses of its own: a failed list, a failed watch, or an expired version."""
 
     LIST = auto()
     WATCH = auto()
@@ -161,7 +165,10 @@ class ListWatchState:
         self.answered()
 
     def answered(self) -> None:
-        """Ends the pause because the server has answered, unless the server set the pause. Any thread may call this."""
+        """Ends the pause after a failure, because the server has answered another request. Thread-safe.
+
+        If the server has said how long to wait (Retry-After), the pause goes on.
+        """
         if not self._retries:
             self._resume_at = 0.0
 

@@ -1,4 +1,4 @@
-"""Follows an API server. Runs a thread with a reflector for each kind, and two threads for the surveys."""
+"""Follows an API server. One thread for each kind lists and watches its objects; two threads check the watches."""
 
 from __future__ import annotations
 

@@ -160,17 +160,19 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the version of the watch at which the object's event must have arrived.
+        """Returns the resource version by which the watch must have delivered the object's event.
 
-        For an update it is the version of the object in the list. For a deletion it is the version of the list.
+        For a listed object, it is the object's version in the list. For a deleted object, it is the version of the
+        list.
         """
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
 
 class Surveyor:
-    """Decides when each kind is listed for a survey, and checks the survey until it is confirmed or not needed.
+    """Decides when the versions of a kind's objects are listed, and compares each such list with the watch.
 
-    One thread calls `survey_next`, which waits for the API server. Another calls `follow_up` every second.
+    Each list (a `Survey`) is compared again until the watch has delivered all of it, or until the reflector lists the
+    kind again. One thread calls `survey_next`, which waits for the API server. Another calls `follow_up` every second.
     """
 
     def __init__(
@@ -180,10 +182,10 @@ class Surveyor:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        """Makes a survey, a list of the versions of all objects, due at once for the kind of each reflector.
+        """Marks the first survey of every kind as due now.
 
         Args:
-            ask: makes the survey of one reflector's kind; raises Refused or OutcomeUnknown.
+            ask: makes a survey of one reflector's kind; raises Refused or OutcomeUnknown.
         """
         self._reflectors = list(reflectors)
         self._ask = ask

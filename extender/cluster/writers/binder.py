@@ -62,7 +62,6 @@ class WatchedBinder:
         self._hanging = hanging
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder."""
         with self._hanging.watch(partial(_warn, binding)):
             self._binder.bind(binding)
 

@@ -40,9 +40,9 @@ class _Condition:
 
 
 class ApiGroupStatuses:
-    """A scheduler_ports.GroupStatuses that writes in the background.
+    """Writes pod groups' conditions in the background; implements scheduler_ports.GroupStatuses.
 
-    A condition that the group already has is not written, and True is never replaced.
+    A condition is not written if the group has it already, or if its status there is already True, which is final.
     """
 
     def __init__(

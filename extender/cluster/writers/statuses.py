@@ -109,7 +109,7 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns the field `lastTransitionTime` for a condition that gets this status; {} if it has the status.
+    """Returns the field `lastTransitionTime` of the condition; {} if the pod's condition already has this status.
 
     `now` is in seconds since the epoch.
     """
