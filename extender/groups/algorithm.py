@@ -75,7 +75,7 @@ class GroupRules:
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
-        """Returns the rules for the webhook. It enforces gangs always, because kube-scheduler itself does so."""
+        """Returns the rules for the webhook. They enforce gangs, even if the profile does not: kube-scheduler does."""
         return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
 
 
@@ -251,8 +251,9 @@ class _Attempt:
     def _is_unsurpassed(self, decision: GroupDecision) -> bool:
         """Returns True if no placement that would be tried later can have a higher total score than this decision.
 
-        Later placements score no higher with all members. With some of the members they can, if the scores count an
-        extended resource: it counts only if one of the placed members requests it.
+        This is so if the decision places all members, because later placements score no higher with all members. The
+        exception is a score that counts an extended resource. It does so only if a placed member requests the resource,
+        and therefore may be higher if fewer members are placed.
         """
         takes_all = decision.is_success and len(decision.placed) == len(waiting_members(decision.tree))
         return takes_all and not any(is_scalar(resource) for resource, _ in self.rules.scoring.resources)

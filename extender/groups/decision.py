@@ -74,7 +74,10 @@ class GroupDecision:
 
     @property
     def cause(self) -> str:
-        """The error that a parent group quotes (upstream Status.AsError): only the first reason, if it is general."""
+        """The error that a parent group quotes: all reasons, or only UNSCHEDULABLE_GROUP if that is the first one.
+
+        Source: upstream Status.AsError.
+        """
         return UNSCHEDULABLE_GROUP if self.reasons[:1] == (UNSCHEDULABLE_GROUP,) else self.text
 
     @property
@@ -125,10 +128,12 @@ def with_reason(decision: GroupDecision, reason: str) -> GroupDecision:
 
 
 def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_victims: bool = False) -> str | None:
-    """Returns why a member is not placed; None if it is placed. `member` is the decision about it.
+    """Returns why a member is not placed; None if it is placed.
 
-    If `waits_for_victims` is True, pods are being evicted for the group. Then upstream does not put
-    UNSCHEDULABLE_GROUP before the group's reasons.
+    Args:
+        member: the decision about the member.
+        waits_for_victims: True if pods are being evicted for the group. As in upstream, UNSCHEDULABLE_GROUP is then not
+            put before the group's reasons.
     """
     if group.status is GroupStatus.ERROR:
         return member.message if member.is_error else group.text

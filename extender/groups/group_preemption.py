@@ -42,7 +42,7 @@ class GroupPreemption:
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where it fits once the victims have left.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
-        disrupted_groups: the number of units among the victims that belong to a pod group.
+        disrupted_groups: the number of victims in pod groups. Pods that are evicted together count once.
     """
 
     text: str
@@ -65,7 +65,7 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """True if preemption searched for victims: the group may preempt, and its earlier victims have left."""
+        """False if no victims were searched for: the group must not preempt, or earlier victims are still leaving."""
         return self.text not in (NEVER, ONGOING)
 
 
@@ -113,7 +113,10 @@ def preempt_for_group(
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
-    """Returns True if the group's preemption policy is Never. With the gate off, the members' policies decide."""
+    """Returns True if the group's preemption policy is Never.
+
+    If the feature gate for such policies is off, one member with the policy Never is enough.
+    """
     if features.pod_group_preemption_policy:
         return root.group.spec.preemption_policy == "Never"
     return any(info.pod.spec.preemption_policy == "Never" for info in members)
@@ -129,7 +132,7 @@ def _is_ongoing(members: Iterable[PodInfo], table: Table, priority: int) -> bool
 
 
 def victim_units(table: Table, priority: int) -> list[VictimUnit]:
-    """Returns the pods and groups (`VictimUnit`) on nodes whose priority is lower than `priority`."""
+    """Returns the pods and groups that are on nodes and have a lower priority than `priority`."""
     slots = evictable(table, np.flatnonzero(table.pods.row >= 0), priority)
     singles: list[VictimUnit] = []
     whole: dict[GroupName, list[tuple[PodInfo, str]]] = defaultdict(list)
@@ -204,7 +207,7 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> dict[int, int]:
 
 
 class _Reprieve:
-    """Decides which victims need not be evicted, because all members fit on their nodes even beside them.
+    """Decides which victims can stay. A victim can stay if all members of the group still fit beside it.
 
     Args:
         members: the members that are to be placed, in the order in which they are tried.

@@ -1,4 +1,4 @@
-"""Finds the claims that a group should release because it fits nowhere: it may then get other devices.
+"""Finds the device claims to release for a group that fits nowhere, so that the group may get other devices.
 
 Source: upstream DynamicResources.PodGroupPostFilter.
 """
@@ -61,7 +61,7 @@ def _is_constrained(tree: Tree, table: Table) -> bool:
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
-    """Returns on which nodes the member fits alone; None if no claim of it is allocated, so none can be released."""
+    """Returns on which nodes the member fits alone; None if none of its claims has devices that can be released."""
     claims = pod_device_claims(info, table)
     if not isinstance(claims, PodDeviceClaims) or all(claim.allocation is None for claim in claims.all):
         return None
@@ -71,7 +71,11 @@ def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
 def _of_group(
     leaf: Leaf, fits: Iterable[tuple[PodInfo, Fit]], own: Sequence[ResourceClaim], table: Table
 ) -> IdleClaims:
-    """Returns the members' claims in `own` to release, with a group's claim to release, or else one to unreserve."""
+    """Returns which claims of one PodGroup and its members should be released.
+
+    These are the members' claims in `own`, and a claim of the group with devices that a member cannot use. If the group
+    has no such claim, one of its claims keeps its devices, but is no longer reserved for the group.
+    """
     uid = leaf.group.uid
     taken = {claim.uid for claim in own}
     for info, fit in fits:

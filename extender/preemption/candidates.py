@@ -79,11 +79,14 @@ class VictimColumns(NamedTuple):
         )
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """Returns these pods followed by those of `others`. The two must not be evicted for the same node."""
+        """Returns these pods followed by those of `others`. No node may have victims in both."""
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def unit_begins(self) -> Rows:
-        """Returns where each unit of pods evicted together begins, then the number of pods: intp[units + 1]."""
+        """Returns the position of each unit's first pod, then the number of all pods: intp[units + 1].
+
+        The pods of a unit are evicted together.
+        """
         differs = (self.rows[1:] != self.rows[:-1]) | (self.unit[1:] != self.unit[:-1])
         first = [0] if len(self.rows) else []
         return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
@@ -101,7 +104,7 @@ class VictimColumns(NamedTuple):
         return own
 
     def begins(self) -> Rows:
-        """Returns where the victims for each node begin, then the number of all victims: intp[nodes + 1]."""
+        """Returns the position of each node's first victim, then the number of all victims: intp[nodes + 1]."""
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
@@ -111,9 +114,9 @@ class VictimColumns(NamedTuple):
         return len(self.begins()) - 1
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Returns the pods that are evicted: those for which `reprieved`, bool[n], is False.
+        """Returns only the pods that are still evicted: those for which `reprieved`, bool[n], is False.
 
-        If two pods are equally important, one whose eviction violates a PodDisruptionBudget comes first, as upstream.
+        The result lists equally important pods as upstream does: first those that a PodDisruptionBudget protects.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
@@ -139,7 +142,7 @@ def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
 
 
 def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
-    """Returns the pods of the units, which are sorted by importance."""
+    """Returns the pods of these units. The pods of a unit are evicted together; `units` is sorted by importance."""
     sizes = [len(unit.slots) for unit in units]
     slots = np.array([slot for unit in units for slot in unit.slots], np.intp)
     rows = np.repeat(np.array([unit.row for unit in units], np.intp), sizes)
@@ -153,9 +156,9 @@ def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
 def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` must be sorted by importance for the nodes in `rows`. Each node is considered alone. The more important pods
-    use the evictions that a budget allows first. A pod that violates one budget does not use up an eviction that
-    another allows.
+    `slots` must be sorted by importance for the nodes in `rows`. Each node is considered alone. A budget allows some
+    evictions, and the most important pods use them up first. A pod that violates one budget does not use up an eviction
+    that another budget allows.
     """
     violating = np.zeros(len(slots), np.bool_)
     covered = _covered_by_budget(table, slots)

@@ -104,7 +104,7 @@ class DryRun:
         return may_help
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True for each of the `removed` pods that can stay although the preemptor comes."""
+        """Returns bool[n]: True for each of the `removed` pods that can stay, because the preemptor fits beside it."""
         begins = removed.unit_begins()
         rows = removed.rows[begins[:-1]]
         unit = np.repeat(np.arange(len(rows)), np.diff(begins))
@@ -185,7 +185,7 @@ def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
 
 
 def _ranges(begins: Rows, ends: Rows) -> Rows:
-    """Returns the indices of each range, one range after the other."""
+    """Returns the numbers begins[0] to ends[0] - 1, then begins[1] to ends[1] - 1, and so on, in one array."""
     sizes = ends - begins
     before = np.cumsum(sizes) - sizes
     ranges: Rows = np.repeat(begins - before, sizes) + np.arange(sizes.sum())

@@ -95,8 +95,8 @@ def process_preemption(
     `offered` has kube-scheduler's victims. If the pod fits on a node once these leave, the victims that need not leave
     are dropped. Otherwise, or if the node has no victims, new victims are selected among all pods of lower priority.
 
-    kube-scheduler may not know the `unconfirmed` pods. So they are victims only if they are in `offered`; otherwise
-    they stay, and with them all pods that would be evicted together with them. Raises DeadlineExceeded.
+    kube-scheduler may not know the pods in `unconfirmed`. Such a pod stays, unless it is in `offered`. If it stays, the
+    pods that would be evicted together with it stay, too. Raises DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)

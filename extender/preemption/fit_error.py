@@ -34,9 +34,8 @@ def fit_message(fit: Fit) -> str:
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
     """Returns the text to append to the message if preemption found no candidate; empty if it nominated a node.
 
-    If evictions could help on a node but are not enough, the node counts under the reasons why it is refused now.
-    Upstream counts the reasons that would remain without the victims. These are usually the same: a node that still
-    lacks cpu after the evictions lacks it now, too.
+    The text has the reasons why nodes refuse the pod now. Upstream has the reasons for which they would still refuse it
+    after all evictions. These are usually the same: a node that still lacks cpu after the evictions lacks it now, too.
     """
     if preemption.nominated_node is not None:
         return ""

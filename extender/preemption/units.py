@@ -19,7 +19,7 @@ _FEW_PODS = 200  # to look at so many pods takes no longer than to look at all g
 
 
 class UnitKind(IntEnum):
-    """The kind of object to which pods that are evicted together belong.
+    """The kind of a unit of pods that are evicted together: a single pod, or the pods of a group.
 
     If two units have the same priority, the one whose kind has the larger number is more important.
     """
@@ -56,7 +56,7 @@ class Disruption(NamedTuple):
 
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
-    """Returns the priority and kind of the pod's eviction, and the group that is evicted with it, if any."""
+    """Returns the priority and kind that count if the pod is evicted, and the group that is evicted with it, if any."""
     groups = groups_above(info, table)
     if not groups:
         is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None
@@ -84,9 +84,10 @@ def evictable(table: Table, slots: Rows, priority: int) -> Rows:
 
 
 def _doubtful(table: Table, is_lower: BoolColumn, priority: int) -> Rows:
-    """Returns the positions of the pods that groups may make evictable or not; `is_lower`: their own priority is lower.
+    """Returns the positions of the pods whose groups must be looked up to know if the pods are evictable.
 
-    A cluster may have very many pods, so they are left out if no group has such a priority.
+    `is_lower` says which pods have a priority of their own that is lower than `priority`. A pod is left out if no group
+    has a priority that could change this, because a cluster may have very many pods.
     """
     if not table.features.generic_workload:
         return np.zeros(0, np.intp)
