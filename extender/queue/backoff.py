@@ -60,7 +60,7 @@ class Heap:
     def add(self, pod: Entity) -> None:
         """Adds the pod or group; if it is in the heap already, moves it to the place of its current key.
 
-        Changes nothing if the key cannot be computed: such a pod must not count as waiting.
+        If the function that computes the key fails, its error is raised, and the pod does not count as waiting.
         """
         order = self._order(pod)
         self._pushes += 1

@@ -48,7 +48,8 @@ Classes = dict[Hashable, EquivalenceClass]
 class ClassIndex:
     """The equivalence classes of the pods that one rule rejected.
 
-    It finds classes by the names in their `FiledAs`, or by priority and requests.
+    They can be looked up by name, or by priority and requested amounts. The rule's queueing hints give a class its
+    names (`FiledAs`).
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that the rule stored under one of these names, or under ANY."""
+        """Returns the classes that have one of these names, or the name ANY. A class has the names in its `FiledAs`."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
@@ -95,7 +96,7 @@ class ClassIndex:
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
         """Yields the classes whose pods request no more than the limits for their priority.
 
-        `limits_of` returns the limits for a priority; None means that no class of that priority is within them.
+        `limits_of` returns the limits for a priority. If it returns None, all classes of that priority are left out.
         """
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)

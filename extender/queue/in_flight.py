@@ -101,7 +101,7 @@ class InFlight:
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording changes for this pod's attempt, which may take long and which later changes do not affect."""
+        """Stops recording changes for this pod's attempt, because later changes cannot help the pod."""
         flight = self._flights.get(uid)
         if flight is not None:
             flight.own = list(self.changes_during(flight))

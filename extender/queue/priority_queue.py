@@ -182,12 +182,15 @@ class PriorityQueue:
                 self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def stop_recording_events(self, uid: str) -> None:
-        """Stops recording events for this pod's attempt, which may take long and which no rule can reject now."""
+        """Stops recording events for this pod's attempt. Call this when later events can no longer help the pod."""
         with self.lock:
             self._in_flight.stop_recording_events(uid)
 
     def done(self, uid: str) -> None:
-        """Ends a pod's attempt; the pod leaves the queue, unless it was deleted and then appeared again."""
+        """Ends a pod's attempt; the pod leaves the queue.
+
+        If the pod was deleted and then appeared again during the attempt, it is put back into the queue.
+        """
         with self.lock:
             flight = self._in_flight.end(uid)
             if flight is not None and flight.returned:

@@ -15,8 +15,6 @@ from extender.table import PodInfo
 
 
 class GroupOutcome(Enum):
-    """The result of a group's attempt."""
-
     SUCCESS = auto()
     """The group was scheduled, perhaps without some of its members."""
     REJECTED = auto()
@@ -70,9 +68,9 @@ class QueuedGroup(AttemptHistory):
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
         """Records that an attempt has ended, and that the pods in `returned` wait again.
 
-        The group gets a new timestamp, except if the attempt placed some members and returned others. With its old
-        timestamp, the group comes before newer pods in the queue. An attempt evicts pods only if it places no member.
-        So the next attempt, which is only about the returned members, may evict pods for them.
+        The group gets a new timestamp, and so comes after entries that wait longer. It keeps the old timestamp if the
+        attempt placed some members and returned others: this attempt evicted no pods, because it placed a member. The
+        next attempt is only about the returned members, may evict pods for them, and should come soon.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}

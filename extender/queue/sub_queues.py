@@ -162,7 +162,7 @@ class SubQueues:
         return None
 
     def _forget(self, entity: Entity) -> None:
-        """Removes what is stored about the pods outside the tiers."""
+        """Removes the entity's pods from the counts of rejections and from the map of group members."""
         for pod in entity.pods:
             self._uncount(pod.uid)
             self._group_of.pop(pod.uid, None)
@@ -244,7 +244,7 @@ class SubQueues:
         return list(helped.values())
 
     def rejected(self, rule: str | None = None) -> list[Helped]:
-        """Returns the pods and groups that this rule rejected (None: any rule), to be tried after their backoff."""
+        """Returns the pods and groups that this rule rejected (None: any rule), with the strategy AFTER_BACKOFF."""
         tiers = (self.unschedulable, self.gated)
         if rule is None:
             entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)
@@ -266,15 +266,18 @@ class SubQueues:
     def _requeue_helped(self, entity: Entity, strategy: Strategy, event: str, now: float) -> None:
         """Requeues the entity, unless it is gated and a PreEnqueue rule still refuses it.
 
-        An entity that stays gated is not moved. To remove a group of 100 and add it again takes a millisecond, and each
-        deletion of one of the 1,000 pods that it preempts may cause a call.
+        An entity that stays gated is not moved, because to remove a group of 100 pods and add it again takes a
+        millisecond. If the group preempts 1,000 pods, the deletion of each of them may call this method.
         """
         is_gated = self.gated.get(entity.uid) is entity
         if not is_gated or self._admits(entity):
             self.requeue(entity, strategy, event, now, admitted=is_gated)
 
     def end_backoffs(self, now: float, most: int) -> int:
-        """Makes up to `most` pods and groups ready whose backoff has ended; returns how many."""
+        """Moves up to `most` entries from the backoff queue to the active queue, because their backoff has ended.
+
+        Returns how many entries were moved.
+        """
         completed = list(islice(self.backoff.pop_completed(now), most))
         for entity in completed:
             self.activate(entity, BACKOFF_COMPLETE, now, admitted=True)
