@@ -15,8 +15,6 @@ LATE = "no decision within"
 
 
 class Clock(Protocol):
-    """A source of time."""
-
     def now(self) -> float:
         """Returns the seconds since the epoch, for times that people or the API server read."""
         ...
@@ -27,8 +25,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
-
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
 
@@ -45,7 +41,7 @@ class Deadline:
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
-        """Raises DeadlineExceeded if the deadline has passed. `step`: the work that begins next, for the error."""
+        """Raises DeadlineExceeded if the deadline has passed. The error says that the work stopped before `step`."""
         if self._clock.monotonic() > self._ends_at:
             raise DeadlineExceeded(self.message(f"stopped before {step}"))
 

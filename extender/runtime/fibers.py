@@ -75,7 +75,7 @@ class FiberPool:
         return bool(fiber.parent.switch())
 
     def call_in_thread(self, fiber: _Fiber, call: Callable[[], T]) -> T:
-        """See `in_thread`."""
+        """Runs `call` in a new thread and other fibers in the meantime; returns the result or raises its error."""
         result: Future[T] = Future()
 
         def work() -> None:
@@ -140,7 +140,7 @@ class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]  # see above
 
 
 def ready(descriptor: int, events: int, seconds: float) -> bool:
-    """Waits until the file descriptor is READABLE or WRITABLE; returns False if it is not in `seconds`."""
+    """Waits up to `seconds` until the file descriptor is READABLE or WRITABLE; returns False if that takes longer."""
     fiber = getcurrent()
     if seconds > 0 and isinstance(fiber, _Fiber):
         return fiber.pool.wait(fiber, descriptor, events, seconds)

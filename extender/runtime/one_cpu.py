@@ -1,9 +1,9 @@
 """Keeps all threads of the process on one CPU, because the GIL lets only one of them run at a time.
 
 By default, the kernel spreads the threads over all CPUs. If the CPUs are busy, a switch to another thread must first
-wait for that thread's CPU, whose caches hold another process's data. The kernel also lets a thread that received data
-interrupt the thread that decides, although the first thread must then wait for the GIL. The policy SCHED_BATCH prevents
-that.
+wait for that thread's CPU, whose caches hold another process's data. The kernel also interrupts the thread that decides
+when data arrives for another thread. This is no use, because the other thread must then wait for the GIL. The policy
+SCHED_BATCH prevents these interruptions.
 
 Measured in November 2026 with `make bench-cluster` (1,500 pods of `varied`, 1,000 nodes, a busy machine of two CPUs,
 alternating runs, medians of the CPU time per pod): 1.00 ms on one CPU and 1.33 ms on any (cheaper in 8 of 9 pairs);

@@ -46,7 +46,7 @@ class Telemetry:
         """Called after `kind` had to be listed again."""
 
     def withdrawn(self, kind: str) -> None:
-        """Called when the API server no longer serves `kind`, so the age of its objects no longer matters."""
+        """Called when the API server no longer serves `kind`, so its data has no age to report."""
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """Called when the cache ignores an object because a value in it is invalid."""

@@ -118,10 +118,7 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """The time until which writes of earlier processes, of which there is no record here, may arrive.
-
-        None if no such write can arrive any more.
-        """
+        """The time until which unrecorded writes of earlier processes may arrive; None if none can arrive."""
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
@@ -163,7 +160,7 @@ class UnsettledWrites:
         """Forgets the writes whose deadlines had passed at `asked_at`.
 
         Args:
-            asked_at: the cache now shows everything that the API server had at this moment.
+            asked_at: a moment in monotonic seconds. The cache must show everything that the API server had then.
         """
         for slot, entry in list(self._unknown.items()):
             if entry.deadline <= asked_at:
@@ -254,9 +251,10 @@ class Settlement:
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Ends the wait for writes of earlier processes if a late write could no longer take effect.
+        """Ends the wait for the writes of earlier processes, if such a write could not change anything.
 
-        Call it once the cache shows everything that the API server had when the last earlier process ended.
+        That is so if all pods have nodes and all claims have devices. Call this once the cache shows everything that
+        the API server had when the last earlier process ended.
         """
         until = self.writes.predecessors_until
         if until is not None and until != self._looked_until:
