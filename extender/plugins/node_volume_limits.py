@@ -153,9 +153,9 @@ def attachment_goes(pod: PodInfo, change: Change) -> bool:
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the CSI drivers of the pod's inline volumes. They include None if the pod has other volumes.
+    """Returns the CSI drivers of the pod's inline volumes, and None if the pod also has volumes of other kinds.
 
-    The drivers of these are unknown here, because only their claims lead to them.
+    None represents their drivers. These are unknown here, because they can be found only through a claim.
     """
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)

@@ -70,15 +70,14 @@ class Filing(Generic[K, V]):
             del self._items[key]
 
     def get(self, key: K) -> Collection[V]:
-        """Returns the items under the key."""
         filed = self._items.get(key)
         if filed is None:
             return ()
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns those of `keys` that have items; the result may also contain some that have none.
+        """Returns the keys to look up: all of `keys` that have items, and possibly some that have none.
 
-        This takes time in proportion to the given keys or to the stored keys, whichever are fewer.
+        The time for this grows with the number of given keys or of stored keys, whichever is smaller.
         """
         return keys if len(keys) <= len(self._items) else keys.intersection(self._items)

@@ -54,7 +54,7 @@ class HypotheticalRemovals:
             np.subtract.at(by_row, self._rows[slots], by_slot[slots])
 
     def remove(self, slots: Rows) -> None:
-        """Removes pods again that `reprieve` has put back."""
+        """Undoes `reprieve` for the pods in these slots."""
         self.removed[slots] = True
         for by_slot, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], by_slot[slots])

@@ -93,8 +93,7 @@ class Journal:
         return [topic for topic, log in self._logs.items() if log.position > cursor]
 
     def has_changed(self, cursor: int, topic: str, key: Hashable) -> bool:
-        """Returns True if the key has changed after `cursor`, or may have changed because the journal forgot some
-        changes."""
+        """Returns True if the key has changed after `cursor`, or if the journal has forgotten changes after it."""
         log = self._logs.get(topic)
         return log is not None and (cursor < log.forgotten or log.latest.get(key, BEGINNING) > cursor)
 
@@ -127,10 +126,11 @@ class _Log:
     """The changes of one topic. The position of a change is its number in the journal.
 
     Attributes:
-        latest: the position of the latest change of each key, ascending.
+        latest: key -> the position of its latest change, in ascending order of positions.
         position: the position of the last change of this topic.
-        removed: the latest removals: the key and the position of each.
-        forgotten: the position of the last removal that is no longer in `latest`.
+        removed: (key, position) of the latest removals.
+        forgotten: the position of the latest removal that was deleted from `latest`. A reader with an earlier position
+            may have missed it.
     """
 
     __slots__ = ("forgotten", "latest", "position", "removed")

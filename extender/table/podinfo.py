@@ -117,7 +117,10 @@ class PodInfo:
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Returns True if replacing one pod by the other on a node changes only counts that depend on labels."""
+        """Returns True if all counts of a node stay the same when one pod replaces the other there.
+
+        Counts that depend on labels are not compared.
+        """
         one = self.pod
         two = other.pod
         return (
@@ -144,7 +147,7 @@ class PodInfo:
 
     @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
-        """The requests that NodeResourcesFit scores; a container without a request counts with a default.
+        """The requests with which NodeResourcesFit scores nodes. A container without a request gets a default amount.
 
         Upstream's scorer ignores pod-level resources (its enablePodLevelResources is never set), so this does too.
         """

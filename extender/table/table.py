@@ -1,8 +1,9 @@
 """Defines `Table`, which stores the cluster in columns that every rule reads.
 
-A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader and first applies
-the changes since it was last lent, so the cost depends on the changes and not on the size of the cluster. Each kind of
-data has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports, objects, volumes.
+A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader. Before that, it
+applies the changes since the table was last lent, so the cost depends on the changes and not on the size of the
+cluster. Each kind of data has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports,
+objects, volumes.
 """
 
 from __future__ import annotations
@@ -151,10 +152,11 @@ class Table:
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
-        """Returns `of(table)`. The first call creates this object and stores it with the table; later calls reuse it.
+        """Returns the result of `of(table)`, an object that is derived from this table, such as an index of it.
 
-        `of` is a module-level class or function, such as the class of an index of the table. The object must read the
-        journal before each use, because the table may have changed since.
+        The first call with an `of` stores the object with the table, and later calls return it again. So `of` must be a
+        module-level class or function. The object must read the journal before each use, because the table may have
+        changed since the last one.
         """
         reader: R | None = self._readers.get(of)
         if reader is None:

@@ -23,7 +23,14 @@ _LONGEST_TEXT = 200
 
 
 class TableDifference(NamedTuple):
-    """One difference between the two tables: the field, the node, pod or object, and both values."""
+    """A value that differs between a table and one that was built from scratch.
+
+    Attributes:
+        what: the field.
+        where: the node, pod or other object that has the field.
+        actual: the value in the table, as text.
+        expected: the value in the table that was built from scratch, as text.
+    """
 
     what: str
     where: str
@@ -62,9 +69,10 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
 
 
 def _node_columns(table: Table, queried: Table) -> Columns:
-    """Returns the columns that are indexed by row, by a name that is the same in every table.
+    """Returns name -> column for the data of `table` that has one value for each row.
 
-    They include the number of pods in `table` for each query whose result is stored in `queried`.
+    The names are the same for two tables that are compared. Some columns are counts, one for each query whose result
+    `queried` has stored. Their values are computed from `table`.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
@@ -97,7 +105,7 @@ def _stored_counts(table: Table, queried: Table) -> Columns:
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Returns the columns that are indexed by pod slot, by a name that is the same in every table."""
+    """Returns name -> column for the data of `table` that has one value for each pod slot."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}

@@ -89,9 +89,10 @@ def values_picked(values: Scores, picked: Picked) -> Scores:
 def accessibility_by_node_selector(
     selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
 ) -> Accessibility:
-    """Returns the nodes that can access each of these persistent volumes.
+    """Returns which nodes can access each persistent volume.
 
-    `selectors`: for each volume, a key that is equal for equal node affinities, and the node affinity.
+    `selectors`: one pair for each volume: a key, and the volume's node affinity. Volumes with equal node affinities
+    must have equal keys.
     """
     return _accessibility(
         [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
@@ -99,7 +100,7 @@ def accessibility_by_node_selector(
 
 
 def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
-    """Returns the nodes that can access each of these storage pools.
+    """Returns which nodes can access each storage pool.
 
     `selectors`: for each pool, a selector of the labels of nodes.
     """

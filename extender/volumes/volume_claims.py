@@ -109,7 +109,8 @@ class AttachableVolumes:
         by_driver: the CSI volumes of each driver.
         native_drivers: the drivers of volumes that are CSI volumes from the start; migrated in-tree volumes do not
             count.
-        errors: pairs in the order of the volumes: a fault, and True if it also refuses nodes without a CSINode.
+        errors: (fault, everywhere) for each volume whose CSI volume cannot be found. If `everywhere` is False, the
+            fault refuses only nodes with a CSINode, because the volume is a migrated in-tree volume.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))

@@ -1,4 +1,5 @@
 """Stores the nodes in columns: resources, taints, labels, images and facts, one row for each node.
 
-The table writes Node objects and the requests of pods. Rules read the arrays by row. Start reading at `NodeColumns`.
+The table updates the columns when a node changes and when a pod is placed or removed. Rules read the arrays by row.
+Start reading at `NodeColumns`.
 """

@@ -51,9 +51,10 @@ class FactColumn(Generic[F]):
 
 
 class NodeFacts:
-    """Stores what functions of a node return, for the functions that rules use: one FactColumn for each.
+    """Stores one FactColumn for each function that a rule has asked for.
 
-    Such a function must be at module level. A new lambda at each call would get a new column at each call.
+    The function takes a node, and must be at module level. If a caller passed a new lambda each time, each lambda would
+    get its own column.
     """
 
     def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:

@@ -1,8 +1,8 @@
 """Counts the pods on each node that match a selector, and keeps the counts up to date.
 
 The first query for a selector counts the placed pods. From then on, each pod that is placed or removed changes the
-counts, so repeating the query costs nothing. Pods are counted by group, and a selector is evaluated over all groups at
-once.
+counts, so repeating the query costs nothing. Pods with the same namespace and labels form a `Group`. So a selector is
+compared with each group, and not with each pod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEW = 64
 
 
 def most_kept(capacity: int) -> int:
-    """Returns for how many queries results may be stored; each takes half a MiB if `capacity` is 50,000."""
+    """Returns the largest number of results to store. Each takes 8 bytes for each of `capacity` rows."""
     return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
@@ -101,8 +101,8 @@ class MatchCount(NodeCounts):
     """The number of pods on each node that match one query.
 
     Attributes:
-        groups: the groups of equal pods that match the query, if they are few; else empty.
-        index: if many match, the row of the matrix `Matches._wide` that marks them; else -1.
+        groups: the groups that match the query, if there are few; else empty.
+        index: if many groups match, the row of the matrix `Matches._wide` in which they are marked; else -1.
     """
 
     __slots__ = ("groups", "index", "query")
@@ -119,10 +119,10 @@ class GroupEntry:
     """The pods of one Group, that is, the pods with one namespace and the same labels.
 
     Attributes:
-        slot: the number of the group.
-        standing: the number of its pods on each row that are not being deleted.
-        terminating: the number of its pods on each row that are being deleted.
-        answers: the stored counts that have this group in their `groups`, and so change with its pods.
+        slot: the index of the group in the arrays of `Matches`.
+        standing: row -> how many pods of the group are on this node and are not being deleted.
+        terminating: row -> how many pods of the group are on this node and are being deleted.
+        answers: the stored results that have this group in their `groups`, and so change with its pods.
     """
 
     slot: int
@@ -132,9 +132,9 @@ class GroupEntry:
 
 
 class _Places(NamedTuple):
-    """Parallel columns with one entry for each combination of a group and a row with pods of it.
+    """Says how many pods each group has on each row, as arrays of equal length. Pairs without pods have no entry.
 
-    Pods that are being deleted have separate entries.
+    Pods that are being deleted are counted in separate entries.
     """
 
     slot: Rows
@@ -146,9 +146,10 @@ class _Places(NamedTuple):
 class Matches:
     """Stores how many pods each Group has on each node, and the results of recent queries.
 
-    A pod that is placed or removed changes the results that its group matches. If few groups match a query, the
-    GroupEntry of each refers to the result. If many match, they are marked in the result's row of `_wide`,
-    bool[result, slot of the group], so that a query like `key Exists` over 20,000 groups costs one NumPy operation.
+    When a pod is placed or removed, the results of all queries that its group matches are changed. They are found in
+    two ways. The result of a query that few groups match is in `GroupEntry.answers` of these groups. The result of a
+    query that many groups match has a row in the matrix `_wide`, bool[result, slot of the group]. So a query like
+    `key Exists` over 20,000 groups costs one NumPy operation.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -186,7 +187,7 @@ class Matches:
         return answer
 
     def queries(self) -> tuple[PodCountQuery, ...]:
-        """Returns the queries whose numbers of matching pods are stored."""
+        """Returns the queries whose results are stored."""
         return tuple(self._answers)
 
     def groups(self) -> Mapping[Group, GroupEntry]:

@@ -123,7 +123,7 @@ def _alike(one: Pod, other: Pod) -> bool:
 
 
 def of_one_template(one: Pod, other: Pod) -> bool:
-    """Returns True if every rule treats the two pods alike; both must have no volumes, and equal labels."""
+    """Returns True if every rule treats the two pods alike. Call it only for pods with equal labels and no volumes."""
     return (
         one.spec.tolerations == other.spec.tolerations
         and one.spec.node_name == other.spec.node_name

@@ -85,10 +85,12 @@ class IncomingPod(NamedTuple):
 
 
 class TermCount(NodeCounts):
-    """The sums by node of `HeldTerm.amount`, for the terms with one Effect that match an incoming pod.
+    """For one incoming pod and one Effect: the sum of the matching terms of the pods on each node.
+
+    A term matches if it selects the incoming pod. It adds its `HeldTerm.amount` to the node of the pod that has it.
 
     Attributes:
-        amounts: the amount that a placed pod adds on its node, by the slot of the pod's list of terms.
+        amounts: how much a placed pod adds to its node, by the slot of the pod's list of terms (`Holders.slot`).
     """
 
     __slots__ = ("amounts",)
@@ -98,7 +100,7 @@ class TermCount(NodeCounts):
         self.amounts: Counter[int] = Counter()
 
     def amount_by_slot(self, slots: int) -> IntColumn:
-        """Returns what a placed pod adds on its node, by the slot of its list of terms: int64[slots]."""
+        """Returns `amounts` as an array, int64[slots]; 0 for lists of terms that add nothing."""
         by_slot = np.zeros(slots, np.int64)
         by_slot[list(self.amounts)] = list(self.amounts.values())
         return by_slot
@@ -114,16 +116,16 @@ class TermEffects:
 
 @dataclass(slots=True, eq=False)
 class Holders:
-    """The placed pods that have the same list of terms.
+    """The placed pods that have the same list of affinity and anti-affinity terms.
 
     Attributes:
-        slot: the number of this list of terms.
+        slot: the index that identifies this list of terms. It is used again after the last such pod is removed.
         terms: the list of terms.
         filed: how often each term is in the list. Terms whose topology key no node has are left out.
-        rows: the number of such pods on each row.
-        sums: the amount that one such pod adds to each stored sum.
-        excluding: the sum of the amounts of the terms that match pods without certain labels (see `_is_excluding`),
-            by effect and namespaces.
+        rows: row -> how many such pods are on this node.
+        sums: the stored sums that such pods contribute to, each with the amount that one pod adds.
+        excluding: sums of `HeldTerm.amount` over the excluding terms of the list (see `_is_excluding`), by the Effect
+            and by the namespaces and the namespace selector of the term.
     """
 
     slot: int
@@ -195,7 +197,7 @@ class Terms:
             self._file(holders)
 
     def effects_on(self, incoming: IncomingPod, deadline: Deadline = NO_DEADLINE) -> TermEffects:
-        """Returns the effects that the terms of all placed pods have on the incoming pod.
+        """Returns how the affinity and anti-affinity terms of all placed pods affect the incoming pod.
 
         Raises:
             DeadlineExceeded: comparing the terms took too long; nothing was stored.
@@ -210,11 +212,11 @@ class Terms:
         return answer
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
-        """Returns the incoming pods for which the answer is stored of how placed pods' terms affect them."""
+        """Returns the incoming pods for which `effects_on` has stored a result."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns the placed pods that have each list of terms."""
+        """Returns list of terms -> the placed pods that have it."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -226,7 +228,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns what a placed pod adds to an effect, by the slot of the pod's terms and the effect."""
+        """Returns (slot of a list of terms, Effect) -> how much each placed pod with this list adds to its node."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
@@ -243,9 +245,9 @@ class Terms:
         return {where: amount for where, amount in amounts.items() if amount}
 
     def _excluded(self, incoming: IncomingPod) -> set[tuple[int, HeldTerm]]:
-        """Returns the terms that do not match the pod only because of its labels (see `_is_excluding`).
+        """Returns (slot, term) for the excluding terms that match the pod's namespace, but not its labels.
 
-        Such a term is about pods without certain labels, such as `team DoesNotExist`.
+        An excluding term matches pods without certain labels, like `team DoesNotExist` (see `_is_excluding`).
         """
         labels = incoming.group.mapping
         keys = self._excluding_by_key.among(frozenset(labels))
@@ -375,7 +377,7 @@ def _is_excluding(selector: Selector) -> bool:
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """Returns all affinity and anti-affinity terms of the pod, each with what it means for other pods."""
+    """Returns the pod's affinity and anti-affinity terms, each with the amount that it adds for a matching pod."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

@@ -13,7 +13,10 @@ _FREE = -1
 
 
 class VolumePairs:
-    """Numbers the (CSI volume, node) pairs of volumes on nodes, and the uses of each pair by pods."""
+    """Stores which CSI volumes are on which nodes, and which pods use them there.
+
+    Each pair of a volume and a node gets an index, and each use of a pair by a pod gets an index.
+    """
 
     def __init__(self) -> None:
         # volume -> {row of a node: the number of their pair}

@@ -170,7 +170,7 @@ class VolumeUsage:
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns the slots of the pods that use each inline disk; the value is True if a pod only reads."""
+        """Returns inline disk -> {slot of a pod that uses the disk: True if the pod only reads}."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
