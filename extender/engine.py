@@ -1,4 +1,4 @@
-"""Decides where a pod can run, and says why it cannot run elsewhere, in the real or in a supposed cluster.
+"""Decides where a pod can run, and says why it cannot run elsewhere, in the real or in a hypothetical cluster.
 
 `Engine.decide` runs a pod's profile over the nodes of a table and returns a `Decision`. `Engine.suppose` changes the
 table for the length of a `with` block. The offline answers, the pages and users of the library call the engine, so they
@@ -178,7 +178,7 @@ class Decision:
 
 
 class DecisionLimit:
-    """Limits the time of each decision. No decision starts while a user's rule of an earlier one still runs.
+    """Limits the time of each decision. No decision starts while a user's rule from an earlier decision still runs.
 
     Attributes:
         time: the limit, which starts again for each decision.
@@ -191,7 +191,7 @@ class DecisionLimit:
 
     @contextmanager
     def begin(self, table: Table) -> Iterator[None]:
-        """Limits the time of the block. Raises DeadlineExceeded if the time is up or an earlier rule still runs."""
+        """Limits the time of the block. Raises DeadlineExceeded if the time is up or rule `unanswered` still runs."""
         late = self.unanswered
         if late is not None and late.call is not None and not late.call.done():
             raise RuleUnanswered(f"{late} yet")
@@ -252,9 +252,9 @@ class Engine:
         return self.table.nodes.names_of(fit.feasible if despite_errors else self._feasible(info, fit))
 
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
-        """Returns which pods preemption would evict for the pod; tries `nodes`, or by default all where it may help.
+        """Returns which pods preemption would evict for the pod, even if the pod's profile has no preemption.
 
-        This works even if the pod's profile has no preemption.
+        It tries `nodes`, or by default all nodes on which an eviction may help.
         """
         info = self._waiting(pod)
         profile = self.profiles.of(info.pod)

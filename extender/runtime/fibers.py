@@ -53,7 +53,7 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler_ports.Workers. Raises TaskFailed as `check` does."""
+        """Runs the task in a fiber, see scheduler_ports.Workers. Raises TaskFailed if the pool's thread has ended."""
         while not self._room.acquire(timeout=_CHECK_SECONDS):
             self.check()
         self._due.put(lambda: _Fiber(self, task).switch())
@@ -69,7 +69,7 @@ class FiberPool:
         self._thread.join(timeout_seconds)
 
     def wait(self, fiber: _Fiber, descriptor: int, events: int, seconds: float) -> bool:
-        """Runs other fibers until the descriptor is ready; returns False if it is not ready in `seconds`."""
+        """Runs other fibers until the descriptor is ready; returns False if it is not ready within `seconds`."""
         self._poll.register(descriptor, events)
         self._waiting[descriptor] = (fiber, time.monotonic() + seconds)
         return bool(fiber.parent.switch())
