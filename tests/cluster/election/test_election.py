@@ -48,9 +48,9 @@ def written_spec(asked: Step) -> LeaseSpec:
     return asked.lease.spec
 
 
-def leader(asked_at: float = 0.0, now: float = 0.1) -> Election:
+def leader(asked_at: float = 0.0, now: float = 0.1, jitter: float = 0.0) -> Election:
     """One that has won the lease in a write asked for at `asked_at`, and leads."""
-    election = candidate()
+    election = candidate(jitter)
     election.read(Lease(), asked_at)
     asked = step(election, asked_at)
     assert isinstance(asked, Write)
@@ -137,6 +137,10 @@ def test_a_leader_renews_without_reading_and_keeps_its_term() -> None:
     assert (renewal.acquire_time, renewal.renew_time) == (micro_time(WALL), micro_time(WALL + 2.1))
     election.written(stored(renewal, 2), 2.1, 2.2)
     assert (election.term(12.0), election.leading(12.0), election.leading(12.1)) == (1, True, False)
+
+
+def test_a_leader_renews_without_jitter() -> None:
+    assert step(leader(now=0.1, jitter=1.0), 0.1) == Sleep(2.0)
 
 
 def test_leading_ends_by_the_clock_alone_counted_from_the_start_of_the_write() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -112,6 +113,7 @@ def test_each_change_of_the_leader_is_an_event_about_the_lease(api: FakeApiServe
     assert notes()[3:] == ["second stopped leading"]
     (event, *_) = api.collections[EVENTS].values()
     assert (event["reason"], event["type"]) == ("LeaderElection", "Normal")
+    assert event["metadata"]["namespace"] == "default"
     assert event["regarding"] == {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -121,11 +123,14 @@ def test_each_change_of_the_leader_is_an_event_about_the_lease(api: FakeApiServe
     }
 
 
-def test_an_event_that_is_refused_costs_no_leadership(api: FakeApiServer, elect: Elect) -> None:
+def test_an_event_that_is_refused_costs_no_leadership(
+    api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture
+) -> None:
     api.fail(EVENTS, answer(403))
     first = elect("first")
     assert wait_until(lambda: api.faults_left == 0)
     assert wait_until(first.leading)
+    assert wait_until(lambda: "event not written lease=default/extender reason='403" in caplog.text)
 
 
 @pytest.mark.parametrize("ended", [pytest.param(False, id="under way"), pytest.param(True, id="without an answer")])
@@ -146,7 +151,7 @@ def test_a_leader_that_stops_leaves_its_lease_to_expire_while_a_write_is_unsettl
 
 
 def test_a_leader_that_is_no_longer_eligible_hands_over_once_its_writes_are_settled(
-    api: FakeApiServer, elect: Elect
+    api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture
 ) -> None:
     fresh, led_while_stale, writes = threading.Event(), [], UnsettledWrites(0.0)
     fresh.set()
@@ -158,6 +163,8 @@ def test_a_leader_that_is_no_longer_eligible_hands_over_once_its_writes_are_sett
         assert wait_until(lambda: not first.leading())
         assert holder(api) == "first"
     assert wait_until(second.leading)
+    reason = "the cache may be out of date"
+    assert caplog.messages.count(f"no longer the leader lease=default/extender reason={reason!r}") == 1
     led_while_stale.append(first.leading())
     second.stop()
     assert holder(api) == ""  # nobody takes what he cannot use
@@ -186,6 +193,42 @@ def test_who_has_won_the_lease_waits_for_its_cache(api: FakeApiServer, elect: El
     assert not elector.leading()
     caught_up.set()
     assert wait_until(elector.leading)
+
+
+def test_hurry_returns_when_the_process_leads_or_has_resigned(api: FakeApiServer, elect: Elect) -> None:
+    began_at, caught_up = time.monotonic(), threading.Event()
+    elector = elect("me", caught_up=caught_up.is_set)
+    threading.Timer(0.2, caught_up.set).start()
+    elector.hurry(30.0)
+    assert elector.leading()
+    elector.hurry(30.0)
+    elector.resign()
+    elector.hurry(30.0)
+    assert time.monotonic() - began_at < 20.0
+
+
+def test_hurry_gives_up_after_its_seconds(api: FakeApiServer, elect: Elect) -> None:
+    elector = elect("me", caught_up=lambda: False)
+    elector.hurry(0.1)
+    assert not elector.leading()
+
+
+def test_an_unexpected_error_is_logged_with_its_traceback_and_costs_no_election(
+    elect: Elect, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [OutcomeUnknown("no answer"), ValueError("a fault of ours")]
+
+    def eligible() -> bool:
+        if errors:
+            raise errors.pop(0)
+        return True
+
+    assert wait_until(elect("me", eligible=eligible).leading)
+    logged = [(record.getMessage(), bool(record.exc_info)) for record in caplog.records]
+    assert logged[:2] == [
+        ("election step failed lease=default/extender reason='no answer'", False),
+        ("election step failed lease=default/extender reason='a fault of ours'", True),
+    ]
 
 
 def test_a_reconciliation_that_fails_is_tried_again(api: FakeApiServer, elect: Elect) -> None:

@@ -115,6 +115,12 @@ def test_only_the_leader_writes(write: Write) -> None:
     assert WRITING & set(server.methods)
 
 
+def test_a_standby_reads() -> None:
+    server = Server()
+    LeaderClient(server, Fence(settled(), lambda: False)).call("GET", "/api/v1/namespaces/default/pods", b"")
+    assert server.methods == ["GET"]
+
+
 @WRITES
 def test_a_write_without_an_answer_is_unsettled(write: Write) -> None:
     server, writes = Server(), settled()

@@ -91,7 +91,7 @@ def test_the_slice_is_one_that_proxies_take_and_goes_with_its_service(api: FakeA
     assert wait_until(lambda: api.slice)
     metadata = api.slice["metadata"]
     assert metadata["labels"]["kubernetes.io/service-name"] == "extender"
-    assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["u"]
+    assert metadata["ownerReferences"] == [{"apiVersion": "v1", "kind": "Service", "name": "extender", "uid": "u"}]
     assert api.slice["ports"] == [{"name": "https", "port": 8888, "protocol": "TCP"}]
     assert api.slice["endpoints"] == [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}]
     assert api.slice["addressType"] == "IPv4"
@@ -113,11 +113,15 @@ def test_who_leads_takes_it_over_and_who_does_not_leaves_it(api: FakeApi, start:
     assert api.writes == 2
 
 
-def test_what_others_did_to_it_is_put_right(api: FakeApi, start: Start) -> None:
+def test_what_others_did_to_it_is_put_right(api: FakeApi, start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     start()
     assert wait_until(lambda: api.slice)
     api.slice = None
     assert wait_until(lambda: api.led_to() == "10.0.0.1")
+    api.slice["endpoints"] = [{"addresses": ["10.0.0.9"]}]
+    assert wait_until(lambda: api.led_to() == "10.0.0.1")
+    assert wait_until(lambda: "service points to the leader service=extender address=10.0.0.1" in caplog.messages)
 
 
 def test_a_service_that_is_missing_is_waited_for(api: FakeApi, start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,12 +138,14 @@ def test_a_service_that_is_missing_is_waited_for(api: FakeApi, start: Start, cap
         pytest.param([pod("10.0.0.1", 1), pod("10.0.0.2", 2), pod("10.0.0.3", 3)], "10.0.0.3", id="the youngest"),
         pytest.param([pod("10.0.0.2", 2), pod("10.0.0.3", 3, ready="False")], "10.0.0.2", id="that is ready"),
         pytest.param([pod("10.0.0.2", 2), pod("10.0.0.3", 3, deletionTimestamp="x")], "10.0.0.2", id="and is to stay"),
+        pytest.param([pod("10.0.0.2", 2), pod("", 3)], "10.0.0.2", id="and has an address"),
         pytest.param([pod("10.0.0.1", 1)], "10.0.0.1", id="nobody: it stays"),
     ],
 )
 def test_a_leader_that_ends_leads_it_to_its_successor(
-    api: FakeApi, start: Start, pods: list[Any], successor: str
+    api: FakeApi, start: Start, caplog: pytest.LogCaptureFixture, pods: list[Any], successor: str
 ) -> None:
+    caplog.set_level("INFO")
     api.pods = pods
     leader = start()
     assert wait_until(lambda: api.led_to() == "10.0.0.1")
@@ -148,6 +154,8 @@ def test_a_leader_that_ends_leads_it_to_its_successor(
     writes = api.writes
     time.sleep(0.05)  # it looks no more
     assert (api.led_to(), api.writes) == (successor, writes)
+    logged = f"service points to the successor service=extender address={successor}" in caplog.messages
+    assert logged is (successor != "10.0.0.1")
 
 
 def test_a_standby_that_ends_changes_nothing(api: FakeApi, start: Start) -> None:
