@@ -86,6 +86,19 @@ class FakeBinder:
         self.bound.append((binding.uid, binding.node))
 
 
+class CountedResults(Telemetry):
+    """Remembers as what each call of bind was counted; raises the errors first, one a call."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.results: list[str] = []
+        self.errors = list(errors)
+
+    def bound(self, result: str) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.results.append(result)
+
+
 def answer(verb: Any, body: bytes) -> Any:
     """The verb's answer to the body, decoded again from its bytes."""
     request = verb.decode(body)

@@ -36,7 +36,7 @@ from tests.builders import (
     node_term,
     with_allocation,
 )
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of, tell
+from tests.verbs.cluster import PROFILES, CountedResults, FakeBinder, answer, binding, cache_of, tell
 
 NODE = make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").obj()
 OTHER = make_node("m").allocatable(cpu="2", memory="4Gi", pods="10").obj()
@@ -44,9 +44,9 @@ POD = make_pod("p").req(cpu="2").obj()
 UID = POD["metadata"]["uid"]
 
 
-def bind_with(binder: Any, cache: Cache) -> Bind:
+def bind_with(binder: Any, cache: Cache, telemetry: Telemetry | None = None) -> Bind:
     """Returns the verb; where no answer comes its watch tells nothing more."""
-    return Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, lambda _: None))
+    return Bind(cache, PROFILES, binder, telemetry or Telemetry(), confirmation=Confirmation(cache, lambda _: None))
 
 
 def state(cache: Cache, uid: str = UID) -> PodState:
@@ -319,16 +319,6 @@ def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     assert state(cache) is PodState.INITIAL
 
 
-class CountedResults(Telemetry):
-    """Remembers as what each call of bind was counted."""
-
-    def __init__(self) -> None:
-        self.results: list[str] = []
-
-    def bound(self, result: str) -> None:
-        self.results.append(result)
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -344,7 +334,7 @@ class CountedResults(Telemetry):
 def test_what_cannot_be_bound_says_why(body: bytes, message: str) -> None:
     binder, counted = FakeBinder(), CountedResults()
     cache = cache_of(NODE, POD)
-    verb = Bind(cache, PROFILES, binder, counted, confirmation=Confirmation(cache, lambda _: None))
+    verb = bind_with(binder, cache, counted)
     assert message in answer(verb, body)["Error"]
     assert binder.bound == []
     assert counted.results == ["refused"]
@@ -388,8 +378,8 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
             assert go_on.wait(10)
             super().bind(binding)
 
-    binder = Slow()
-    verb = bind_with(binder, cache)
+    binder, counted = Slow(), CountedResults()
+    verb = bind_with(binder, cache, counted)
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(answer(verb, binding(POD, "n")))) for _ in range(4)]
     for thread in threads:
@@ -401,6 +391,7 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
         thread.join()
     assert answers == [{"Error": ""}] * 4
     assert binder.bound == [(UID, "n")]
+    assert counted.results == ["refused", "bound"]
 
 
 def test_an_exempt_pod_is_bound_unjudged_but_counted() -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.cache.cache import Cache
 from extender.framework.profile import Profiles, WeightedPriority
+from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
@@ -21,12 +23,14 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
+from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
 from extender.verbs.group_plans import GroupPlans
+from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.prioritize import Prioritize
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_pod_group
-from tests.verbs.cluster import PROFILES, answer, args, tell
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, tell
 
 
 class Counted(Telemetry):
@@ -156,6 +160,15 @@ def test_the_rest_is_planned_again_around_a_node_that_the_scheduler_does_not_off
     assert webhook.ask(gang[2], offered) == offered
 
 
+def test_a_second_plan_for_the_rest_counts_all_members_that_have_an_answer() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, node("n4"), make_pod_group("gang", 3), *gang)
+    (first,) = webhook.ask(gang[0], NAMES[:3])
+    (second,) = webhook.ask(gang[1], ["n3", "n4"])
+    assert webhook.ask(gang[2], [first, second]) == []
+    assert webhook.telemetry.dropped == {"node": 2}
+
+
 def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:
     gang = members(2)
     webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
@@ -163,13 +176,45 @@ def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:
     assert webhook.ask(gang[1], [first]) == []
 
 
-def test_a_node_that_fills_up_in_the_meantime_is_not_answered() -> None:
+def webhook_after_first_answer(*objects: Object) -> tuple[Webhook, Object, str, str]:
+    """Returns a webhook with a plan for two members, the second member, the first one's node and the second one's."""
     gang = members(2)
-    webhook = Webhook(*NODES[:3], make_pod_group("gang", 2), *gang)
-    (first,) = webhook.ask(gang[0], NAMES[:3])
-    free = [name for name in NAMES[:3] if name != first]
-    tell(webhook.cache, [make_pod("other").uid("other").req(cpu="4").node(free[0]).obj()])
-    assert webhook.ask(gang[1], free) == free[1:]
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang, *objects)
+    (first,) = webhook.ask(gang[0], NAMES[:2])
+    return webhook, gang[1], first, "n0" if first == "n1" else "n1"
+
+
+def test_a_node_that_fills_up_in_the_meantime_is_not_answered() -> None:
+    webhook, second, _, planned = webhook_after_first_answer()
+    tell(webhook.cache, [make_pod("other").uid("other").req(cpu="4").node(planned).obj()])
+    assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+    assert webhook.telemetry.dropped == {"node": 1}
+
+
+@pytest.mark.parametrize("has_pods", [False, True], ids=["empty", "with a pod left"])
+def test_a_node_that_is_deleted_in_the_meantime_is_not_answered(*, has_pods: bool) -> None:
+    left = [make_pod(f"left-{name}").uid(f"left-{name}").node(name).obj() for name in NAMES if has_pods]
+    webhook, second, _, planned = webhook_after_first_answer(*left)
+    webhook.cache.deleted("Node", msgspec.convert(node(planned), Node))
+    assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+    assert webhook.telemetry.dropped == {"node": 1}
+
+
+def test_a_node_that_a_new_table_does_not_have_is_not_answered() -> None:
+    webhook, second, _, planned = webhook_after_first_answer()
+    webhook.cache.deleted("Node", msgspec.convert(node(planned), Node))
+    with webhook.cache.snapshot("test"):  # so that the call gets a table that was built after the deletion
+        assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+    assert webhook.telemetry.dropped == {"node": 1}
+
+
+def test_a_node_that_changes_and_still_fits_is_answered() -> None:
+    webhook, second, first, planned = webhook_after_first_answer()
+    tell(webhook.cache, [make_pod("small").uid("small").node(planned).obj()])
+    assert webhook.ask(second, [planned, "n2"]) == [planned]
+    assert webhook.telemetry.dropped == {}
+    stranger = make_pod("stranger").req(cpu="4").obj()  # the check must not leave the first member on its node
+    assert webhook.ask(stranger, [first]) == [first]
 
 
 def test_a_deleted_member_ends_the_plan() -> None:
@@ -211,11 +256,12 @@ def test_a_new_policy_ends_the_plan() -> None:
 def test_a_bind_to_another_node_ends_the_plan() -> None:
     gang = members(2)
     webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
-    (first,) = webhook.ask(gang[0], NAMES)
-    pod = webhook.pod("m0")
-    webhook.plans.bound(pod, first)
+    (first,), (second,) = (webhook.ask(pod, NAMES) for pod in gang)
+    quorum = GroupQuorum(webhook.cache, Telemetry(), 0.0, 1, webhook.plans)
+    bind = Bind(webhook.cache, PROFILES, FakeBinder(), Telemetry(), quorum=quorum)
+    answer(bind, binding(gang[0], first))
     assert len(webhook.plans) == 1
-    webhook.plans.bound(pod, "elsewhere")
+    answer(bind, binding(gang[1], next(name for name in NAMES if name not in (first, second))))
     assert len(webhook.plans) == 0
     assert webhook.telemetry.dropped == {"bound_elsewhere": 1}
 
@@ -315,6 +361,14 @@ def test_a_call_waits_a_moment_for_members_that_the_watch_has_not_shown() -> Non
     reason = "pod group is unschedulable, minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
     assert webhook.reasons(gang[0], NAMES) == dict.fromkeys(NAMES, reason)
     assert webhook.clock.monotonic() == pytest.approx(began_at + 1.0)
+
+
+def test_a_call_does_not_wait_once_the_watch_has_shown_enough_members() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)
+    began_at = webhook.clock.monotonic()
+    assert webhook.ask(gang[0], NAMES)
+    assert webhook.clock.monotonic() == began_at
 
 
 def test_plans_take_bounded_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from weakref import ref
 
 import msgspec
@@ -67,6 +68,14 @@ def test_it_does_not_wait_on_other_nodes_or_for_other_pods() -> None:
     scheduler.preempts()
     assert scheduler.fits("other") == []
     assert scheduler.pauses == 0
+
+
+def test_a_wait_sleeps_for_a_moment() -> None:
+    preemptors = RecentPreemptors(ManualClock())
+    preemptors.note("high", {"n"})
+    began_at = time.monotonic()
+    assert preemptors.wait("high", {"n"})
+    assert time.monotonic() - began_at >= PAUSE_SECONDS
 
 
 def test_who_preempted_a_while_ago_is_forgotten_and_of_the_answer_the_names_are_kept() -> None:
