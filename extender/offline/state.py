@@ -234,7 +234,9 @@ class ClusterState:
             return admit(converted, workload.manifest, self.objects)
 
     def stored(self, pod: Mapping[str, Any]) -> Pod:
-        """Returns a pod that an API server has stored, with the defaults that a file written by hand may lack.
+        """Converts a pod that counts as stored by an API server, so that it is not checked as a new pod.
+
+        Missing defaults are filled in, because the pod may be from a file written by hand.
 
         Raises:
             MalformedCluster: a field is unknown or has the wrong type.

@@ -45,7 +45,7 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields a difference for each two verdicts, recorded and replayed, with the nodes where they differ so."""
+    """Yields a difference for each unequal pair of a recorded and a replayed verdict, with all nodes that have it."""
     args = second.args(line)
     second.remember(args.pod)
     second.plans.current = line.plan or 0
@@ -71,7 +71,10 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
 
 
 def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
-    """Yields one difference with all nodes whose scores differ; its cause is that of the largest change."""
+    """Yields one difference that lists all nodes whose scores differ.
+
+    The scores and the cause in it are those of the node whose score changes most.
+    """
     args = second.args(line)
     answer = second.prioritize.decide(args)
     recorded, replayed = from_digits(line.scores), answer.scores.tolist()
@@ -130,7 +133,10 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
 
 
 def plan_differences(line: PlanLine, second: World) -> Iterator[Difference]:
-    """Yields one difference if the group is now refused or planned otherwise, and one for each member elsewhere."""
+    """Yields one difference if the outcome for the group differs (planned or refused).
+
+    Otherwise yields one for each member on another node.
+    """
     plan = second.plan(line)
     recorded = _plan_outcome(line.message, emptied=line.emptied)
     replayed = _plan_outcome(plan.refusal.reason if plan.refusal else "", emptied=plan.is_emptied)
@@ -173,7 +179,10 @@ def _group_outcome(message: str, victims: Sequence[str]) -> str:
 
 
 def _elsewhere(names: Sequence[str], best: str) -> dict[str, str]:
-    """Returns the verdicts on the other nodes if filter answers with one node; none if `best` is empty."""
+    """Returns the verdict on each other node if filter keeps only the node `best`, although others may pass too.
+
+    Returns {} if `best` is empty, because filter then keeps all nodes that pass.
+    """
     return {name: OTHER_NODE for name in names if name != best} if best in names else {}
 
 
@@ -232,7 +241,10 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins whose preference for node `after` over `before` differs between the two sets of rules."""
+    """Returns the plugins that favor node `after` more, or less, under the second rules, as "NodeResourcesFit +40".
+
+    A plugin favors this node by its score for it minus its score for node `before`.
+    """
     if first is second:
         return ""
 

@@ -62,7 +62,7 @@ class DecisionHead(NamedTuple):
     """The values that the lines of attempts, groups and plans share.
 
     Attributes:
-        order: the names of the nodes in the order of the table's rows; None if it is that of the last such line.
+        order: the names of the nodes in the order of the table's rows; None if unchanged since the last of these lines.
     """
 
     at: float
@@ -142,9 +142,11 @@ class LineEncoder:
     def call(
         self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str, plan: int = 0
     ) -> Iterator[Line]:
-        """Yields the lines that record a call of a verb; `result` is its answer, None if it is only an error.
+        """Yields the lines that record a call of a verb.
 
-        `plan` is the number of the plan from which filter answered, 0 if there is none.
+        Args:
+            result: the verb's answer; None if the call was answered with an error alone.
+            plan: the number of the plan from which filter answered; 0 if it used no plan.
         """
         line = CallLine(at=at, moment=moment, verb=cast(Verb, verb), result=cast(Outcome, outcome), error=error)
         if hasattr(request, "pod"):

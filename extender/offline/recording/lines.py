@@ -167,7 +167,8 @@ class AttemptLine(_Line, tag="attempt"):
     Attributes:
         moment: the last change that the decision could see.
         order: the numbers of the nodes in the order of the table's rows; "" if unchanged since the last attempt.
-        draws: the random numbers that were drawn, as (bits, number); numbers of more than 64 bits are left out.
+        draws: each random number that was drawn, as (number of bits, the number itself); longer ones than 64 bits are
+            left out.
         node: the chosen node; "" if no node was chosen, and `message` says why.
         plugins: the plugins that refused the pod; empty if an error ended the attempt.
         nominated_node, victims: the node on which preemption evicts pods, and the keys of those pods.
@@ -235,15 +236,17 @@ class GroupLine(_TreeLine, tag="group"):
 
 
 class PlanLine(_TreeLine, tag="plan"):
-    """A plan of filter for the members of a pod group, from which it answered the calls that have its number.
+    """A plan that filter made in a call about one member: nodes for all waiting members of its pod group.
 
-    The first member that waits in the tree is that of the call; the others are to be planned.
+    Filter answers this call from the plan, and also later calls about other members. The lines of all these calls have
+    the number of the plan. The first waiting member in `tree` is the member of the call.
 
     Attributes:
-        number: counts the plans of a process.
-        nodes: the nodes that the call was about.
-        before: the number of the plan whose answered members kept their nodes; 0 if this plan began a pass.
-        answered: the UIDs of these members.
+        number: the number of the plan in its process.
+        nodes: the nodes in the request of the call.
+        before: the number of an earlier plan for the group; 0 if there was none. Members for which filter had answered
+            from the earlier plan kept their nodes.
+        answered: the UIDs of the members that kept their nodes.
         emptied: True if the group fits only once all pods of lower priority have left.
     """
 

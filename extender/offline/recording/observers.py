@@ -62,7 +62,7 @@ class RecordedRandom(Random):
         return number
 
     def take_draws(self) -> list[tuple[int, int]]:
-        """Returns the random numbers drawn since the last call, as (bits, number)."""
+        """Returns the random numbers drawn since the last call, each as (its number of bits, the number)."""
         draws = self._draws
         self._draws = []
         return draws

@@ -120,10 +120,10 @@ class Recording:
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """Copies of the state before some of the steps, as (step, copy); `state` starts from the closest one.
+        """Copies of the state before some of the steps, as (step, copy); `state` starts from the last one it can use.
 
-        A copy is made only after at least as many lines as the state has objects. So all copies together have at most
-        as many objects as there are lines.
+        A state with many objects is copied rarely: for a copy of N objects, at least N lines must have passed since the
+        last copy. So all copies together have at most as many objects as there are lines.
         """
         state: dict[tuple[str, str], ObjectLine] = {}
         states: list[tuple[int, State]] = [(0, {})]
@@ -134,7 +134,7 @@ class Recording:
         return states
 
     def state(self, number: int) -> State:
-        """Returns the state before the step: the last line of each object that existed then."""
+        """Returns the cluster before the step: for each object that existed then, the line that last recorded it."""
         index = bisect_right(self._states, number, key=lambda pair: pair[0]) - 1
         begin, before = self._states[max(index, 0)]
         state = dict(before)

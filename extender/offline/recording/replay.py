@@ -295,7 +295,7 @@ class _Replay:
                 return bind_differences(line, self._second)
 
     def _lacks_plan(self, line: DecisionLine) -> bool:
-        """Returns True if the decision depends on a plan for a pod group that was not recorded."""
+        """Returns True if the decision was made from a plan for a pod group, and the recording lacks that plan."""
         if isinstance(line, PlanLine):
             return bool(line.before) and not self._second.plans.has(line.before)
         if not isinstance(line, CallLine) or (line.verb, line.result) != ("filter", DECIDED):

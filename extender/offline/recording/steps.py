@@ -120,7 +120,7 @@ def _key(raw: msgspec.Raw) -> str:
 
 
 def _change(line: ObjectLine, pod_keys: dict[str, str]) -> tuple[str, str]:
-    """Returns the subject and the text of the step in which an object changed."""
+    """Returns the name of the changed object, and what happened to it."""
     if line.kind != POD:
         return f"{line.kind} {line.key}", "was deleted" if line.object == NULL else "was created or changed"
     if line.object == NULL:
@@ -132,7 +132,7 @@ def _change(line: ObjectLine, pod_keys: dict[str, str]) -> tuple[str, str]:
 
 
 def _call(line: CallLine, seen: _Seen) -> tuple[str, str]:
-    """Returns the subject and the text of the step in which a verb was called."""
+    """Returns the name of the pod that the call was about, and the verb's answer in words."""
     if line.verb == "bind":
         binding, error = line.binding(), line.error or line.binding_error()
         text = f"bind to {binding.node}{f': {error}' if error else ''}"

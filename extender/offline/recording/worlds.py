@@ -66,7 +66,8 @@ class Rules:
     Attributes:
         asks_extenders: True if the scheduling loop also asks other extenders, whose answers are not recorded.
         library: the plugins and users' rules that the profiles were made from.
-        settings: the recorded settings; if the rules are those of another policy, all but the policy apply.
+        settings: the settings in the recording. If these are the rules of another policy, the policy in `settings` is
+            not used.
     """
 
     profiles: Profiles
@@ -278,7 +279,9 @@ class World:
 
 
 class ReplayedPlans:
-    """The plans of pod groups that were made again, by their recorded numbers; Filter answers from the current one.
+    """The plans for pod groups that the replay has made again, by the numbers that they have in the recording.
+
+    Filter asks this object for its answer about a member of a group.
 
     Attributes:
         current: the number of the plan from which the next call is answered; 0 if it is judged without a plan.
@@ -292,7 +295,13 @@ class ReplayedPlans:
         self._plans[line.number] = line, plan
 
     def before(self, line: PlanLine) -> Plan | None:
-        """Returns the plan whose answered members keep their nodes. Raises MalformedCluster if it is missing."""
+        """Returns the earlier plan on which the recorded plan builds; None if it builds on no plan.
+
+        `answered` in the earlier plan has the members that keep their nodes.
+
+        Raises:
+            MalformedCluster: the earlier plan is missing.
+        """
         if not line.before:
             return None
         if not self.has(line.before):
