@@ -25,7 +25,8 @@ from extender.policy.faults import Faults
 class _SourceLoader(SourceFileLoader):
     """Compiles the source on each import, and ignores cached bytecode.
 
-    Python decides by size and modification time in seconds whether the cache is valid, and an edit can change neither.
+    Python uses cached bytecode if the size of the source and its modification time in whole seconds are the same. After
+    a small edit within a second, both may be the same although the source is not.
     """
 
     def get_code(self, fullname: str) -> CodeType:

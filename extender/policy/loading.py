@@ -1,4 +1,4 @@
-"""Reads a policy, a KubeSchedulerConfiguration or a Policy, from the YAML or JSON of a file or ConfigMap."""
+"""Reads policies from YAML or JSON. A policy is either a KubeSchedulerConfiguration or a classic Policy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _kind(document: object) -> str:
 
 
 def _content(config_map: object) -> str:
-    """Returns the only text in a ConfigMap that is a policy. Raises ConfigurationError."""
+    """Returns the value in the ConfigMap's data that is a policy. Raises ConfigurationError if not exactly one is."""
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
     policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts

@@ -72,7 +72,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def total(self) -> int:
-        """The number of pods of all templates that fit."""
+        """The number of pods that fit, added up over all templates."""
         return sum(self.pods.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -286,7 +286,10 @@ def _in_turns(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds as many pods of each template in turn as its weight says, until none fits. Returns as `_filled`."""
+    """Adds pods in rounds until none fits. In each round, a template adds as many pods as its weight says.
+
+    Returns the same as `_filled`.
+    """
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)
     while with_room:

@@ -108,9 +108,10 @@ class Comparison:
     Attributes:
         first, second: the two results.
         moved: the pods whose outcomes differ, including pods that only one of the configurations evicts.
-        plugins: by how much each plugin scores a moved pod's node under the second configuration higher than its node
-            under the first. It is the mean over the moved pods that both nodes can take. The scores are those of the
-            second configuration before any pod is placed.
+        plugins: plugin -> a mean difference of scores, which shows how much the plugin has moved pods. For each moved
+            pod, it is the score of its node under the second configuration minus that of its node under the first. A
+            pod counts only if both nodes can take it. All scores are those that the second configuration gives before
+            any pod is placed.
     """
 
     first: SimulationResult
@@ -155,7 +156,10 @@ class Comparison:
         )
 
     def maps(self, names: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Returns (title, nodes) for the maps on a page: before, and after under each of the configurations `names`."""
+        """Returns (title, nodes) for three maps: before the simulation, and after it under each configuration.
+
+        `names` are the names of the two configurations.
+        """
         after = [
             (f"under {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
         ]
@@ -193,7 +197,11 @@ def _outcome(key: str, result: SimulationResult) -> PodOutcome:
 
 
 def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping[str, Pod]) -> dict[str, float]:
-    """Returns `Comparison.plugins`; `state` has the second configuration, and no pod has been placed yet."""
+    """Returns the value of `Comparison.plugins`.
+
+    Args:
+        state: the cluster under the second configuration, before any pod is placed.
+    """
     sums: Counter[str] = Counter()
     scored = 0
     for outcome in moved[:_MOST_SCORED]:

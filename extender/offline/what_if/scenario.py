@@ -131,7 +131,7 @@ def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
     Like kubectl, it evicts each pod once. A pod that tolerates cordoned nodes may return to its node.
 
     Returns:
-        Notes for people on pods that can never be evicted.
+        A note for each pod that can never be evicted.
     """
     state = simulation.state
     listed = {info.pod.key for info in _movable(state, names)}

@@ -205,7 +205,7 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {
 
 
 def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
-    """Returns the priorities without arguments, by name."""
+    """Returns the priorities that take no argument, by name."""
     fit = NodeResourcesFitScore
     return {
         "SelectorSpreadPriority": SelectorSpread(),
