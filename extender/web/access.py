@@ -57,8 +57,6 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SocketConnection:
-    """The connection of an accepted socket."""
-
     accepted: socket.socket
 
     def peer_address(self) -> str:
@@ -77,7 +75,7 @@ class AccessRules:
 
     Attributes:
         certificate_required: every request but probes needs a client certificate.
-        names: the common names or DNS names of the certificates that are accepted; if empty, all of the CA are.
+        names: a client certificate must have one of these as its common name or a DNS name; if empty, any name will do.
         any_host: requests to a loopback address may have any Host header (insecureBind). For private paths the header
             must still name this machine.
     """

@@ -34,7 +34,7 @@ Page = Callable[[Mapping[str, list[str]], str], Answer]
 
 
 def json_answer(value: object) -> Answer:
-    """Returns the value as JSON."""
+    """Returns an answer with status 200 and the value as one line of JSON."""
     return Answer(200, msgspec.json.encode(value) + b"\n")
 
 

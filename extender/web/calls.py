@@ -193,7 +193,7 @@ class Calls:
     """Answers calls of verbs, and reports each answered call.
 
     Attributes:
-        waiting_for: returns check -> the reason why the process cannot decide yet, or None if it can.
+        waiting_for: returns for each check the reason why the process cannot decide yet, or None if it passes.
         note: called with each answered call.
         observers: receive each request and its result before the answer is encoded.
     """

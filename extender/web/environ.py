@@ -88,14 +88,14 @@ def _host_port(address: object) -> tuple[str, str]:
 
 
 def take_signals(lifecycle: Lifecycle) -> None:
-    """Sets signal handlers for a gunicorn worker that does not know `lifecycle`.
+    """Sets signal handlers for gunicorn's own workers, which do not call `lifecycle` themselves.
 
-    SIGTERM makes the process unready before the worker stops, and SIGUSR2 compares the cache with the API server. At
-    exit the application is stopped.
+    SIGTERM makes the process unready before the worker stops. SIGUSR2 compares the cache with the API server. At exit
+    the application is stopped.
 
-    These handlers replace those of gunicorn, which loads the application in the worker after it has set its own. With
-    --preload, gunicorn replaces these handlers again. `worker.ThreadPerConnection` does so too, because it calls
-    `lifecycle` itself.
+    A gunicorn worker sets its handlers before it loads the application, so the handlers set here replace them. In two
+    cases the worker replaces them in turn: with --preload, where the application is loaded first, and in our worker
+    `worker.ThreadPerConnection`, which calls `lifecycle` itself.
     """
     stop_worker = signal.getsignal(signal.SIGTERM)
     if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():

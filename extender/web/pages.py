@@ -47,7 +47,7 @@ class PrivatePages:
 
 
 def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
-    """Returns a page that shows the result of `look` as JSON, once `waiting_for` returns None."""
+    """Returns a page that shows the result of `look` as JSON, or the error 503 while `waiting_for` returns a reason."""
 
     def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
         missing = waiting_for()

@@ -24,7 +24,7 @@ class BatchedNotifier(Generic[T]):
     """Calls `notify` with all items of the last `PAUSE_SECONDS`, in the order in which they were noted.
 
     Before `start` it calls `notify` at once for each item. Only SIGKILL loses items; at any other exit `notify` gets
-    the rest.
+    the remaining ones.
     """
 
     def __init__(self, notify: Callable[[Sequence[T]], object]) -> None:
@@ -63,7 +63,7 @@ class BatchedNotifier(Generic[T]):
         self._ticker.start()
 
     def stop(self) -> None:
-        """Ends the thread, and calls `notify` with the rest; from now on it gets each item at once."""
+        """Ends the thread, and calls `notify` with the remaining items. Later items are passed to `notify` at once."""
         self._started = False
         self._stopping.set()
         self._ticker.stop()

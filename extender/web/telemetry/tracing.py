@@ -31,9 +31,10 @@ _FAILED = ("error", "failed", "unready", "malformed")
 
 
 class Work(NamedTuple):
-    """A call or an attempt that has ended.
+    """A finished call of a verb, or a finished attempt to schedule a pod.
 
     Attributes:
+        name: the name of its span.
         fields: the fields of its log line.
         ended_at: when it ended, in seconds since the epoch.
         traceparent: the caller's header of this name (W3C Trace Context); ignored if malformed.
