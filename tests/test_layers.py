@@ -236,7 +236,9 @@ BESIDE_THE_DOOR = {
         "extender.scheduler.scheduling_cycle.Chosen",
         "extender.volumes.node_volumes.node_term",
     },
-    "extender.offline.manifests.validation.companions": {"extender.devices.cel.device_selectors"},  # compiles selectors
+    "extender.offline.manifests.validation.groups_and_claims": {
+        "extender.devices.cel.device_selectors"
+    },  # compiles selectors
     "extender.offline.what_if.simulation": {  # runs the loop's own queue and cycle
         "extender.framework.events",
         "extender.plugins.gang_scheduling.NAME",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from pydantic.json_schema import models_json_schema
 
-from extender.app.recording.decisions import DECISIONS
+from extender.app.recording.past_decisions import DECISIONS
 from extender.cache.debugger import Dump, Report
 from extender.offline.documents import page_documents
 from extender.offline.what_if.hypothetical import SimulationRequest

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.cli.answers.source_options import access_options, pod_key
+from extender.cli.option_conflicts import ACCESS, refuse_options
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Output, output_option, say, show, switch
 from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_of
-from extender.cli.usage import ACCESS, refuse_options
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
 from extender.offline.documents.document_kinds import DocumentKind, headed

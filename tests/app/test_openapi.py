@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from extender.app.openapi import openapi, openapi_page
-from extender.app.recording.decisions import DECISIONS, PastDecision, PastDecisions
+from extender.app.recording.past_decisions import DECISIONS, PastDecision, PastDecisions
 from extender.app.serve import build
 from extender.app.ui import live_pages, look_at_cluster, look_at_recording, providers, simulation_handler
 from extender.cache.cache import Cache

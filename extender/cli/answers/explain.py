@@ -27,10 +27,10 @@ from extender.cli.answers.source_options import (
 )
 from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
+from extender.cli.option_conflicts import ACCESS, refuse_options
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Format, Output, output_option, say, show, switch
 from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, replicas_of
-from extender.cli.usage import ACCESS, refuse_options
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
 

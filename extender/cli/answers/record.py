@@ -20,6 +20,7 @@ from extender.cli.answers.source_options import (
     show_progress,
     source_options,
 )
+from extender.cli.option_conflicts import refuse_options
 from extender.cli.output.output_formats import (
     Format,
     Output,
@@ -31,7 +32,6 @@ from extender.cli.output.output_formats import (
     show,
     switch,
 )
-from extender.cli.usage import refuse_options
 from extender.cli.whole_files import os_error_text, write_whole
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.setting_sources import load

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from extender.cli.completion import contexts, namespaces
+from extender.cli.option_conflicts import refuse_options
 from extender.cli.output.output_formats import Output, answering, say, say_lines, show
-from extender.cli.usage import refuse_options
 from extender.cli.whole_files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod

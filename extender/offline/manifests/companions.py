@@ -1,6 +1,6 @@
 """Reads the pod groups and claims that are in the same file as pods, and admits them as the API server would.
 
-`validation.companions` has the checks of an object alone; this module has those that depend on other objects.
+`validation.groups_and_claims` has the checks of an object alone; this module has those that depend on other objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
 from extender.offline.manifests.objects import admitted_priority, identified, named, refused, to_object
-from extender.offline.manifests.validation import companions
+from extender.offline.manifests.validation import groups_and_claims
 from extender.table.object_index import Objects
 
 _KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
@@ -43,9 +43,9 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
         metadata = named(metadata, namespace, place)
     item = {**item, "metadata": metadata}
-    if companions.is_checked(item):
+    if groups_and_claims.is_checked(item):
         item = schema.without_nulls(kind, item)
-        if faults := schema.faults(kind, item) or list(companions.faults(kind, item)):
+        if faults := schema.faults(kind, item) or list(groups_and_claims.faults(kind, item)):
             raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     obj = to_object(item, place)
     return obj and identified(obj)
