@@ -47,7 +47,7 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def is_whole(self) -> bool:
-        """True if every required field was found; otherwise keys in upper or lower case must be searched, too."""
+        """True if every required field was found. If not, the body is read again with keys in any case."""
         return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
 
 

@@ -55,7 +55,7 @@ class Mount(NamedTuple):
 class InlineVolume(NamedTuple):
     """An in-tree volume that a pod names directly, without a claim.
 
-    `volume` is its translation for a CSI driver, or the Fault for which it cannot be translated.
+    `volume` is its translation for a CSI driver, or a Fault that says why it cannot be translated.
     """
 
     volume: CSIVolume | Fault

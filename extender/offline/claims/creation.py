@@ -137,7 +137,7 @@ def replica(pod: Pod, name: str, uid: str) -> Pod:
 def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:
     """Creates the volume claims that `others` lack, as copies of the claims of `pod`.
 
-    All of them are replicas of the same StatefulSet.
+    All these pods are replicas of the same StatefulSet.
     """
     for volume in pod.spec.volumes or ():
         template = state.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{volume.name}-{pod.name}")

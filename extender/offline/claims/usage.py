@@ -122,7 +122,7 @@ def _back_to_pool(state: ClusterState, claim: PersistentVolumeClaim) -> list[Cha
 def _with_more(pool: CSIStorageCapacity, change: int) -> CSIStorageCapacity:
     """Returns the CSIStorageCapacity with `change` bytes more; a negative `change` makes it smaller.
 
-    Its maximumVolumeSize is lowered to its capacity if that is less than the size that the driver reported.
+    Its maximumVolumeSize becomes the capacity that is left, but never more than the size that the driver reported.
     """
     if pool.capacity is None:
         return pool

@@ -130,7 +130,7 @@ class PastDecisionPart(DocumentPart):
 
 
 class PastDecisionOfPod(PastDecisionPart):
-    """An entry of the list of pods: a pod's key, and the last decision about the pod."""
+    """The last decision about one pod, with the pod's key (`namespace/name`)."""
 
     pod: str
 

@@ -76,9 +76,9 @@ class Waterfall:
 def waterfall(decision: Decision) -> Waterfall | None:
     """Compares the two best nodes. Returns None if no node fits, or if the pod can run on its nominated node.
 
-    In these two cases scores do not decide.
+    In these two cases, scores do not decide.
 
-    Among nodes with the same total the first by name is the winner. The runner-up is the best node with a lower total.
+    Among nodes with the same total, the first by name is the winner. The runner-up is the best node with a lower total.
     """
     if not decision.feasible or decision.nominated is not None:
         return None

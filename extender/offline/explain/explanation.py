@@ -158,7 +158,7 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """A comparison of the two best nodes, plugin by plugin; None if no scores decide."""
+        """A comparison of the two best nodes, plugin by plugin; None if scores do not decide."""
         return waterfall(self.decision)
 
     @cached_property
@@ -303,9 +303,9 @@ def _missing(kind: str, resources: str) -> str:
 
 
 def own_message(pod: Pod) -> str:
-    """Returns the verdict that the pod's own fields give, which needs no nodes; "" if they give none.
+    """Returns the verdict in the pod's own fields, for a cluster whose nodes cannot be read; "" if there is none.
 
-    For a bound pod it names the node. For a pending pod it is the message of the pod's condition PodScheduled.
+    For a bound pod, the verdict names the node. For a pending pod, it is the message of the condition PodScheduled.
     """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"

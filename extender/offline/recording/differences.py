@@ -241,9 +241,9 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins that favor node `after` more, or less, under the second rules, as "NodeResourcesFit +40".
+    """Returns the plugins that favor node `after` more or less than under the first rules, as "NodeResourcesFit +40".
 
-    A plugin favors this node by its score for it minus its score for node `before`.
+    The number says by how much the node's lead has grown: its score minus the score of node `before`.
     """
     if first is second:
         return ""

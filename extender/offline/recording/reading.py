@@ -162,7 +162,7 @@ class Recording:
         return Cluster(self.objects(number), policy)
 
     def pod(self, number: int) -> Pod | None:
-        """Returns the pod that a call or an attempt is about; None if it has none. Raises MalformedCluster."""
+        """Returns the pod in the line of a call or an attempt; None if the line has no pod. Raises MalformedCluster."""
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None

@@ -297,7 +297,7 @@ class ReplayedPlans:
     def before(self, line: PlanLine) -> Plan | None:
         """Returns the earlier plan on which the recorded plan builds; None if it builds on no plan.
 
-        `answered` in the earlier plan has the members that keep their nodes.
+        The `answered` of the returned plan are the members that keep their nodes.
 
         Raises:
             MalformedCluster: the earlier plan is missing.

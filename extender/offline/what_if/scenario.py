@@ -69,7 +69,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     """Makes the changes. New pods, and pods that have lost their node, are put into the simulation's queue.
 
     Returns:
-        Notes for people on defaults that were filled in, and on pods that cannot be evicted.
+        Notes on defaults that were filled in, and on pods that cannot be evicted.
 
     Raises:
         UnknownNode, UnknownPod: the cluster has no object of that name.

@@ -76,7 +76,7 @@ def _field_demands(required: NodeSelector | None) -> frozenset[str]:
 def _all_demands(pod: Pod) -> list[Unmet]:
     """Returns one `Unmet` per term of required node affinity, as if a node met nothing that the pod asks for.
 
-    Each contains all requirements of the term and all labels of nodeSelector.
+    Each `Unmet` contains all requirements of the term and all labels of nodeSelector.
     """
     selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
     return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]

@@ -152,7 +152,10 @@ def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) 
 
 
 def _needs_other_pods(pod: Pod) -> bool:
-    """Returns True if the pod needs other pods, so that removing more of them may make it fit on fewer nodes."""
+    """Returns True if the pod has required affinity or spread constraints.
+
+    For such a pod, the removal of a few pods may help although the removal of more pods does not.
+    """
     return bool(PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints)
 
 

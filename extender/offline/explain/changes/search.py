@@ -1,8 +1,8 @@
 """Searches for changes that let a pod run: to the pod, to the cluster, or to the pod and its claims together.
 
 Changes to the pod are searched kind by kind, such as tolerations and requests. If no single kind is enough, two and
-then three kinds are combined, one after the other. While the search looks for the smallest change of one kind, it drops
-from the pod everything that the kinds after it could change.
+then three kinds are combined. To combine kinds, the search finds the smallest change of the first kind, then of the
+next. For each kind, it first drops from the pod everything that the later kinds could change.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ Search = Callable[[ClusterState, Pod], SuggestedChange | None]
 def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:
     """Returns the changes after which all waiting members fit, the smallest first.
 
-    For a gang, they include a lower minCount or minGroupCount. With it the gang is scheduled, but the members that do
-    not fit keep waiting.
+    For a gang, they include a lower minCount or minGroupCount. After such a change the gang is scheduled, but the
+    members that do not fit keep waiting.
     """
     searches: list[Search] = [_smallest_pod_change, uncordoned_node, removed_pods, labelled_node]
     found = [

@@ -1,4 +1,4 @@
-"""Suggests the smallest changes that make a scheduler try, and place, a group that none tries now.
+"""Suggests the smallest changes after which a group is placed that no scheduler tries now.
 
 Each change is tried on a copy of the group first. If the group still does not fit, further changes are added.
 """
