@@ -77,12 +77,12 @@ _log = logging.getLogger(__name__)
 
 
 class Quorum:
-    """Makes a member wait for its Binding until Permit allows enough members of its gang and of its tree.
+    """Makes a member wait until Permit has allowed enough members of its gang and of its tree of groups.
 
     Args:
         uid: the UID of the member.
         permits: UID -> permit, for all members that are about to be bound; None for a member that waits for no rule.
-        may_bind: takes the UIDs of allowed members, and returns those whose groups reach their minimum.
+        may_bind: takes the UIDs of allowed members, and returns the UIDs of those whose groups reach their minimum.
     """
 
     timeout_seconds = QUORUM_SECONDS
@@ -403,7 +403,7 @@ def decides_tree(
     choose: Choose,
     observer: PlacementObserver = UNOBSERVED,
 ) -> Callable[[], GroupDecision]:
-    """Returns the function that decides about all members of the tree on the trial's table."""
+    """Returns a function that decides about all members of the tree, on the table of `trial`."""
     rules = GroupRules.of(profile, by_placements=trial.table.features.topology_aware_workload_scheduling)
     return lambda: decide_group(tree, trial, decide_one, rules, choose, observer)
 
@@ -444,7 +444,7 @@ def _runs(decision: GroupDecision) -> bool:
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:
-    """Returns the decision with the result of PodGroupPostFilter as further reasons, in upstream's words."""
+    """Adds the outcomes of preemption and of the search for idle claims to the reasons, in upstream's words."""
     if idle.text and not (preemption.helps or preemption.is_final):
         decision = with_reason(decision, idle.text)
     if not preemption.text:
@@ -480,10 +480,10 @@ def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -
 
 
 def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
-    """Returns the rules that rejected any member, because help for one may help the whole tree.
+    """Returns the rules that rejected any member, because an event that helps one member may help the whole tree.
 
     GangScheduling is one of these rules only while members are missing. Otherwise, each bind of a member would wake the
-    others in vain. A rule is unresolvable only if it is so for each member that it rejected.
+    others in vain. A rule counts as unresolvable if it was unresolvable for every member that it rejected.
     """
     members = [member.detail for decision in decisions for member in decision.members.values()]
     rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]

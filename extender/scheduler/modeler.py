@@ -40,10 +40,11 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A snapshot of the loop. Each pod is in one list; bound pods that the watch confirmed are only counted.
+    """A snapshot of all pods in the loop. Each pod that is not bound yet is in one of the lists.
 
     Attributes:
         arriving: the pods that the cache has and the queue is about to receive.
+        scheduled: the number of pods that the watch shows as bound.
         leading: True if this process schedules; if it does not, another replica may.
     """
 

@@ -211,7 +211,7 @@ class ExtenderBinder:
         self._placement_of = placement_of
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder. Raises BindingFailed if it is an extender that refuses the pod."""
+        """Binds the pod. Raises BindingFailed if an extender refuses the bind, or the errors of ports.Binder."""
         placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:

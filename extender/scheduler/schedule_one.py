@@ -335,7 +335,7 @@ class BindingCycle:
         resume: Callable[[AssumedPod], object],
         waited: Callable[[str, float], object] = lambda _status, _seconds: None,
     ) -> None:
-        """Calls `resume` once all of `awaited` is ready. `waited` gets the status and seconds of a wait, if any."""
+        """Calls `resume` when all of `awaited` is ready. After a wait, calls `waited` with its status and seconds."""
         info = assumed.pod.info
         began_at = self.clock.monotonic()
 
@@ -395,7 +395,7 @@ class BindingCycle:
             self.telemetry.extension_point(BIND, status, profile, self.clock.monotonic() - began_at)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
-        """Keeps the pod assumed until the watch confirms it, or until it expires because the watch does not."""
+        """Keeps the pod assumed, because its bind may have succeeded. It expires if the watch does not show that."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 

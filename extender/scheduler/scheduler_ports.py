@@ -58,7 +58,7 @@ class Events(Protocol):
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
     ) -> None:
-        """Records an event about the pod."""
+        """Writes an event about the pod. `note` is the message for users; `related` is another pod that it involves."""
 
 
 class Evictor(Protocol):
@@ -92,7 +92,7 @@ class VolumeWriter(Protocol):
         """Reserves the volume for the claim; the PV controller then binds them."""
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """Asks the provisioner to create a volume for the claim that this node can reach."""
+        """Asks the provisioner to create a volume for the claim. The volume must be usable on this node."""
 
 
 class ClaimWriter(Protocol):
@@ -183,7 +183,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Observes how long it took to choose a node, or to find that none fits."""
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """Observes a bound pod: the number of attempts, and the time since its first attempt could start."""
+        """Observes a bound pod: the number of attempts, and the seconds since the pod was first ready to be tried."""
 
     def scheduled_after_flush(self) -> None:
         """Counts a bound pod that was tried without an event, only because it had waited too long."""

@@ -108,7 +108,7 @@ class Failure:
         message: the message for users, in kube-scheduler's words.
         rejection: the plugins that rejected the pod; empty after an error.
         preemption: the evictions that would help the pod; None if none would.
-        nominated_node: the node to which the pod is to be nominated, or whether its nomination is kept or cleared.
+        nominated_node: the node to nominate the pod to, or KEEP or CLEAR for its present nomination.
         idle_claim: a claim whose devices should be released, because no pod uses it and its devices keep this pod from
             fitting; None if there is none.
         search_seconds: how long preemption searched for pods to evict; None if it did not.
@@ -123,7 +123,7 @@ class Failure:
 
     @property
     def node_to_nominate(self) -> str:
-        """The node to nominate the pod to; "" if there is none. `nominated_node` says if an earlier one is kept."""
+        """The node to nominate the pod to; "" if its present nomination is only kept or cleared."""
         return self.nominated_node if isinstance(self.nominated_node, str) else ""
 
     @property
@@ -191,7 +191,7 @@ class SchedulingCycle:
         return decided
 
     def _timed(self, decide: Callable[[], Chosen | Failure]) -> Chosen | Failure:
-        """Returns the decision, and measures its rules if it is in the sample."""
+        """Calls `decide` and returns the decision. If it is in the sample, measures how long each rule takes."""
         if self._timer is None:
             return decide()
         self._rules = self._timer.begin(self.profile)
@@ -204,7 +204,7 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def group_decided(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Passes the decision about a pod group to the observers; this cycle has placed its members."""
+        """Passes the decision about a pod group to the observers, after this cycle has decided about its members."""
         for observer in self._observers:
             observer.group_attempted(table, decision, preemption)
 
@@ -218,9 +218,10 @@ class SchedulingCycle:
         return self._failure(pod, table, decided) if isinstance(decided, Fit) else decided
 
     def decide_member(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> Chosen | Failure:
-        """Decides about a member on its group's trial table; `rows` are the nodes to consider (None: all).
+        """Decides about a member of a group. `rows` are the nodes to consider; None means all nodes.
 
-        It finds no victims for the member, because the group preempts as a whole. Raises as `schedule_pod` does.
+        `table` shows the members decided before on their nodes. The search for victims is left to the group, which
+        preempts as a whole. Raises as `schedule_pod` does.
         """
         return self._timed(lambda: self._decide_member(pod, table, table.nodes.rows if rows is None else rows))
 
@@ -231,7 +232,7 @@ class SchedulingCycle:
         return decided
 
     def _choose(self, pod: PodInfo, table: Table, rows: Rows) -> Chosen | Failure | Fit:
-        """Returns the node for the pod among `rows`; a Fit if none of them can take it."""
+        """Chooses a node for the pod among `rows`. Returns a Fit with all refusals if no node can take the pod."""
         if not len(rows):
             return Failure(NO_NODES, rejection_by_all(self.profile))
         nominated = self._fit_on_nominated_node(pod, table, rows)
@@ -256,8 +257,8 @@ class SchedulingCycle:
     def _fit_on_nominated_node(self, pod: PodInfo, table: Table, rows: Rows) -> Fit | None:
         """Checks the pod's nominated node alone, before the other nodes (upstream evaluateNominatedNode).
 
-        As in upstream, the node need not be one to which PreFilter restricts the pod. Returns None if the node is not
-        among `rows`, or if it could not be checked.
+        As in upstream, it is checked even if PreFilter restricts the pod to other nodes. Returns None if the node is
+        not among `rows`, or if it could not be checked.
         """
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
         if row is None or not table.nodes.present[row] or row not in rows:

@@ -66,7 +66,7 @@ class StartupRecovery:
         self._seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
-        """Returns the claims reserved for pods that wait, each with its pod; the key is their UIDs."""
+        """Returns (UID of a claim, UID of a pod) -> both objects, for each claim reserved for a waiting pod."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
         claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}

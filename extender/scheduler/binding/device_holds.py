@@ -1,7 +1,7 @@
 """Marks devices as taken in the cache, from the decision until the claim is written or given up.
 
-Members of a pod group may share a claim, and each of them may be the first to write it. So the devices are free only
-once no member may still write them.
+Members of a pod group may share a claim, and each of them may be the first to write it. So its devices are free again
+only if none of these members may still write the claim.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DeviceHolds:
             self._holders[pending.key] = {uid}
 
     def join(self, pending: PendingClaim, uid: str) -> bool:
-        """Adds the pod to those that may write the claim; if its devices have changed, only returns False."""
+        """Adds the pod to those that may write the claim; returns False instead if the claim now has other devices."""
         with self._lock:
             current = self._cache.effective(PENDING, pending.key)
             if not isinstance(current, PendingClaim) or current.uid != pending.uid:
@@ -42,17 +42,17 @@ class DeviceHolds:
     def confirm(self, key: str, uid: str, written: ResourceClaim) -> None:
         """Removes the pod from those that may write the claim. `written`: the claim from the API server."""
         with self._lock:
-            is_last = self._is_last(key, uid)
+            is_last = self._remove(key, uid)
             self._cache.confirm_object(written, instead_of=(PENDING, key) if is_last else None)
 
     def leave(self, key: str, uid: str) -> None:
-        """Removes the pod from those that may write the claim. Without any, its devices no longer count as taken."""
+        """Removes the pod from those that may write the claim. If none is left, the claim's devices are free again."""
         with self._lock:
-            if self._is_last(key, uid):
+            if self._remove(key, uid):
                 self._cache.restore_object(PENDING, key)
 
-    def _is_last(self, key: str, uid: str) -> bool:
-        """Removes the pod from the holders; returns True if no holder is left. The caller holds the lock."""
+    def _remove(self, key: str, uid: str) -> bool:
+        """Removes the pod from those that may write the claim; returns True if none is left. Requires the lock."""
         holders = self._holders.pop(key, set()) - {uid}
         if holders:
             self._holders[key] = holders

@@ -234,7 +234,10 @@ class ClaimReservation:
         self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns False if the claim was reserved for the pod before the decision and has changed since."""
+        """Returns True if the claim has not changed since the decision.
+
+        Only a claim that was already reserved for the pod is compared. For other claims, the result is True.
+        """
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
             return True  # the claim will be written, and that fails if it was changed
         current = self._cache.effective(CLAIM, claim.key)

@@ -57,7 +57,7 @@ class Reserver(Protocol):
     """Makes reservations of one kind, such as volumes or devices."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """Returns the reservation for the pod, for the caller to take; None if it needs nothing of this kind."""
+        """Returns the reservation that the pod needs, or None. The reservation takes effect when `take` is called."""
 
 
 def running(point: str, plugin: str) -> str:
