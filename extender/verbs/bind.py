@@ -106,7 +106,7 @@ class PermitWait:
             self.free.release()
 
     def deadline(self, at_least: float) -> Deadline:
-        """Returns a deadline for all waits of a bind that begins now. It is `at_least` seconds from now."""
+        """Returns a deadline for all waits of a bind that begins now: `most_seconds`, or `at_least` if that is more."""
         return Deadline(self._clock, max(self.most_seconds, at_least))
 
     def uids(self) -> list[str]:
@@ -154,8 +154,8 @@ class Bind:
         """
         Args:
             permits: runs the rules of Reserve and Permit; the owner of this object calls its `settle`.
-            permit_wait: limits the waits at Permit; without it, no bind may wait there.
-            quorum: keeps gangs together; without it, each member is bound alone.
+            permit_wait: limits the waits at Permit; without it, a pod that would have to wait there is refused.
+            quorum: makes members of a gang wait for each other; without it, each member is bound alone.
         """
         self._cache = cache
         self._profiles = profiles
@@ -177,7 +177,7 @@ class Bind:
         return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds the pod without checking that it still fits: if this verb did not, the pod would stay pending."""
+        """Binds the pod without checking that it still fits. If nothing were bound here, the pod would stay pending."""
         return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
@@ -265,9 +265,10 @@ class Bind:
         return result
 
     def _end_of_waits(self, profile: Profile) -> Deadline:
-        """Returns the deadline for users' rules and the wait for the gang; without such rules there is none.
+        """Returns the deadline that a bind's two waits share: the wait for users' rules, and the wait for the gang.
 
-        Both waits share it, because kube-scheduler gives up after httpTimeout and then places the pod elsewhere.
+        They share it because kube-scheduler gives up after httpTimeout, and then places the pod elsewhere. Without
+        users' rules, the wait for the gang has only its own limit.
         """
         if not (profile.permit or profile.pre_bind):
             return NO_DEADLINE

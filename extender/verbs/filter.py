@@ -115,7 +115,10 @@ class Filter:
         deadline: Deadline,
         siblings: Sequence[tuple[PodInfo, str]] = (),
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Judges the pod with its siblings on these nodes; returns the answer and the rules that rejected a node."""
+        """Judges the pod on the nodes in the request; returns the answer, and the rules that rejected a node.
+
+        `siblings` are other members of the pod's group, each with its planned node. They count as placed there.
+        """
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()

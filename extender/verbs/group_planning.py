@@ -41,7 +41,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """The answer for a member of a group that does not fit: no node, with the reason and the rules that refused."""
+    """The answer for a member whose group cannot be placed: no node, with the reason and the rules that refused."""
 
     reason: str
     rules: Set[str] = frozenset()
@@ -49,10 +49,10 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BesideSiblings:
-    """The answer for a member without a planned node: filter judges it like a single pod.
+    """The answer for a member without a planned node: filter judges its nodes, as for a pod without a group.
 
     Attributes:
-        siblings: the members that were answered before, each with its node. Filter counts them as placed there.
+        siblings: the members that have already got their planned nodes, each with its node. They count as placed there.
     """
 
     siblings: Sequence[tuple[PodInfo, str]]
@@ -79,7 +79,7 @@ class Plan:
         refusal: why the group is not placed; None if it is placed.
         is_emptied: True if the group fits only without the pods of lower priority.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
-        answered: the UIDs of the members for which a call has got an answer in this pass.
+        answered: the UIDs of the members that have got an answer since kube-scheduler last started with the group.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
         touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
@@ -101,7 +101,7 @@ class Plan:
     used_at: float = 0.0
 
     def after(self, before: Plan) -> Plan:
-        """Returns this plan together with the members that already have an answer from the plan `before`."""
+        """Returns this plan, extended by the members about which the plan `before` has already given answers."""
         members = {uid: before.members[uid] for uid in before.answered}
         decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
         return replace(
@@ -153,7 +153,7 @@ class MemberCall:
         return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
 
     def rows(self, table: Table) -> Rows:
-        """Returns the rows of the nodes in the request, sorted, so that a replay draws the same nodes."""
+        """Returns the rows of the nodes in the request, sorted, so that a replay makes the same random choices."""
         nodes = table.nodes
         rows = nodes.rows_of(self.names)
         if rows is None:  # a name is unknown or occurs twice
@@ -164,8 +164,8 @@ class MemberCall:
     def domain(self, table: Table) -> Rows | None:
         """Returns the rows of the only topology domain in the request; None if there is no such domain.
 
-        A group with a topology constraint is tried on one domain in each pass. So if the nodes of the request are all
-        in one domain, the other members are restricted to it too.
+        kube-scheduler tries a group with a topology constraint on one domain after the other. So if the nodes in the
+        request are all in one domain, it is trying this domain, and the other members are restricted to it, too.
         """
         key = self.group.topology_key
         if key is None or not len(rows := self.rows(table)):
@@ -179,7 +179,7 @@ class MemberCall:
         return in_domain
 
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
-        """Returns `decide`, restricted to the nodes that kube-scheduler can choose in this pass.
+        """Returns `decide`, restricted to the nodes that kube-scheduler can choose at the moment.
 
         The call's member and members of the same template may use only the nodes in the request. Other members may use
         all nodes in the domain.
@@ -195,12 +195,12 @@ class MemberCall:
 
 
 class PlanRequest(NamedTuple):
-    """The reason for a plan: the call, and the members as they were then.
+    """The data for making a plan: the filter call that needs the plan, and the members at the time of the call.
 
     Attributes:
         waiting: the members to place, in the order in which they are tried; the call's member is the first.
         scheduled: the UIDs of the members that have a node.
-        before: the plan whose answered members keep their nodes; None if no member was answered in this pass.
+        before: the plan to continue, whose `answered` members keep their nodes; None if a new plan is made.
     """
 
     call: MemberCall
@@ -210,10 +210,12 @@ class PlanRequest(NamedTuple):
 
 
 class Planner:
-    """Plans groups with a judge of single members.
+    """Plans nodes for groups, by deciding about one member after the other.
 
     Args:
-        scheduler_filters: True if kube-scheduler runs its own filters first; it may then ask in a dry run.
+        judge: returns the function that decides about one member.
+        scheduler_filters: True if kube-scheduler runs its own filters before it asks. A call may then come from the dry
+            run of a preemption, which leaves out the pods of lower priority.
     """
 
     def __init__(self, judge: Judge, *, scheduler_filters: bool = True) -> None:
@@ -242,7 +244,7 @@ class Planner:
         return plan if before is None else plan.after(before)
 
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it was made without the pods of lower priority."""
+        """Returns the decision, and True if it counts all pods of lower priority as evicted."""
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._scheduler_filters:
             return decision, False

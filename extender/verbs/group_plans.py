@@ -54,7 +54,7 @@ MOST_PLANS = 8
 
 
 class Dropped(Enum):
-    """The reason why the plan of a group was dropped: the values of a label of the metric."""
+    """The reason why the plan of a group was dropped, with its name in the metric of dropped plans."""
 
     ASKED_AGAIN = "asked_again"
     CHANGED = "changed"
@@ -67,22 +67,22 @@ class PlanObserver(Protocol):
     """Observes the plans of pod groups, in the thread of the filter call. It must be quick and must not raise."""
 
     def plan_begins(self) -> None:
-        """Observes that the next random numbers are drawn for a plan."""
+        """Called before a plan is made: the random numbers drawn from now on are for this plan."""
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
-        """Observes a new plan, with the table on which it was made."""
+        """Called with each new plan, and with the table for which the plan was made."""
 
     def answered_from(self, plan: Plan) -> None:
-        """Observes that the call is answered from this plan."""
+        """Called with the plan from which the current filter call is answered."""
 
 
 class GroupPlans:
     """The plans of the groups that kube-scheduler is asking about. Thread-safe; one call plans at a time.
 
     Args:
-        seconds: how long a plan is used after its last answer.
-        scheduler_filters: True if kube-scheduler runs its own filters first; it may then ask in a dry run.
-        observer: observes each plan; None if the process is not recorded.
+        seconds: how long after its last answer a plan may still be used.
+        scheduler_filters: see Planner.
+        observer: receives each plan; None if the process is not recorded.
         pause: sleeps while the watch has not shown the group; None means time.sleep.
     """
 
@@ -242,7 +242,7 @@ class GroupPlans:
         return self._made_plan(call, [call.info, *others], state, None)
 
     def _plan_rest(self, before: Plan, call: MemberCall) -> Plan:
-        """Plans nodes again for members without an answer in this pass; the others keep their planned nodes."""
+        """Plans nodes again for the members that have no answer yet; the others keep their planned nodes."""
         self._telemetry.plan_dropped(Dropped.NODE.value)
         state = self._cache.groups.get(call.group.key)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
@@ -250,7 +250,7 @@ class GroupPlans:
         return self._made_plan(call, [call.info, *others], state, before)
 
     def _made_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
-        """Returns a new plan, after the observer has seen it."""
+        """Makes a plan, and reports it to the observer."""
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         if self._observer is not None:
             self._observer.plan_begins()

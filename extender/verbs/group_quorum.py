@@ -71,9 +71,10 @@ class GroupQuorum:
 
     Args:
         most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
-        most_waiting: the largest number of calls of one gang that wait. A gang that needs more members is bound when so
-            many wait.
-        free: a semaphore that limits how many calls of all gangs wait at once; None limits them to `most_waiting`.
+        most_waiting: how many calls of one gang may wait. If a gang needs more members than this, its members are bound
+            as soon as `most_waiting` of them wait.
+        free: a semaphore that limits how many calls wait at once, of all gangs together. If it is None, this limit is
+            `most_waiting`, too.
         plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
     """
 
@@ -98,10 +99,10 @@ class GroupQuorum:
 
     @contextmanager
     def member(self, info: PodInfo, node_name: str) -> Iterator[None]:
-        """Makes the pod not count for its gang during the `with` block, until `wait` allows its bind.
+        """Does not count the pod as a placed member during the `with` block, until `wait` allows its bind.
 
-        The pod is already assumed on its node, but its bind may still be refused. Without this, the waiting members
-        would be bound too early.
+        The pod is already assumed on its node, but its bind may still be refused. If the pod counted, the waiting
+        members of its gang would be bound too early.
         """
         if self._plans is not None:
             self._plans.bound(info.pod, node_name)

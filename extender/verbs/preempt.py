@@ -100,9 +100,10 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 
 
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
-    """Returns the victims' UIDs, most important first; equally important ones keep their order in the request.
+    """Returns the victims' UIDs, the most important first.
 
-    `victims` begins with the most important one. If pods of groups are among them, this order is kept.
+    `victims` is already sorted, with equally important pods in the order of their names. Those are put into the order
+    that they have in the request, unless pods of groups are among the victims.
     """
     if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
         return [info.uid for info in victims]
@@ -112,7 +113,7 @@ def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> li
 
 
 def _of_lower_priority(offer: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
-    """Returns the proposed UIDs, except those of pods known not to have a lower priority than `pod`."""
+    """Returns the proposed UIDs of pods that have a lower priority than `pod`, or an unknown priority."""
     priorities = {victim.uid: victim.priority for victim in offer.pods or ()}
     for uid in offer.uids:
         slot = table.pods.slot_of.get(uid)

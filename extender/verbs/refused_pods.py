@@ -67,9 +67,11 @@ class _Refused:
 class RefusedPods:
     """Remembers rejected pods; after `after_seconds` without a new attempt, checks if they fit by now.
 
-    If a pod fits at that check but is rejected again afterwards, something else rejects it. Therefore the time until
-    the next check doubles each time. After a `wake`, a pod is checked one second after its rejection; this time doubles
-    too, up to a minute.
+    If a pod fits at that check but is rejected again afterwards, something else rejects it. After each such case, the
+    next check waits twice as long.
+
+    A pod for which `wake` is called is checked as soon as one second after its rejection. After each such case, this
+    second is doubled, too, up to a minute.
 
     Attributes:
         wakes: the number of calls of `wake` and `wake_all` so far.
@@ -141,10 +143,10 @@ class RefusedPods:
                 yield info.pod
 
     def take(self, rules: Set[str]) -> list[tuple[str, str]]:
-        """Returns (UID, namespace/name) of pods that one of the rules rejected; each rejection only once.
+        """Returns (UID, namespace/name) of pods that any of `rules` rejected, at most MOST_AT_ONCE pods.
 
-        Returns at most MOST_AT_ONCE pods. Pods rejected less than a second ago are left out, so that kube-scheduler can
-        preempt for them first.
+        A pod is not returned again until it is rejected again, unless `give_back` is called. Pods rejected less than a
+        second ago are left out, so that kube-scheduler can preempt for them first.
         """
         latest = self._clock.monotonic() - WOKEN_SECONDS
         with self._lock:
