@@ -326,7 +326,7 @@ class PriorityQueue:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
     def flush_backoff(self) -> None:
-        """Makes every pod ready whose backoff has ended."""
+        """Moves every pod whose backoff has ended to the active queue."""
         self._in_parts(lambda now: self._tiers.end_backoffs(now, PART))
 
     def flush_unschedulable(self) -> int:
