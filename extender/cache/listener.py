@@ -48,7 +48,7 @@ class Notifications:
             self._pending.append(partial(self.listener.changed, kind, before, after))
 
     def discarded(self, assumed: Object, effective: Object | None) -> None:
-        """Reports that an assumed object was discarded. Readers now see `effective`; None means that they see none.
+        """Reports that an assumed object was discarded. Readers now see `effective`; None means no object.
 
         In the report, the assumed object has no resource version, because the API server never had this object.
         Otherwise the listener could mistake it for an observed one.

@@ -135,7 +135,7 @@ class TablePool:
     def refresh(self, tables: int) -> None:
         """Creates tables until their number is `tables`, and updates the idle ones, so that no reader has to wait.
 
-        To create the first tables of a large cluster takes about a second.
+        Creating the first tables of a large cluster takes about a second.
         """
         for _ in range(tables):
             with self._locked("refresh"):

@@ -68,9 +68,10 @@ class QueuedGroup(AttemptHistory):
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
         """Records that an attempt has ended, and that the pods in `returned` wait again.
 
-        The group gets a new timestamp, and so comes after entries that wait longer. It keeps the old timestamp if the
-        attempt placed some members and returned others: this attempt evicted no pods, because it placed a member. The
-        next attempt is only about the returned members, may evict pods for them, and should come soon.
+        The group gets a new timestamp, and so comes after entries that have waited longer. One exception: if the
+        attempt placed some members and returned others, the group keeps its timestamp, so that its next attempt comes
+        soon. Only that attempt may evict pods for the returned members, because an attempt that places a member evicts
+        no pods.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}

@@ -244,7 +244,7 @@ class SubQueues:
         return list(helped.values())
 
     def rejected(self, rule: str | None = None) -> list[Helped]:
-        """Returns the pods and groups that this rule rejected (None: any rule), with the strategy AFTER_BACKOFF."""
+        """Returns the pods and groups that this rule rejected (None: any rule), to be requeued after their backoff."""
         tiers = (self.unschedulable, self.gated)
         if rule is None:
             entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)

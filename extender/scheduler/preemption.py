@@ -74,7 +74,7 @@ class EvictionsInProgress:
             self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=held_back)
 
     def hold_back(self, pod: PodInfo, node_name: str) -> bool:
-        """Returns True if pods are being evicted from the node. The `end` of the evictions then returns `pod`, too."""
+        """Returns True if pods are being evicted from the node. Then `end` for these evictions returns `pod`, too."""
         with self._lock:
             on_node = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
             for evictions in on_node:

@@ -395,7 +395,7 @@ class BindingCycle:
             self.telemetry.extension_point(BIND, status, profile, self.clock.monotonic() - began_at)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
-        """Keeps the pod assumed, because its bind may have succeeded. It expires if the watch does not show that."""
+        """Keeps the pod assumed, because its bind may have succeeded. It expires unless the watch shows the bind."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 

@@ -102,8 +102,8 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
     """Returns the victims' UIDs, the most important first.
 
-    `victims` is already sorted, with equally important pods in the order of their names. Those are put into the order
-    that they have in the request, unless pods of groups are among the victims.
+    `victims` is already sorted, with equally important pods in the order of their names. Such pods are put into the
+    order that they have in the request, unless pods of groups are among the victims.
     """
     if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
         return [info.uid for info in victims]

@@ -38,9 +38,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """Reserves device claims for pods; see Reserver. Retries failed rollbacks; until then, the devices stay allocated.
+    """Reserves device claims for pods; implements Reserver.
 
-    The owner calls `resolve` about once a second.
+    A failed rollback is retried. Until it succeeds, the claim's devices stay allocated. The owner calls `resolve` about
+    once a second.
     """
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
