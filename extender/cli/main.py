@@ -38,14 +38,18 @@ _BY_SIGNAL = 128  # if a signal ends a process, its exit status is this plus the
 
 
 class _Commands(click.Group):
-    """The subcommands. They end silently if the program that reads their output, such as `head`, has ended."""
+    """The subcommands.
+
+    After Ctrl-C, and if the program that reads their output has ended, such as `head`, they end silently by a signal as
+    other tools do. A shell then gets 130 or 141 as the exit status, and stops a loop that Ctrl-C interrupted.
+    """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parses the arguments, or prints the help."""
         try:
             return super().make_context(*args, **extra)
-        except BrokenPipeError:
-            _end_by_sigpipe()
+        except (BrokenPipeError, KeyboardInterrupt) as error:
+            _end_by(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands under the headings of _SECTIONS."""
@@ -58,15 +62,15 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            _end_by_sigpipe()
+        except (BrokenPipeError, KeyboardInterrupt) as error:
+            _end_by(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE)
 
 
-def _end_by_sigpipe() -> NoReturn:
-    """Ends the process silently by SIGPIPE, which Python otherwise ignores."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGPIPE)
-    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # reached only if the parent has blocked SIGPIPE
+def _end_by(number: signal.Signals) -> NoReturn:
+    """Ends the process silently by a signal that Python otherwise handles."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(_BY_SIGNAL + number)  # reached if the parent has blocked the signal, or if this process is PID 1
 
 
 def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:

@@ -179,6 +179,46 @@ def test_a_reader_that_has_seen_enough_ends_a_command_as_other_tools(arguments: 
     assert (told.returncode, told.stderr) == (-signal.SIGPIPE, b"")
 
 
+INTERRUPTING = """
+import os, signal
+from extender import predicate
+
+@predicate
+def ctrl_c(pod, node):
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+INTERRUPTING_POLICY = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{plugins: {filter: {enabled: [{name: "rules:ctrl_c"}]}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "ml/recommend-7f6d-v4nzs", "--policy", "policy.yaml"],
+        ["simulate", "--policy", "policy.yaml"],
+        ["rule", "test", "rules.py"],
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_ends_a_command_silently_by_sigint(arguments: list[str], tmp_path: Path) -> None:
+    """A shell then gets 130 as the exit status. A rule sends the signal, so that it arrives during the work."""
+    (tmp_path / "rules.py").write_text(INTERRUPTING)
+    (tmp_path / "policy.yaml").write_text(INTERRUPTING_POLICY)
+    command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments, *ON_EXAMPLE]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's job ignores it
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
 @pytest.mark.parametrize("arguments", [["explain", *ON_EXAMPLE], ["reference", "metrics"], ["demo", "cluster"]])
 def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> None:
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]
