@@ -227,6 +227,31 @@ def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> No
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
+UNREADABLE = "/proc/self/mem"  # it can be opened, but the first read fails, as of a damaged disk
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "--cluster", UNREADABLE],
+        ["explain", *ON_EXAMPLE, "-f", UNREADABLE],
+        ["replay", UNREADABLE],
+        ["snapshot", *ON_EXAMPLE, "-o", "-", "--redact", "--redact-key", UNREADABLE],
+    ],
+    ids=" ".join,
+)
+def test_a_failed_read_is_reported_with_the_file_as_faulty_input(arguments: list[str]) -> None:
+    ended = extender(*arguments)
+    assert (ended.returncode, ended.stderr) == (2, f"error: {UNREADABLE}: Input/output error\n")
+
+
+def test_a_closed_standard_input_is_faulty_input() -> None:
+    script = Path(sys.executable).parent / "extender"
+    command = ["/bin/sh", "-c", 'exec "$0" explain --cluster - <&-', script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: -: standard input is closed\n")
+
+
 def test_every_fault_is_a_line() -> None:
     told = extender("serve", "--bind", "x", "--body-limit", "y", "--connections", "0")
     assert [line.split(":")[:2] for line in told.stderr.splitlines()] == [

@@ -16,6 +16,7 @@ from extender.cli.answers.source_options import (
     Progress,
     Source,
     access_options,
+    input_faults,
     print_notes,
     show_progress,
     source_options,
@@ -32,10 +33,10 @@ from extender.cli.output.output_formats import (
     show,
     switch,
 )
-from extender.cli.whole_files import os_error_text, write_whole
+from extender.cli.whole_files import write_whole
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.setting_sources import load
-from extender.errors import ConfigurationError, MalformedInput
+from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, one_or_list
 from extender.runtime.text import counted
 
@@ -111,7 +112,10 @@ def _key(path: Path) -> bytes:
     advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
     if not path.exists():
         raise ConfigurationError([f"{path}: no such file; {advice}"])
-    key = path.read_bytes().strip()
+    from extender.offline.manifests.files import naming_file
+
+    with naming_file(path):
+        key = path.read_bytes().strip()
     if len(key) < _KEY_BYTES:
         raise ConfigurationError([f"{path}: expected a key of at least {_KEY_BYTES} bytes, got {len(key)}; {advice}"])
     return key
@@ -263,13 +267,8 @@ def _answer(
     steps: bool = False,
     gates: str | None = None,
 ) -> NoReturn:
-    try:
-        with answering():
-            sys.exit(_replay(files, policy, steps, gates, output))
-    except (MalformedInput, OSError) as error:
-        if isinstance(error, OSError) and error.filename is None:
-            raise  # an error of the terminal, not of a file, so main handles it
-        raise ConfigurationError([os_error_text(error) if isinstance(error, OSError) else str(error)]) from None
+    with input_faults(), answering():
+        sys.exit(_replay(files, policy, steps, gates, output))
 
 
 def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, gates: str | None, output: Output) -> int:

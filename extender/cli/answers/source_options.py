@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -183,17 +184,8 @@ def source_options(
             others["policies"], policy = policy, None
         if whole and cluster is not None:
             refuse_options(("namespace",), "cannot be used with --cluster, which is read with all namespaces")
-        try:
-            with answering():
-                return command(Source(cluster, access, namespace, policy), **others)
-        except (MalformedInput, UnknownPod, UnknownNode) as error:
-            raise ConfigurationError([str(error)]) from None
-        except BrokenPipeError:
-            raise  # the program that reads this output, such as `head`, has ended
-        except OSError as error:
-            if error.filename is None:
-                raise  # mostly standard output that cannot be written, which is no fault of the input
-            raise ConfigurationError([os_error_text(error)]) from None
+        with input_faults(), answering():
+            return command(Source(cluster, access, namespace, policy), **others)
 
     options: list[Callable[[Any], Any]] = [
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
@@ -212,6 +204,19 @@ def source_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
+
+
+@contextmanager
+def input_faults() -> Iterator[None]:
+    """Converts errors of the input to ConfigurationError, so that the command exits with 2."""
+    try:
+        yield
+    except (MalformedInput, UnknownPod, UnknownNode) as error:
+        raise ConfigurationError([str(error)]) from None
+    except OSError as error:
+        if error.filename is None:
+            raise  # standard output cannot be written; errors of files have a name
+        raise ConfigurationError([os_error_text(error)]) from None
 
 
 def _policy_option(compares: bool) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -129,9 +130,11 @@ def _is_text(data: bytes) -> bool:
 
 def read(file: Path) -> bytes:
     """Returns the content of a file or of standard input (`-`), uncompressed. Raises MalformedCluster, OSError."""
+    if file == STDIN and sys.stdin is None:
+        raise MalformedCluster(f"{file}: standard input is closed")
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than the limit of {MOST_JSON_BYTES}")
-    with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
+    with naming_file(file), sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
         data = _read_at_most(stream, MOST_JSON_BYTES + 1)
     if data[:2] == b"\x1f\x8b":
         try:
@@ -146,6 +149,15 @@ def read(file: Path) -> bytes:
     if not data.strip():
         raise MalformedCluster(f"{file}: {_EMPTY}")
     return data
+
+
+@contextmanager
+def naming_file(file: Path) -> Iterator[None]:
+    """Adds the file's name to an OSError. Python names it only if the file cannot be opened, not if a read fails."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from None
 
 
 def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:

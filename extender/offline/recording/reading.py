@@ -22,7 +22,7 @@ from extender.model.kinds import DECODERS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
-from extender.offline.manifests.files import MOST_JSON_BYTES
+from extender.offline.manifests.files import MOST_JSON_BYTES, naming_file
 from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
@@ -93,7 +93,7 @@ class Recording:
         path = Path(path)
         lines: list[StepLine] = []
         numbers, size_bytes, truncated = NodeNumbers(), 0, False
-        with path.open("rb") as file:
+        with naming_file(path), path.open("rb") as file:
             texts = _texts(file)
             header = _header(path, next(texts, b""))
             for number, text in enumerate(texts, 2):
