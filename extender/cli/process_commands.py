@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from extender.config.setting_sources import load
-from extender.config.settings import Command, Option, Settings, options_of
+from extender.config.settings import Command, Option, Settings, host_and_port, options_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
@@ -146,9 +146,11 @@ def demo(what: str | None, bind: str) -> None:
 
 def _serve(address: str) -> None:
     from extender.app.serve import serve  # imported here, because --help must not wait for NumPy
+    from extender.web.pages import listener_at
 
     extender = "extender" if shutil.which("extender") else sys.argv[0]
     settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})
+    listener_at(*host_and_port(settings.bind)).close()  # an error comes before the text, which says that it serves
     click.echo(f"A made-up cluster of 20 nodes, served on {address} until Ctrl-C. Try in another terminal:")
     for verb in ("filter", "bind"):
         click.echo(f"  {CALL.format(extender=extender, verb=verb, address=address)}")

@@ -219,6 +219,14 @@ def test_ctrl_c_ends_a_command_silently_by_sigint(arguments: list[str], tmp_path
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
 
 
+def test_demo_prints_nothing_but_the_error_if_its_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        ended = extender("demo", "--bind", address)
+    fault = f"cannot listen on {address}: Address already in use; choose another, or end the process that has it"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"error: {fault}\n")
+
+
 @pytest.mark.parametrize("arguments", [["explain", *ON_EXAMPLE], ["reference", "metrics"], ["demo", "cluster"]])
 def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> None:
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
@@ -25,6 +26,24 @@ _DAY_SECONDS = 86400
 _CLUSTER_SUFFIXES = (".svc", ".cluster.local")
 _BAD_REQUEST = 400
 _DENIED = (401, 403)
+_HTML = "text/html"  # an extender answers no call with a page
+_LONGEST_TEXT = 300
+
+
+class _Answer(NamedTuple):
+    status: int
+    media_type: str
+    body: bytes
+
+    def is_of_extender(self, status: int) -> bool:
+        """Returns True if an extender may have given the answer, with the expected status."""
+        return self.status == status and self.media_type != _HTML
+
+    def text(self, expected: int) -> str:
+        """Returns the answer in one line. A page is not quoted, because another server has written it."""
+        if self.media_type == _HTML:
+            return f"{self.status} with {_HTML}; an extender answers {expected}, so this may be another server"
+        return f"{self.status}: {' '.join(self.body.decode('utf-8', 'replace').split())[:_LONGEST_TEXT]}"
 
 
 class ExtenderCaller:
@@ -38,15 +57,15 @@ class ExtenderCaller:
         self._pool = ConnectionPool(config.timeout_seconds)
         self.close = self._pool.close
 
-    def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if no answer arrives."""
+    def post(self, verb: str, body: bytes) -> _Answer:
+        """Calls a verb. Raises ClusterError if no answer arrives."""
         return self.exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
 
-    def exchange(self, request: Request) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer. Raises ClusterError if no answer arrives."""
+    def exchange(self, request: Request) -> _Answer:
+        """Sends a request. Raises ClusterError if no answer arrives."""
         with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
             body = response.read()
-        return response.status, body
+        return _Answer(response.status, response.header(b"content-type").partition(";")[0].strip().lower(), body)
 
 
 def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterator[Finding]:
@@ -100,12 +119,13 @@ def _certificate(endpoint: Endpoint, timeout_seconds: float) -> Iterator[Finding
 
 
 def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
-    status, body = caller.exchange(Request("GET", "/readyz?verbose", []))
-    if status == 200:
+    answer = caller.exchange(Request("GET", "/readyz?verbose", []))
+    if answer.is_of_extender(200):
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:
-        text = f"/readyz of {caller.endpoint.host} answers {status}: {_one_line(body)[:300]}"
-        yield fail("ready", text, "wait, or fix the failing check")
+        text = f"/readyz of {caller.endpoint.host} answers {answer.text(200)}"
+        is_page = answer.media_type == _HTML
+        yield fail("ready", text, "check host and port of urlPrefix" if is_page else "wait, or fix the failing check")
 
 
 def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:
@@ -122,21 +142,17 @@ def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, expected_status: int) -> Finding:
-    status, answer = caller.post(verb, body)
+    answer = caller.post(verb, body)
     name = f"{field} {caller.config.url_prefix.rstrip('/')}/{verb}"
-    if status == expected_status:
+    if answer.is_of_extender(expected_status):
         return ok("verbs", f"{name} answers")
     fix = (
         "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must have the same name as"
         " in its settings"
     )
-    if status in _DENIED:
+    if answer.status in _DENIED:
         fix = "set certFile and keyFile to a certificate that --client-ca signed for a name in --client-names"
-    return fail("verbs", f"{name} answers {status}: {_one_line(answer)[:200]}", fix)
-
-
-def _one_line(body: bytes) -> str:
-    return " ".join(body.decode("utf-8", "replace").split())
+    return fail("verbs", f"{name} answers {answer.text(expected_status)}", fix)
 
 
 def _latency(caller: ExtenderCaller, names: Sequence[str]) -> Finding:

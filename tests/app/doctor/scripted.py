@@ -19,7 +19,10 @@ import yaml
 from extender.model.kinds import KINDS
 
 Table = dict[str, Any]
-"""`GET /path` -> the document of a 200, or (status, document); or a function of the request's document."""
+"""`GET /path` -> the document of a 200, or (status, document); or a function of the request's document.
+
+A document that begins with `<` is a page.
+"""
 
 
 @contextmanager
@@ -38,6 +41,7 @@ def scripted(table: Table, *, clock_seconds: float = 0.0, tls: ssl.SSLContext | 
             data = document.encode() if isinstance(document, str) else json.dumps(document).encode()
             self.send_response_only(status)
             self.send_header("Date", formatdate(time.time() + clock_seconds, usegmt=True))
+            self.send_header("Content-Type", "text/html; charset=utf-8" if data[:1] == b"<" else "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -227,6 +227,20 @@ FAULTS = [
         id="not ready",
     ),
     pytest.param(
+        set_in("extender", "GET /readyz", "<html>Welcome</html>"),
+        "fail",
+        "ready",
+        "^/readyz of .* answers 200 with text/html; an extender answers 200, so this may be another server$",
+        id="a page",
+    ),
+    pytest.param(
+        set_in("extender", "POST /scheduler/filter", (501, "<html>Unsupported method</html>")),
+        "fail",
+        "verbs",
+        "/filter answers 501 with text/html; an extender answers 200, so this may be another server$",
+        id="a page for a verb",
+    ),
+    pytest.param(
         set_in("extender", "POST /scheduler/filter", (404, {"Error": "no such path"})),
         "fail",
         "verbs",
