@@ -64,10 +64,11 @@ _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None) -> None:
     """Write a cluster to a file: all kinds of objects that scheduling reads, with only the fields it reads.
 
-    Environment variables, commands, secrets and annotations other than those of Kubernetes are left out. With --redact,
-    names, label values and images become hashes. Keys of labels, taints and resources stay, and so do numbers, the
-    names of schedulers, drivers and provisioners, and the attributes of devices. The same decisions are made on such a
-    file, except by rules of your own that read other annotations or objects: try those on what `kubectl get` prints.
+    Environment variables, commands, secrets and annotations in which tools keep a whole manifest are left out. With
+    --redact, names, label values and images become hashes, and annotations other than those of Kubernetes are left out.
+    Keys of labels, taints and resources stay, and so do numbers, the names of schedulers, drivers and provisioners, and
+    the attributes of devices. The same decisions are made on such a file, except by rules of your own that read other
+    objects, or on a redacted file names, label values or annotations: try those on what `kubectl get` prints.
 
     \b
     A live cluster, once with its names and once with hashes, to attach to a ticket:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from secrets import token_bytes
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,12 +15,22 @@ from extender.model.pod import Pod
 from extender.model.volumes.storage import CSIDriver, PersistentVolumeClaim
 from extender.model.workloads import StatefulSet
 
+ObjectT = TypeVar("ObjectT", bound=Object)
 _NAMED_KINDS = frozenset({CSIDriver.__name__})  # kinds whose names are product names, which are not confidential
 _DRIVERS = "drivers"  # a CSINode's list of drivers, whose names are product names
 _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
 _UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
+_MANIFESTS = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "kapp.k14s.io/original",
+        "objectset.rio.cattle.io/applied",
+        "banzaicloud.com/last-applied",
+    }
+)
+"""Annotations in which tools keep the manifest that they applied."""
 _SEPARATORS = re.compile("(__|/)")
 _TEMPLATE_HASH = "pod-template-hash"
 _HASH_BYTES = 6
@@ -51,8 +61,17 @@ _KEYED_BY_NAME = _words("disruptedPods")
 _LABELS = _words("labels matchLabels nodeSelector selector annotations")
 
 
-def essence(obj: Object) -> dict[str, Any]:
-    """Returns the object's fields as a dict, with only those annotations that a scheduling rule reads."""
+def without_manifests(obj: ObjectT) -> ObjectT:
+    """Returns the object without annotations that repeat its manifest, with environment variables and commands."""
+    annotations = obj.metadata.annotations
+    if annotations is None or annotations.keys().isdisjoint(_MANIFESTS):
+        return obj
+    others = {name: value for name, value in annotations.items() if name not in _MANIFESTS} or None
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=others))
+
+
+def _essence(obj: Object) -> dict[str, Any]:
+    """Returns the object's fields as a dict, with only those annotations that kube-scheduler reads."""
     item: dict[str, Any] = msgspec.to_builtins(obj)
     metadata = item.get("metadata", {})
     annotations = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if _is_read(key)}
@@ -127,8 +146,8 @@ class Redaction:
         self._composed["-".join(parts)] = "-".join(map(self.text, parts))
 
     def of(self, obj: Object) -> dict[str, Any]:
-        """Returns the object's fields as a dict, with names hashed and without annotations that no rule reads."""
-        item = essence(obj)
+        """Returns the object's fields as a dict, with hashed names and only the annotations of Kubernetes."""
+        item = _essence(obj)
         redacted: dict[str, Any] = self._value("", item)
         if type(obj).__name__ in _NAMED_KINDS and "metadata" in item:
             redacted["metadata"] = item["metadata"]

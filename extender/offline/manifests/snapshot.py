@@ -10,13 +10,14 @@ import msgspec
 
 from extender.model.meta import Object
 from extender.offline.manifests.objects import READ_KINDS
-from extender.offline.manifests.redaction import Redaction, essence
+from extender.offline.manifests.redaction import Redaction, without_manifests
 
 
 def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = None, compress: bool = False) -> bytes:
     """Returns the objects as JSON: a v1 List.
 
-    Fields that no scheduling rule reads are left out, and annotations other than those of Kubernetes itself.
+    Fields that no scheduling rule reads are left out, and annotations in which tools keep a whole manifest. A redacted
+    snapshot has only those annotations that kube-scheduler reads, because others may contain any text.
 
     Args:
         redaction: replaces names, label values, images and similar texts by hashes. A decision that depends on the
@@ -33,5 +34,5 @@ def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = N
 
 def _item(obj: Object, redaction: Redaction | None) -> dict[str, Any]:
     kind = READ_KINDS[type(obj).__name__]
-    item = essence(obj) if redaction is None else redaction.of(obj)
+    item = msgspec.to_builtins(without_manifests(obj)) if redaction is None else redaction.of(obj)
     return {"apiVersion": kind.api_version, "kind": kind.name, **item}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.whole_objects import WHOLE
-from extender.offline.manifests.redaction import Redaction
+from extender.offline.manifests.redaction import ObjectT, Redaction, without_manifests
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
@@ -43,16 +43,6 @@ from extender.verbs.group_planning import Plan, PlanRequest
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())
-_MANIFESTS = frozenset(
-    {
-        "kubectl.kubernetes.io/last-applied-configuration",
-        "kapp.k14s.io/original",
-        "objectset.rio.cattle.io/applied",
-        "banzaicloud.com/last-applied",
-    }
-)
-"""Annotations in which tools keep the manifest that they applied."""
-ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 RECORDED_KINDS = frozenset((*KINDS, PendingClaim.__name__))
@@ -296,8 +286,4 @@ def without_documents(obj: ObjectT) -> ObjectT:
     """
     if isinstance(obj, _WHOLE):
         obj = msgspec.structs.replace(obj, document=b"")
-    annotations = obj.metadata.annotations
-    if annotations is None or annotations.keys().isdisjoint(_MANIFESTS):
-        return obj
-    essential = {name: value for name, value in annotations.items() if name not in _MANIFESTS}
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=essential))
+    return without_manifests(obj)

@@ -85,17 +85,20 @@ def test_hashes_of_two_snapshots_differ() -> None:
     assert write_snapshot(objects, redaction=Redaction()) != write_snapshot(objects, redaction=Redaction())
 
 
-def test_only_annotations_that_are_read_are_kept() -> None:
+@pytest.mark.parametrize("redact", [False, True], ids=["named", "redacted"])
+def test_annotations_stay_but_no_manifest_and_in_a_redacted_file_no_free_text(redact: bool) -> None:
+    """A user's rule may read any annotation."""
     pod: Object = make_pod("p").obj()
     pod["metadata"]["annotations"] = {
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
         "example.com/owner": "me",
-        "volume.kubernetes.io/selected-node": "n",
+        "volume.kubernetes.io/selected-node": "7",
     }
     pod["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "secret"}]
     cluster = Cluster.from_objects([make_node("n").obj(), pod])
-    (item,) = (item for item in json.loads(cluster.snapshot())["items"] if item["kind"] == "Pod")
-    assert item["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n"}
+    (item,) = (item for item in json.loads(cluster.snapshot(redact=redact))["items"] if item["kind"] == "Pod")
+    others = {} if redact else {"example.com/owner": "me"}
+    assert item["metadata"]["annotations"] == {**others, "volume.kubernetes.io/selected-node": "7"}
     assert "secret" not in json.dumps(item)
 
 
