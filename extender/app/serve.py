@@ -106,7 +106,7 @@ def _check_groups(settings: Settings, features: FeatureGates) -> None:
     """Raises ConfigurationError if the settings select both kinds of PodGroups."""
     if settings.coscheduling and features.generic_workload:
         raise ConfigurationError(
-            ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod belongs to one PodGroup"]
+            ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod has only one PodGroup"]
         )
 
 

@@ -154,7 +154,7 @@ class GroupStates:
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
         """Returns the tree below a root, with its scheduled members; None if there is no such root.
 
-        If groups form a circle, each has a parent, so none of them is a root.
+        If groups form a cycle, each has a parent, so none of them is a root.
 
         Args:
             waiting: key of a PodGroup -> its members that are to be placed, in the order in which they are tried.
@@ -173,8 +173,8 @@ class GroupStates:
             group = self._objects.get(root)
             if group is None:
                 return f"waiting for {root.kind} {root.key} to appear"
-            if self._parent_of(group) is not None:  # a circle has no end, so it cannot be searched
-                return f"waiting for {root.kind} {root.key}: its parents form a circle"
+            if self._parent_of(group) is not None:  # groups in a cycle have no root
+                return f"waiting for {root.kind} {root.key}: its parents form a cycle"
             return self._shortage(root, group) if enforces_gangs else None
 
     # ---- with the lock held
@@ -190,7 +190,7 @@ class GroupStates:
     def _root_of(self, name: GroupName, group: PodGroup | CompositePodGroup | None) -> GroupName:
         path = [name]
         while group is not None and (parent := self._parent_of(group)) is not None:
-            if parent in path:  # a circle has no root, so its groups share the first of their names
+            if parent in path:  # a cycle has no root, so its groups share the first of their names
                 return min(path[path.index(parent) :])
             path.append(parent)
             group = self._objects.get(parent)

@@ -172,8 +172,8 @@ def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:
         queue = None
     if not isinstance(queue, dict) or not {*SECTIONS, "scheduled", "leading"} <= queue.keys():
         raise ExtenderError(
-            f"{server}{PATH} answers {status}, which is no answer of `extender schedule`; is it another program, or "
-            "`extender serve`, which has no queue?"
+            f"{server}{PATH} answers {status}, but not with a queue; expected the address of `extender schedule`, "
+            "because `extender serve` has no queue"
         )
     return queue
 

@@ -263,7 +263,7 @@ class Settings(BaseModel):
     own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP", only="serve")
     identity: str = setting("", "holder in the lease, different for every process; default: HOSTNAME_UUID")
     watch_kinds: tuple[str, ...] = setting((), "kinds to watch; default: all kinds that a rule reads")
-    body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body in bytes, or like 64Mi", only="serve")
+    body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body: a number of bytes, or like 64Mi", only="serve")
     connections: int = setting(
         256, "most open connections; beyond that the one idle for longest is closed", ge=1, only="serve"
     )

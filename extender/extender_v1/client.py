@@ -110,7 +110,7 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
         entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
         priorities = [_priority(entry) for entry in entries]
     if any(each.score not in _INT64 for each in priorities):
-        raise MalformedAnswer("Score: beyond 64 bits")
+        raise MalformedAnswer("Score: expected an integer of 64 bits")
     return priorities
 
 
@@ -132,7 +132,7 @@ def _offer(victims: object, where: str) -> Offer:
     entries = [_fields(_converted(pod, dict[str, Any], where), where) for pod in _read(fields, "Pods", list[Any], [])]
     violations = _read(fields, "NumPDBViolations", int, 0)
     if violations not in _INT64:
-        raise MalformedAnswer(f"{where}: NumPDBViolations: beyond 64 bits")
+        raise MalformedAnswer(f"{where}: NumPDBViolations: expected an integer of 64 bits")
     return Offer([_read(entry, "UID", str, "") for entry in entries], violations)
 
 

@@ -224,7 +224,7 @@ def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> in
     """
     commas = body.count(b",")
     if commas > _MOST_SHORT_VALUES and len(body) < fewest_bytes * commas:
-        raise MalformedRequest(f"{where} holds {commas} values in {len(body)} bytes: too many for its size")
+        raise MalformedRequest(f"{where} has {len(body)} bytes, too few for about {commas} values")
     return commas
 
 
@@ -280,7 +280,7 @@ def _pod(raw: msgspec.Raw) -> tuple[Pod, int]:
     size_bytes = 4 * len(memoryview(raw)) + 300 * _check_values(bytes(raw), _FEWEST_BYTES_A_VALUE, "Pod")
     pod = optional_as(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:
-        raise MalformedRequest("Pod is missing, or has no name and UID")
+        raise MalformedRequest("Pod: expected a pod with a name and a UID")
     if max(len(pod.uid), len(pod.name), len(pod.namespace)) > _LONGEST_NAME:
         raise MalformedRequest(f"Pod: a name, namespace or UID is longer than {_LONGEST_NAME} characters")
     return pod, size_bytes
@@ -289,7 +289,9 @@ def _pod(raw: msgspec.Raw) -> tuple[Pod, int]:
 def _check_few(body: bytes, where: str) -> None:
     """Raises MalformedRequest if the JSON has so many values that reading it key by key would hold up other calls."""
     if (values := body.count(b",")) > _MOST_SHORT_VALUES:
-        raise MalformedRequest(f"{where}: {values} values, but is not JSON, lacks a field, or has keys in lower case")
+        raise MalformedRequest(
+            f"{where}: about {values} values; so many are accepted only as JSON with every field, keys as Go has them"
+        )
 
 
 def _lower_fields(body: bytes) -> RawObject:

@@ -82,7 +82,7 @@ def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
     if len(scores) != len(hosts) or (hosts != asked and sorted(hosts) != sorted(set(asked))):
         raise InvalidAnswer("prioritize: the answer does not name each requested node exactly once")
     if scores.dtype != np.int64 or scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_EXTENDER_PRIORITY:
-        raise InvalidAnswer(f"prioritize: a score is not an integer of 0..{MAX_EXTENDER_PRIORITY}")
+        raise InvalidAnswer(f"prioritize: a score is not an integer from 0 to {MAX_EXTENDER_PRIORITY}")
 
 
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:

@@ -42,10 +42,10 @@ def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColum
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
     for requirement in expressions:
-        table.deadline.check("a match of node labels")
+        table.deadline.check("matching node labels")
         matched &= table.nodes.labels.satisfying(requirement, rows)
     for field in term.match_fields or ():
-        table.deadline.check("a match of node names")
+        table.deadline.check("matching node names")
         matched &= _nodes_with_field(compile_requirement(field), table, rows)
     return matched
 
@@ -62,7 +62,7 @@ def nodes_with_labels(labels: dict[str, str], table: Table, rows: Rows) -> BoolC
     """Returns bool[len(rows)]: True if the node has all of the labels (a pod's nodeSelector)."""
     matched = np.ones(len(rows), np.bool_)
     for key, value in labels.items():
-        table.deadline.check("a match of the pod's nodeSelector")
+        table.deadline.check("matching the pod's nodeSelector")
         matched &= table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
     return matched
 

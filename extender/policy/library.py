@@ -121,7 +121,7 @@ class Library:
         """Returns the user's rule of this name; if unknown, adds a fault, which may suggest one of `others`."""
         module = name.partition(":")[0]
         if ":" in name and name not in self._rules and not self._imports:
-            faults.add(path, f"{name} is imported only from the directory of the policy that --policy names")
+            faults.add(path, f"{name}: a rule is imported only if --policy names the policy; save it beside the rule")
             return None
         if module in self._not_importable:  # the module's first rule has already reported this
             return None

@@ -271,7 +271,7 @@ def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> d
         for uid in offer.uids:
             slot = table.pods.slot_of.get(uid)
             if slot is None or table.pods.row[slot] != row:
-                raise extender.malformed(f"preempt names a victim of UID {uid!r}, which is not on node {name}")
+                raise extender.malformed(f"preempt names a victim with UID {uid!r}, which is not on node {name}")
         if offer.uids:
             victims = tuple(table.pods.info(table.pods.slot_of[uid]) for uid in offer.uids)
             candidates[name] = Candidate(name, victims, offer.num_pdb_violations)

@@ -148,7 +148,7 @@ class Table:
         Raises:
             DeadlineExceeded: the deadline has passed. It is checked here because a pod may need thousands of counts.
         """
-        self.deadline.check("a count of pods")
+        self.deadline.check("counting pods")
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:

@@ -147,9 +147,7 @@ def test_status_refuses_the_answer_of_another_program(server: str, pages: dict[s
     pages["/debug/pods"] = answer
     told = run("--server", server)
     assert isinstance(told.exception, ExtenderError)
-    assert f"{server}/debug/pods answers {answer.status}, which is no answer of `extender schedule`" in str(
-        told.exception
-    )
+    assert f"{server}/debug/pods answers {answer.status}, but not with a queue" in str(told.exception)
 
 
 @pytest.mark.parametrize("server", ["ftp://x", "http://", "http://x:y"])

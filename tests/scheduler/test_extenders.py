@@ -294,7 +294,7 @@ def test_candidates_are_offered_and_what_is_left_is_chosen_from(started: Started
             id="its count of violations",
         ),
         pytest.param([meta(c=[VA])], None, "preempt names node c, which does not exist", id="no such node"),
-        pytest.param([meta(a=[VB])], None, f"a victim of UID {VB!r}, which is not on node a", id="no such victim"),
+        pytest.param([meta(a=[VB])], None, f"a victim with UID {VB!r}, which is not on node a", id="no such victim"),
         pytest.param([meta(a=[])], None, "preempt gives no victims for node a", id="no victims"),
         pytest.param([b"?"], None, "JSON is malformed", id="no JSON"),
     ],

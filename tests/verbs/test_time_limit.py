@@ -103,7 +103,7 @@ def test_a_rule_of_a_users_is_stopped_on_its_way(verb: str, form: str, seconds: 
     if not late:
         chosen.decide(request)
         return
-    told = "the rest of Slow" if form == "of nodes" else "a count of pods"
+    told = "the rest of Slow" if form == "of nodes" else "counting pods"
     with pytest.raises(DeadlineExceeded, match=f"no decision within 4 s: stopped before {told}"):
         chosen.decide(request)
 
@@ -161,7 +161,7 @@ def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: Pod
     clock = _TickingClock()
     cache = cache_of(*(make_node(name).label(rank="1").obj() for name in _NODES), pod.obj(), clock=clock)
     verb = Filter(cache, PROFILES, Telemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
-    with pytest.raises(DeadlineExceeded, match=r"before a match of (node labels|the pod's nodeSelector)"):
+    with pytest.raises(DeadlineExceeded, match=r"before matching (node labels|the pod's nodeSelector)"):
         verb.decide(verb.decode(args(pod.obj(), names=_NODES)))
 
 

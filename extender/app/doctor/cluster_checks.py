@@ -77,7 +77,7 @@ def _clock(date: str, before: float, after: float) -> Finding:
     return warn(
         "clock",
         f"this machine's clock is {abs(skew_seconds):.0f} s {ahead} the API server's",
-        "synchronise both (chrony, systemd-timesyncd), because ages, expiry and certificates depend on them",
+        "synchronise both clocks (chrony, systemd-timesyncd), because ages, expiry and certificates depend on them",
     )
 
 
@@ -148,7 +148,7 @@ def _lease(client: KubeClient, namespace: str, name: str) -> Finding:
         document, _ = _get(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     except NotFound:
         return fail(
-            "lease", f"{title} does not exist, so there was no leader yet", "start a replica with --leader-elect"
+            "lease", f"{title} does not exist, so no replica has led yet", "start a replica with --leader-elect"
         )
     except ClusterError as error:
         return fail("lease", f"{title} cannot be read: {error}", "grant get on leases in that namespace")

@@ -64,7 +64,7 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
 @click.option(
     "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
 )
-@partial(source_options, namespace_of="a POD that names none, and of the pods to list")
+@partial(source_options, namespace_of="POD, if its name has none, and of the pods to list")
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
 @list_options
 @switch("--nodes", help="show every node with its scores or its reasons (as -o wide does)")

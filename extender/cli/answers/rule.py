@@ -43,7 +43,7 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | No
     value = pod.labels.get(label)
     if value is None or node.labels.get(label) == value:
         return None
-    return "node(s) were another team's"
+    return "node(s) belonged to another team"
 
 
 ''' + _PRIORITY.replace("{name}", "prefer_{name}")

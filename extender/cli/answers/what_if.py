@@ -127,7 +127,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     multiple=True,
     type=click.IntRange(min=1),
     metavar="N",
-    help="how many pods of each template are placed in each round; for KIND/NAME first, then for -f  [default: 1 each]",
+    help="pods of a template placed in each round; give one N for each template, KIND/NAME before -f  [default: 1]",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
 @output_option(page=True)
@@ -230,10 +230,10 @@ def compare(
         maps=result.maps(names),
     )
     exceeded = [
-        f"{what}: {count}, but the limit is {limit}"
+        f"{what}: {count}, the limit is {limit}"
         for what, count, limit in (
-            ("pods pending or lost", len(result.second.remaining) + len(result.second.lost), max_pending),
-            ("pods that end elsewhere", len(result.moved), max_moved),
+            ("too many pods pending or lost", len(result.second.remaining) + len(result.second.lost), max_pending),
+            ("too many pods with another outcome", len(result.moved), max_moved),
         )
         if limit is not None and count > limit
     ]

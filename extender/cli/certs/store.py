@@ -169,7 +169,7 @@ class Store:
         except (ValueError, TypeError) as error:
             raise ConfigurationError([f"{path}: the private key cannot be read: {_one_line(error)}"]) from None
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise ConfigurationError([f"{path}: expected an ECDSA key, as this command creates"])
+            raise ConfigurationError([f"{path}: expected an ECDSA key, the only kind that this command can use"])
         return key
 
     def _certificates(self, name: str) -> list[x509.Certificate]:

@@ -143,7 +143,7 @@ class Survey:
     def _sign_of_restoration(self, version_seen: int) -> str | None:
         """Returns the evidence that the API server was restored from a backup; None if there is no evidence."""
         if self._version < version_seen:
-            return f"a list has version {self._version}, and the watch was at {version_seen}"
+            return f"a list has version {self._version}, but the watch had reached {version_seen}"
         if any(self._is_older(uid) for uid in self._unconfirmed):
             return f"the list of version {self._version} has an object in an older version than the watch delivered"
         return None

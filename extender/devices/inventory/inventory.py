@@ -23,7 +23,7 @@ Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
 INVENTORIES = "device inventories"
-"""A topic of the table's journal. Its keys are the numbers of inventories whose devices were allocated or released."""
+"""A topic of the table's journal. Its keys are the ids of inventories whose devices were allocated or released."""
 
 
 class Inventories:

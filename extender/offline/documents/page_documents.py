@@ -60,7 +60,7 @@ class PageVerdict(DocumentPart):
     reasons: list[str]
     detail: str
     text: str
-    """The verdict in words; it says so if the policy disables the filter."""
+    """The verdict in words, which also say if the policy disables the filter."""
 
 
 class NodePage(DocumentPart):
@@ -81,7 +81,7 @@ class ComparePage(ComparisonPart):
 
     names: list[str]
     maps: list[Any]
-    """Pairs of a title and nodes as in NodesPage."""
+    """Pairs of a title and an object with the keys of NodesPage."""
 
 
 class StepsPage(DocumentPart):

@@ -171,7 +171,7 @@ def _elsewhere_now(recorded: Mapping[str, str], replayed: Mapping[str, str]) -> 
 
 
 def _plan_outcome(message: str, *, emptied: bool) -> str:
-    return message or ("planned for when pods of lower priority have left" if emptied else "planned")
+    return message or ("planned, once pods of lower priority have left" if emptied else "planned")
 
 
 def _group_outcome(message: str, victims: Sequence[str]) -> str:

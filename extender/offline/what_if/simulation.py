@@ -45,7 +45,7 @@ _NOT_TRIED = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _ARRIVAL_SECONDS = 1e-6
 
 Progress = Callable[[int, int], None]
-"""A function that is called with the number of pods that are done and the number of all."""
+"""A function that is called with the number of pods handled so far and the total."""
 
 
 @dataclass(frozen=True, slots=True)

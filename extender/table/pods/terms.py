@@ -31,9 +31,9 @@ from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeC
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
 _MAX_PAIRS_TO_MATCH = 10_000
-"""How many comparisons with incoming pods a new list of terms may cost.
+"""The most pairs of a new term and a stored sum that are compared when a list of terms is added.
 
-If it would cost more, the stored sums are dropped, and computed again when they are needed.
+If there are more pairs, the stored sums are dropped, and computed again when they are needed.
 """
 
 

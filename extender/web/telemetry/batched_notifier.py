@@ -54,7 +54,7 @@ class BatchedNotifier(Generic[T]):
             try:
                 self._notify(items)
             except Exception:
-                _log.exception("could not report calls, metrics and log may lack some of them calls=%d", len(items))
+                _log.exception("reporting calls failed, some may be missing in metrics and log calls=%d", len(items))
 
     def start(self) -> None:
         """Starts the thread. Call it in the worker process, because threads do not survive a fork."""

@@ -102,7 +102,7 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     assert told.returncode == status
     assert "defaults" in told.stdout
     assert "next.yaml" in told.stdout
-    assert ("pods pending or lost: 4, but the limit is 0" in told.stderr) is (status == 3)
+    assert ("too many pods pending or lost: 4, the limit is 0" in told.stderr) is (status == 3)
 
 
 def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
         (tmp_path / name).write_text(yaml.safe_dump({**kind, "profiles": [profile]}))
     policies = ["--policy", str(tmp_path / "now.yaml"), "--policy", str(tmp_path / "next.yaml")]
     answer = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-pending", "0")
-    assert (answer.returncode, answer.stderr) == (3, "pods pending or lost: 1, but the limit is 0\n")
+    assert (answer.returncode, answer.stderr) == (3, "too many pods pending or lost: 1, the limit is 0\n")
     assert "default/running  one       lost" in answer.stdout
     moved = extender("compare", "--cluster", str(tmp_path / "cluster.json"), *policies, "--max-moved", "1")
-    assert (moved.returncode, moved.stderr) == (3, "pods that end elsewhere: 2, but the limit is 1\n")
+    assert (moved.returncode, moved.stderr) == (3, "too many pods with another outcome: 2, the limit is 1\n")
 
 
 @pytest.mark.parametrize(

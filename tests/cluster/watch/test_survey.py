@@ -324,7 +324,7 @@ def test_a_list_older_than_what_was_seen_shows_that_the_server_was_restored(foll
     followed.bookmark(4278)
     survey = followed.survey()
     assert (survey.confirmed(), followed.synced) == (False, False)
-    assert followed.reasons == ["a list has version 101, and the watch was at 4278"]
+    assert followed.reasons == ["a list has version 101, but the watch had reached 4278"]
     followed.relist()
     assert (survey.confirmed(), followed.synced, followed.reflector.state.version) == (True, True, "101")
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.model.requests import pod_requests
+from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.workloads import LimitRange
 from extender.offline.explain.explanation import Explanation
+from extender.offline.manifests.limit_ranges import claim_violations
 from tests.builders import Object, make_node, make_pod, make_priority_class
 
 NODE = make_node("n").capacity(cpu="4").obj()
@@ -141,6 +145,26 @@ def test_a_priority_needs_a_class() -> None:
 def test_a_limit_range_may_refuse() -> None:
     with pytest.raises(MalformedCluster, match="its limit of cpu is more than the maximum of 2 in LimitRange defaults"):
         admitted(make_pod("p").limit(cpu="3").obj(), limit_range(max={"cpu": "2"}))
+
+
+@pytest.mark.parametrize(
+    ("requests", "faults"),
+    [
+        ({}, ["the claim: a request of storage is missing, which the maximum of 1Gi in LimitRange defaults requires"]),
+        (
+            {"storage": "2Gi"},
+            ["the claim: its request of storage is more than the maximum of 1Gi in LimitRange defaults"],
+        ),
+        ({"storage": "1Gi"}, []),
+    ],
+    ids=["no request", "too much", "in the limit"],
+)
+def test_a_limit_range_may_refuse_a_claim(requests: dict[str, str], faults: list[str]) -> None:
+    claim = msgspec.convert(
+        {"metadata": {"name": "c"}, "spec": {"resources": {"requests": requests}}}, PersistentVolumeClaim
+    )
+    limits = msgspec.convert(limit_range(type="PersistentVolumeClaim", max={"storage": "1Gi"}), LimitRange)
+    assert list(claim_violations(claim, limits)) == faults
 
 
 def test_a_runtime_class_may_contradict_the_pod() -> None:
