@@ -277,7 +277,7 @@ class Cache:
         """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
-            self._note_object(kind, key)  # even if nothing was assumed: an earlier call may have failed here
+            self._note_object(kind, key)  # always, because an earlier call may have failed before this
             if assumed is not None:
                 self._notifications.discarded(assumed, self._objects.effective(kind, key))
 

@@ -159,7 +159,7 @@ class Comparer:
             listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
             return self._cache.correct(suspect.reference, listed, begin)
         except MalformedInput:
-            return False  # the cache has no unreadable objects, so this is no difference
+            return False  # the cache leaves out unreadable objects, so there is nothing to correct
 
     # ---- tables
 

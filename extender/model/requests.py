@@ -138,7 +138,7 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # For other resources, this container needs no more than the sidecars, and `running` includes all of those.
+        # Other resources can be skipped: only sidecars use them at this point, and `running` includes all sidecars.
         for name, nanos in own.items():
             needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
             starting[name] = max(starting.get(name, needed), needed)

@@ -19,7 +19,8 @@ _EXAMINED = ("NodeAffinity", "TaintToleration")
 
 def nodes_of_daemons(state: ClusterState, pod: Pod) -> list[str]:
     """Returns the nodes for which the controller would create this pod, however few resources they have free."""
-    engine = Engine(state.table, Profiles([default_profile()]))  # a policy does not change what controllers do
+    # controllers know nothing of the policy, so it does not count here
+    engine = Engine(state.table, Profiles([default_profile()]))
     names = [name for name in state.node_names() if pod.node_name in ("", name)]
     for plugin in _EXAMINED:
         refused = engine.filter_by(plugin, pod, names)

@@ -27,7 +27,8 @@ def objection(pod: Pod, state: ClusterState) -> str | None:
     name = pod.node_name
     if not state.has_node(name):
         return f"there is no node {name} in this cluster"
-    engine = Engine(state.table, Profiles([default_profile()]))  # a policy does not change what kubelets do
+    # kubelets know nothing of the policy, so it does not count here
+    engine = Engine(state.table, Profiles([default_profile()]))
     reasons = [
         reason
         for plugin in _EXAMINED

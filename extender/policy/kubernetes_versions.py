@@ -33,7 +33,7 @@ def upgraded(current: FeatureGates, target: str) -> FeatureGates:
     versions = [match[1] for part in parts if (match := _VERSION.fullmatch(part))]
     if len(versions) > 1 or not parts:
         raise ConfigurationError([f"{target!r}: expected a version such as 1.36, or gates such as A=true,B=false"])
-    # A recording does not say which gates were set explicitly. So a gate that was set to its default changes, too.
+    # A recording does not say which gates were set explicitly, so a gate set to its default follows the new default.
     changed = {name for name, on in by_name(current).items() if on != by_name(DEFAULT_FEATURES)[name]}
     base = current
     for version in versions:

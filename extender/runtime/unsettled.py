@@ -40,7 +40,8 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-# after this time the API server is asked again, because a restored one may never reach the versions read before
+# A reconciliation that takes longer starts again: if the API server was restored from a backup, the cache may never
+# reach the versions that the earlier one has read.
 ASK_AGAIN_SECONDS = 15.0
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
@@ -299,7 +300,7 @@ class Settlement:
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
+        if now >= self._ask_again_at:  # before that, the last reconciliation is in progress or has just failed
             self._is_shown = None
             self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()

@@ -81,7 +81,7 @@ class Modeler:
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
                 views[info.uid] = ("arriving", _view(info, nominations))
-        for placement in overview.assumed:  # an assumed pod may be in the queue: not removed yet, or back again
+        for placement in overview.assumed:  # an assumed pod may still be in the queue, or be back in it
             queued = views.get(placement.info.uid)
             view = queued[1] if queued else _view(placement.info, nominations)
             views[placement.info.uid] = ("assumed", msgspec.structs.replace(view, node=placement.node_name))

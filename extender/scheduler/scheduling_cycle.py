@@ -286,7 +286,7 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows, narrowed=narrowed)
         if fit.error is None:
-            with table.deadline.paused():  # the deadline excludes this time, because extenders have timeouts
+            with table.deadline.paused():  # extenders have timeouts of their own
                 self._extenders.filter(pod, table, fit)
         return fit
 

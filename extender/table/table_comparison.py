@@ -134,7 +134,7 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
 
 def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh: Columns) -> Iterator[TableDifference]:
     for what in actual.keys() | fresh.keys():
-        # If only one of the two tables has this column, the other one would have only zeros in it.
+        # A table has no column for a resource that it does not contain, which is the same as a column of zeros.
         mine = actual.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():

@@ -19,8 +19,8 @@ from extender.preemption import rows_without_lower_priority
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-# These rules refuse a node because of pods on other nodes, and those pods may be removed in kube-scheduler's snapshot.
-# kube-scheduler has run these rules itself before it called the extender.
+# These rules can refuse a node because of pods on other nodes. They are left to kube-scheduler, which has run them
+# before it called the extender, on a snapshot that may lack such pods (as in a dry run of preemption).
 _SEE_OTHER_NODES = frozenset((INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, VOLUME_RESTRICTIONS))
 
 

@@ -229,7 +229,7 @@ class Calls:
             request = verb.decode(body)
             missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
             if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
-                # A bind is carried out without a check, because kube-scheduler believes that the pod is bound then.
+                # For bind, this binds the pod: if the answer has no error, kube-scheduler takes the pod as bound.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")

@@ -249,7 +249,7 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
         case IdentNode(name):
             return None if name == "device" else frozenset()
         case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
-            return frozenset()  # reads no attribute; these two fields are always part of the cache key
+            return frozenset()  # these two fields are always part of the cache key
         case SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))

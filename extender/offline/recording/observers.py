@@ -101,7 +101,7 @@ class RecordingObserver:
         return plan
 
     def plan_begins(self) -> None:
-        if self._random is not None:  # a plan that ended in an error may have left some
+        if self._random is not None:  # drops the draws of an earlier plan that ended in an error
             self._random.take_draws()
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:

@@ -37,7 +37,7 @@ MOST_TEXT_BYTES = 512 * 1024 * 1024
 """The largest uncompressed size of a file without its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # a waiting change takes so much memory, besides its object, which the cache holds anyway
+CHANGE_BYTES = 500  # the memory of a waiting change; its object is not counted, because the cache holds it anyway
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1

@@ -171,7 +171,8 @@ def cached_scores(
     Args:
         rule: the cache key of `compute`, together with the requests for `resources`.
     """
-    # A single row is not worth caching. This cache does not see the changes of devices.
+    # Not cached: a single row, which is quick to compute, and scores that depend on devices, whose changes the cache
+    # does not see.
     if len(rows) == 1 or may_be_devices(resources):
         return compute(table.nodes, rows)
     key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])

@@ -32,7 +32,7 @@ class OfferedResources:
         self.free: list[int] = []
         self.size = len(BUILT_IN)
         self.changes = 0
-        self._offering_nodes = Counter(BUILT_IN)  # no built-in resource reaches 0, so none is removed
+        self._offering_nodes = Counter(BUILT_IN)  # built-in resources begin at 1, so they are never removed
 
     def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Updates the rows for a node whose offered resources change from `before` to `after`."""

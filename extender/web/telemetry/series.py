@@ -11,7 +11,8 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
-# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3 s: it waits 5 s for an extender's answer.
+# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3.3 s instead of 0.2 s, because
+# kube-scheduler waits up to 5 s for an extender's answer.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As kube-scheduler's framework_extension_point_duration_seconds.
 _POINT_BUCKETS = exponential(0.0001, 2, 12)

@@ -190,7 +190,7 @@ def _affinity_demand(requirement: str) -> str:
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
     """Returns labels that meet all the demands; None if no labels can, or if Kubernetes sets these labels itself."""
     requirements = _label_requirements(pod, unmet.term)
-    if not unmet.demands <= requirements.keys():  # the demand is about a field of the node, which no label meets
+    if not unmet.demands <= requirements.keys():  # labels cannot meet a demand on a field
         return None
     labels: dict[str, str] = {}
     for key in dict.fromkeys(each.key for demand, each in requirements.items() if demand in unmet.demands):

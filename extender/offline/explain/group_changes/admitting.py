@@ -173,7 +173,7 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
         decision = decide(state, tree)
     if not admits_all(decision):
         return None
-    kept = tuple(obj for obj in objects if not isinstance(obj, Pod))  # controllers create the pods
+    kept = tuple(obj for obj in objects if not isinstance(obj, Pod))  # controllers create pods, not the user
     text = f"add {counted(count, 'node')} like {template}"
     return SuggestedChange("add-node", text, _NEW_NODE_SIZE * count, _nodes(decision), set_objects=kept)
 
@@ -287,7 +287,7 @@ def _next_step(
         return None
     if found is not None and found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
-        if changed.spec == pod.spec:  # the step only drops labels that `_asking` added
+        if changed.spec == pod.spec:  # the only change was to drop labels that `_asking` had added
             return None
         found = replace(found, pod=changed)
     return None if found is None else (found, pod)

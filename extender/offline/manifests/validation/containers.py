@@ -66,7 +66,8 @@ def _grace_period(spec: Fields, *, is_template: bool) -> int:
     seconds = spec.get("terminationGracePeriodSeconds")
     if not isinstance(seconds, int):
         return _GRACE_PERIOD
-    return seconds if seconds >= 0 or is_template else 1  # as the API server changes a pod, but no template
+    # the API server changes a negative value to 1, but in pods only
+    return seconds if seconds >= 0 or is_template else 1
 
 
 def _resize_policies(container: Fields, pod_restarts: object, path: str, *, is_init: bool) -> Iterator[str]:

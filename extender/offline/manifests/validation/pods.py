@@ -24,7 +24,7 @@ def of_pod(pod: Fields) -> Iterator[str]:
     """Yields the faults of a pod that is created on its own."""
     metadata, spec = fields(pod, "metadata"), fields(pod, "spec")
     yield from metadata_faults(metadata, formats.dns_subdomain)
-    # The selectors of a stored pod contain the labels that matchLabelKeys names already.
+    # The API server has already copied the labels named by matchLabelKeys into a stored pod's selectors.
     labels = {} if is_stored(pod) else fields(metadata, "labels")
     yield from _spec(spec, labels, metadata.get("name") or "", "spec", is_template=False)
     if spec.get("nodeName") and spec.get("schedulingGates"):
@@ -88,7 +88,7 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
     yield from volumes.faults(spec, pod_name, path)
     yield from containers.faults(spec, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
-    if is_template or not spec.get("runtimeClassName"):  # otherwise checked once `admission` has merged them
+    if is_template or not spec.get("runtimeClassName"):  # else once `admission` has added those of the class
         yield from placement.tolerations(spec, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")

@@ -70,7 +70,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1DeviceToleration.effect": ("NoSchedule", "NoExecute", "None"),
     "V1PodCertificateProjection.keyType": (*("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"),),
 }
-# Those of the fields above that may be left out but not be empty.
+# Fields of the dict above that may be left out, but must not be empty if they are given.
 _NEVER_EMPTY = frozenset(
     f"V1{field}"
     for field in (

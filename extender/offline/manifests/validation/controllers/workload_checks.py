@@ -58,7 +58,7 @@ def _metadata(kind: str, metadata: Fields) -> Iterator[str]:
 
 
 def _of_kind(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Iterator[str]:
-    own = {key: value for key, value in spec.items() if key != "template"}  # `pods` checks the template
+    own = {key: value for key, value in spec.items() if key != "template"}  # `pods.of_template` checks it
     yield from types.faults(f"V1{kind}Spec", own, "spec")
     pod_spec = fields(template, "spec")
     if kind in _JOBS:
