@@ -43,7 +43,7 @@ class Fit:
 
     @lazy_attribute
     def cause(self) -> NDArray[np.intp]:
-        return np.full(len(self.rows), FITS, np.intp)
+        return np.full(len(self.rows), FITS)
 
     @property
     def feasible(self) -> Rows:

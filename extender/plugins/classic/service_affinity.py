@@ -75,7 +75,7 @@ class ServiceAntiAffinity:
 
         def reduce(raw: Scores) -> Scores:
             total = int(raw.sum())
-            in_domain = np.bincount(domain, weights=raw, minlength=1)[domain]
+            in_domain = np.bincount(domain, weights=raw)[domain]
             scores = MAX_SCORE * ((total - in_domain) / total) if total else np.full(len(raw), float(MAX_SCORE))
             return np.where(domain == ABSENT, 0, scores).astype(np.int64)
 

@@ -110,8 +110,6 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
     keys = [constraint.topology_key for constraint in _own_hard_constraints(pod)]
     old, new = change.old, change.new
     had, has = _has_keys(old, keys), _has_keys(new, keys)
-    if old is None or new is None:
-        return had or has
     if had != has:
         return True
     if not has or any(old.labels[key] != new.labels[key] for key in keys) or old.taints != new.taints:
