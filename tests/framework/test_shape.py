@@ -18,6 +18,7 @@ from extender.framework.policy_fields import ShapePoint, score_by_utilization
         pytest.param([(50, 7)], {0: 70, 50: 70, 100: 70}, id="one point"),
         # 100 + (70 - 100) * 1 / 8 is 100 - 3.75, and Go cuts the fraction off, not down to the next whole number
         pytest.param([(0, 10), (8, 7)], {1: 97, 2: 93, 8: 70}, id="fractions are cut towards zero"),
+        pytest.param([(0, 7), (8, 10)], {1: 73, 2: 77, 8: 100}, id="fractions are cut towards zero, rising"),
     ],
 )
 def test_scores_of_named_shapes(points: list[tuple[int, int]], expected: dict[int, int]) -> None:

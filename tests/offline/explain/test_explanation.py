@@ -12,6 +12,7 @@ from extender.offline.explain import terminal
 from extender.offline.explain.explanation import Explanation
 from extender.policy.loading import read
 from tests.builders import (
+    HOSTNAME,
     Object,
     PodBuilder,
     expression,
@@ -21,6 +22,7 @@ from tests.builders import (
     make_pod,
     make_resource_claim,
     make_resource_slice,
+    node_term,
     stored,
 )
 from tests.policy.configurations import profile
@@ -35,6 +37,11 @@ FILLER = make_pod("filler").req(cpu="1500m").priority(0).node("small").obj()
 
 def explained(pod: Object, *objects: Object) -> Explanation:
     return Cluster.from_objects(objects).explain(stored(pod))
+
+
+def against_web(name: str, topology_key: str, node: str) -> Object:
+    """Returns a placed pod with anti-affinity to the web pods in its domain."""
+    return make_pod(name).anti_affinity(topology_key, labels={"app": "web"}).node(node).obj()
 
 
 def lines(pod: Object, *objects: Object) -> list[str]:
@@ -114,6 +121,42 @@ def test_the_waterfall_adds_up() -> None:
             "node(s) didn't match Pod's node affinity/selector",
             "nodeSelector disk=ssd not met on 2 nodes",
             id="node selector",
+        ),
+        pytest.param(
+            make_pod("p").require_node(
+                node_term(expression("disk", "In", "ssd"), fields=[expression("metadata.name", "In", "big")])
+            ).obj(),
+            [make_node("big").obj(), make_node("fast").label(disk="ssd").obj()],
+            "node(s) didn't match Pod's node affinity/selector",
+            "affinity disk in (ssd) not met on 1 node",
+            id="required node affinity",
+        ),
+        pytest.param(
+            make_pod("p").pvc("data").obj(),
+            NODES[:2],
+            'persistentvolumeclaim "data" not found',
+            "PersistentVolumeClaim data does not exist",
+            id="a claim that is missing",
+        ),
+        pytest.param(
+            make_pod("p").obj(),
+            [make_node(str(number)).taint(f"k{number}").obj() for number in range(6)],
+            "node(s) had untolerated taint(s)",
+            "k0:NoSchedule on 1 node, k1:NoSchedule on 1 node, k2:NoSchedule on 1 node, k3:NoSchedule on 1 node"
+            " and 2 more",
+            id="many taints",
+        ),
+        pytest.param(
+            make_pod("p").label(app="web").obj(),
+            [
+                *(make_node("r1").label(rack="r1").obj(), make_node("bare").obj(), make_node("lone").obj()),
+                *(against_web("x", "rack", "r1"), against_web("y", "rack", "r1"), against_web("v", HOSTNAME, "lone")),
+                against_web("w", "rack", "bare"),
+            ],
+            "node(s) didn't satisfy existing pods anti-affinity rules",
+            "default/x on r1 has anti-affinity to this pod within rack, "
+            "default/y on r1 has anti-affinity to this pod within rack and 1 more",
+            id="anti-affinity of placed pods, but not of one whose node has no rack",
         ),
         pytest.param(
             make_pod("p").host_port(80).obj(),

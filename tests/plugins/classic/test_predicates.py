@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from extender.framework.rules import Check
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.volumes.csi_migration import AWS_EBS
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
 from extender.plugins.classic.node_conditions import CheckNodeCondition, NodeLabelFilter, NodePressure
 from extender.plugins.classic.service_affinity import ServiceAffinity
+from extender.table import HypotheticalRemovals
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
-from tests.framework.cluster import refusals
+from tests.framework.cluster import pod_info, refusals, table_of
 
 POD = make_pod("p").obj()
 
@@ -221,3 +224,25 @@ def standing(*volumes: str) -> Object:
 )
 def test_max_volume_count(pod: PodBuilder, objects: list[Object], refused: bool) -> None:
     assert refusals(EBS, pod.obj(), *objects) == ({"n": TOO_MANY} if refused else {})
+
+
+@pytest.mark.parametrize(
+    ("gone", "refused"),
+    [
+        pytest.param([], {"n", "full"}, id="nothing leaves"),
+        pytest.param(["there"], {"full"}, id="the volume leaves with its only pod"),
+        pytest.param(["one"], {"n", "full"}, id="another pod uses the volume too"),
+        pytest.param(["one", "two"], {"n"}, id="both pods of the volume leave"),
+    ],
+)
+def test_volumes_of_removed_pods_do_not_count(gone: list[str], refused: set[str]) -> None:
+    full = make_node("full").allocatable({"attachable-volumes-aws-ebs": "1"}).obj()
+    sharing = [ebs("c", name=name).node("full").obj() for name in ("one", "two")]
+    table = table_of(limited(1).obj(), full, standing("b"), *sharing)
+    check = EBS.prepare(pod_info(ebs("a").obj()), table)
+    assert isinstance(check, Check)
+    slots = [slot for slot, info in enumerate(table.pods.infos) if info and info.pod.name in gone]
+    removals = HypotheticalRemovals(table, np.array(slots, np.intp))
+    rows = np.array([table.nodes.row_of["full"], table.nodes.row_of["n"]])
+    [(mask, refusal)] = check.filter_with_pods_removed(rows, removals) or ()
+    assert (set(table.nodes.names_of(rows[mask])), refusal) == (refused, TOO_MANY)

@@ -65,6 +65,11 @@ PLAIN = [make_node(name).obj() for name in ("a", "b", "c")]
 ZONED = [make_node("a").zone("z1").obj(), make_node("b").zone("z1").obj(), make_node("c").zone("z2").obj()]
 
 
+def in_regions(key: str) -> list[Object]:
+    """Returns the nodes a and b in one region, and c in another, without zones."""
+    return [make_node(name).label({key: region}).obj() for name, region in (("a", "r1"), ("b", "r1"), ("c", "r2"))]
+
+
 @pytest.mark.parametrize(
     ("nodes", "others", "expected"),
     [
@@ -72,6 +77,18 @@ ZONED = [make_node("a").zone("z1").obj(), make_node("b").zone("z1").obj(), make_
         pytest.param(PLAIN, ["a", "a", "b"], {"a": 0, "b": 50, "c": 100}, id="nodes"),
         # zone z1 has 2 of 2: 0 for its nodes; node b has none of 2: 100 / 3
         pytest.param(ZONED, ["a", "a"], {"a": 0, "b": 33, "c": 100}, id="zones count for two thirds"),
+        pytest.param(
+            in_regions("topology.kubernetes.io/region"),
+            ["a", "a"],
+            {"a": 0, "b": 33, "c": 100},
+            id="regions count as zones do",
+        ),
+        pytest.param(
+            in_regions("failure-domain.beta.kubernetes.io/region"),
+            ["a", "a"],
+            {"a": 0, "b": 33, "c": 100},
+            id="regions by their old label",
+        ),
         pytest.param(
             [*ZONED[:2], make_node("c").obj()], ["a", "b"], {"a": 0, "b": 0, "c": 100}, id="a node without a zone"
         ),
@@ -119,6 +136,12 @@ def test_node_prefer_avoid_pods(annotation: str, owner: str | None, expected: in
     assert scores(NodePreferAvoidPods(), pod.obj(), *nodes) == {"n": expected, "other": 100}
 
 
+def starting_with(cpu: str) -> PodBuilder:
+    """Returns a pod whose container has a limit of 1 cpu, and whose init container has this limit."""
+    init_container = {"name": "init", "image": "busybox", "resources": {"limits": {"cpu": cpu}}}
+    return make_pod("p").limit(cpu="1").spec(initContainers=[init_container])
+
+
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
@@ -127,6 +150,8 @@ def test_node_prefer_avoid_pods(annotation: str, owner: str | None, expected: in
         pytest.param(make_pod("p").limit(cpu="2", memory="1Gi"), {"small": 1, "large": 1}, id="one of both will do"),
         pytest.param(make_pod("p").limit(cpu="8"), {"small": 0, "large": 1}, id="exactly the node's cpu"),
         pytest.param(make_pod("p").limit(memory="99Gi"), {"small": 0, "large": 0}, id="too much for all"),
+        pytest.param(starting_with("2"), {"small": 0, "large": 1}, id="an init container has the larger limit"),
+        pytest.param(starting_with("1m"), {"small": 1, "large": 1}, id="an init container has the smaller limit"),
     ],
 )
 def test_resource_limits(pod: PodBuilder, expected: dict[str, int]) -> None:

@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
-from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod, make_service
-from tests.framework.cluster import refusals
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    PodBuilder,
+    expression,
+    make_node,
+    make_pod,
+    make_service,
+    node_term,
+)
+from tests.framework.cluster import pod_info, refusals, table_of
 
 REASON = "node(s) didn't match pod topology spread constraints"
 SKEWED = unschedulable("PodTopologySpread", REASON)
@@ -125,6 +136,31 @@ def test_spread(spread: PodBuilder, standing: list[dict[str, Any]], refused: dic
 def test_node_affinity_policy(constraint: dict[str, Any], refused: dict[str, Any]) -> None:
     picky = pod().node_selector({ZONE: "za"}).spread(ZONE, labels=APP, **constraint)
     assert refusals(PodTopologySpreadFilter(), picky.obj(), *NODES[:3], *web("a1")) == refused
+
+
+def test_nodes_that_required_node_affinity_excludes_are_no_domain() -> None:
+    picky = pod().require_node(node_term(expression(ZONE, "In", "za"))).spread(ZONE, labels=APP)
+    assert refusals(PodTopologySpreadFilter(), picky.obj(), *NODES[:3], *web("a1")) == {}
+
+
+def test_pods_that_a_trial_places_count_beside_those_on_the_same_node() -> None:
+    table = table_of(*NODES[:3], *web("a1"))
+    spread = pod_info(pod().spread(ZONE, max_skew=2, labels=APP).obj())
+    profile = Profile("test", [PodTopologySpreadFilter()], ())
+    assert list(find_fit(profile, spread, table, table.nodes.rows).refused()) == []
+    with table.hypothetically([(pod_info(make_pod("trial").label(APP).obj()), "a1")]):
+        refused = dict(find_fit(profile, spread, table, table.nodes.rows).refused())
+    assert refused == {table.nodes.row_of[name]: SKEWED for name in ("a1", "a2")}
+
+
+def test_a_node_that_fails_two_constraints_is_refused_by_the_first_also_if_all_rules_run() -> None:
+    spread = pod().spread(ZONE, labels=APP).spread("rack", labels=APP)
+    nodes = [make_node("a").zone("za").obj(), make_node("b").zone("zb").label(rack="r").obj()]
+    nodes += [make_node("racked").zone("za").label(rack="r").obj()]
+    table = table_of(*nodes, *web("racked"))
+    profile = Profile("test", [PodTopologySpreadFilter()], (), check_all_predicates=True)
+    refused = dict(find_fit(profile, pod_info(spread.obj()), table, table.nodes.rows).refused())
+    assert refused[table.nodes.row_of["a"]] == SKEWED
 
 
 @pytest.mark.parametrize(

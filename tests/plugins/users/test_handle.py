@@ -79,6 +79,8 @@ def test_the_controller_of_a_pod_is_found_by_name_and_uid() -> None:
     recreated = make_pod("old", namespace="shop").owner("ReplicaSet", "web", uid="uid-of-an-earlier-one").obj()
     assert objects.controller_of(pod_info(recreated).pod) is None
     assert objects.controller_of(pod_info(make_pod("alone").obj()).pod) is None
+    orphan = make_pod("orphan", namespace="shop").owner("ReplicaSet", "deleted").obj()
+    assert objects.controller_of(pod_info(orphan).pod) is None
 
 
 def test_a_priority_may_use_the_handle_too() -> None:

@@ -94,6 +94,7 @@ def test_volume_binding_and_capacity(old: CSIStorageCapacity | None, new: CSISto
     [
         pytest.param("mine", True, False, True, id="no longer asked for capacity"),
         pytest.param("mine", False, True, False, id="asked from now on"),
+        pytest.param("mine", True, True, False, id="asked as before"),
         pytest.param("other", True, False, False, id="another driver"),
     ],
 )

@@ -57,6 +57,13 @@ def test_claims_of_one_class_share_its_pool() -> None:
     assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, pool("z0", "12Gi"))["n0"] == 75
 
 
+def test_claims_that_do_not_fit_into_their_pool_together_score_like_a_full_pool() -> None:
+    pod = make_pod("p").pvc("c").pvc("d").obj()
+    other = make_pvc("d", storage_class="s", storage="2Gi")
+    found = scores(VolumeBindingScore(MOST_USED), pod, *NODES, *CLASSES, CLAIM, other, pool("z0", "2Gi"))
+    assert found["n0"] == 100
+
+
 def test_classes_count_alike_and_halves_are_rounded_up() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     other = make_pvc("d", storage_class="t", storage="3Gi")
