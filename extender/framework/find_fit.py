@@ -91,7 +91,7 @@ class Fit:
         refusal, before = nominated.refusals[nominated.cause[0]], _outside(self.narrowed_by)
         outside = [cause for cause, each in enumerate(self.refusals) if each == before]
         self.refuse(np.flatnonzero(np.isin(self.rows, nominated.rows) & np.isin(self.cause, outside)), refusal)
-        self.narrowed_by = sorted({*self.narrowed_by, refusal.plugin} - {""})
+        self.narrowed_by = sorted({*self.narrowed_by, refusal.plugin})
         for cause in outside:
             self.refusals[cause] = _outside(self.narrowed_by)
 

@@ -128,8 +128,7 @@ class Ranking:
     def _sum_up(self) -> None:
         self._feasible = np.flatnonzero(self._fits)
         self._normalised_sum = np.zeros(self._capacity, np.int64)
-        if self._raw and len(self._feasible):
-            self._normalised_sum[self._feasible] = self._normalise(self._feasible)
+        self._normalised_sum[self._feasible] = self._normalise(self._feasible)
         self._total = np.where(self._fits, self._own + self._normalised_sum, _DOES_NOT_FIT)
 
     def follow(self) -> bool:

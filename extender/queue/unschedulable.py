@@ -103,8 +103,8 @@ class UnschedulablePods(Heap):
     def _helped_in(
         self, index: ClassIndex, rule: str, interest: Interest, change: Change
     ) -> Iterator[EquivalenceClass]:
-        if interest.limits is not None:
-            yield from index.within(lambda priority: self._hints.limits(rule, interest, change, priority))
+        if (limits := interest.limits) is not None:
+            yield from index.within(lambda priority: self._hints.limits(rule, limits, change, priority))
             return
         names = self._hints.names(rule, interest, change)
         for members in index.all() if names is None else index.named(names):

@@ -98,6 +98,9 @@ class AmountLimits(NamedTuple):
         return within and (self.any_of is None or any(map(self.any_of, requests)))
 
 
+Limits = Callable[[Change, int], AmountLimits | None]
+
+
 class Interest(NamedTuple):
     """An event that a rule registers for.
 
@@ -114,7 +117,7 @@ class Interest(NamedTuple):
     hint: Hint = always
     reads: Reads = NOTHING_OF_THE_POD
     about: Callable[[Change], Iterable[str] | None] = about_any_object
-    limits: Callable[[Change, int], AmountLimits | None] | None = None
+    limits: Limits | None = None
 
     def is_met_by(self, event: ClusterEvent) -> bool:
         return ClusterEvent(self.resource, self.actions).is_met_by(event)
@@ -210,14 +213,14 @@ class QueueingHints:
             self._on_failure(rule)
             return None
 
-    def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
+    def limits(self, rule: str, limits: Limits, change: Change, priority: int) -> AmountLimits | None:
         """Returns the limits within which a pod's requests must be, so that the change may help the pod.
 
         They apply to pods of the given priority. None means that the change helps no pod of this priority. If
-        `interest.limits` raises, nothing is limited.
+        `limits`, the function of an interest, raises, nothing is limited.
         """
         try:
-            return interest.limits(change, priority) if interest.limits else AmountLimits()
+            return limits(change, priority)
         except Exception:
             self._on_failure(rule)
             return AmountLimits()

@@ -99,9 +99,9 @@ def allocation_of(
     offered = allocatable != 0
     all_offered = bool(offered.all())
     return Allocation(
-        weights=np.array(weights, np.int64).reshape(-1, 1),
+        weights=np.array(weights, np.int64)[:, np.newaxis],
         allocated=allocated,
-        requested=allocated + np.array(amounts, np.int64).reshape(-1, 1),
+        requested=allocated + np.array(amounts, np.int64)[:, np.newaxis],
         allocatable=allocatable,
         offered=offered,
         divisors=allocatable if all_offered else np.where(offered, allocatable, 1),

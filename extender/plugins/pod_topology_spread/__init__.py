@@ -75,7 +75,7 @@ class PodTopologySpreadArgs(Arguments):
         """The default constraints, converted to structs of the model."""
         if self.defaulting_type == "System":
             return SYSTEM_DEFAULTS
-        specs = [spec.model_dump(by_alias=True, exclude_none=True) for spec in self.default_constraints]
+        specs = [spec.model_dump(by_alias=True) for spec in self.default_constraints]
         return tuple(msgspec.convert(spec, TopologySpreadConstraint) for spec in specs)
 
 

@@ -123,9 +123,9 @@ def test_the_waterfall_adds_up() -> None:
             id="node selector",
         ),
         pytest.param(
-            make_pod("p").require_node(
-                node_term(expression("disk", "In", "ssd"), fields=[expression("metadata.name", "In", "big")])
-            ).obj(),
+            make_pod("p")
+            .require_node(node_term(expression("disk", "In", "ssd"), fields=[expression("metadata.name", "In", "big")]))
+            .obj(),
             [make_node("big").obj(), make_node("fast").label(disk="ssd").obj()],
             "node(s) didn't match Pod's node affinity/selector",
             "affinity disk in (ssd) not met on 1 node",
