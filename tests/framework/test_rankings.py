@@ -14,6 +14,7 @@ from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
 from extender.framework.rules import PerNode
 from extender.framework.score import score
+from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
 from extender.model.node import Taint
 from extender.plugins.registry import default_profile
@@ -61,9 +62,13 @@ def placed_elsewhere(table: Table) -> None:
     table.place(pod_info(make_pod("large").req(cpu="8").obj()), BEST)
 
 
-def tainted(table: Table) -> None:
+def taint(table: Table, effect: str) -> None:
     node = table.nodes.node(table.nodes.row_of[BEST])
-    table.set_node(structs.replace(node, spec=structs.replace(node.spec, taints=[Taint("gpu", "", "NoSchedule")])))
+    table.set_node(structs.replace(node, spec=structs.replace(node.spec, taints=[Taint("gpu", "", effect)])))
+
+
+def tainted(table: Table) -> None:
+    taint(table, "NoSchedule")
 
 
 def removed(table: Table) -> None:
@@ -134,6 +139,49 @@ def test_the_next_replica_goes_to_the_same_node_after_a_change_of(topic: str) ->
     assert from_scratch(third, table) == [BEST]
     assert best is not None
     assert table.nodes.names_of(best.rows) == [BEST]
+
+
+def test_the_best_node_is_the_only_one_if_no_other_takes_the_pod() -> None:
+    table, rankings = cluster(), Rankings(PROFILE)
+    first, second, third = replicas("ReplicaSet")
+    rankings.best(first, table)
+    several = rankings.best(second, table)
+    placed_elsewhere(table)
+    alone = rankings.best(third, table)
+    assert several is not None
+    assert alone is not None
+    assert (several.only, alone.only) == (False, True)
+    assert table.nodes.names_of(alone.rows) == [OTHER]
+
+
+def test_there_is_no_best_node_once_the_replicas_fill_all_nodes() -> None:
+    table, rankings = cluster(), Rankings(PROFILE)
+    node = table.nodes.node(table.nodes.row_of[BEST])
+    table.set_node(
+        structs.replace(node, spec=structs.replace(node.spec, taints=[Taint("old", "", "PreferNoSchedule")]))
+    )
+    first, second, third = replicas("ReplicaSet")
+    rankings.best(first, table)
+    assert rankings.best(second, table) is not None
+    for name in (BEST, OTHER):
+        table.place(pod_info(make_pod(f"large-{name}").req(cpu="8").obj()), name)
+    assert rankings.best(third, table) is None
+
+
+@dataclass(frozen=True)
+class RefusingAll:
+    """A rule that refuses every node before any is checked."""
+
+    name: str = "RefusingAll"
+
+    def prepare(self, pod: PodInfo, table: Table) -> Refusal:
+        return unschedulable(self.name, "not now")
+
+
+def test_there_is_no_best_node_if_a_rule_refuses_all_nodes_at_once() -> None:
+    table, rankings = cluster(), Rankings(Profile("test", [*PROFILE.predicates, RefusingAll()], PROFILE.priorities))
+    first, second, _ = replicas("ReplicaSet")
+    assert (rankings.best(first, table), rankings.best(second, table)) == (None, None)
 
 
 @dataclass

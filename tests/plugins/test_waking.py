@@ -28,7 +28,7 @@ from extender.framework.events.cluster_events import (
 from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
 from extender.model.devices.slices import DeviceClass
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
-from extender.model.workloads import Namespace
+from extender.model.workloads import Namespace, Service
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Rejection, Tier
@@ -44,6 +44,7 @@ from tests.builders import (
     make_namespace,
     make_node,
     make_pod,
+    make_service,
     node_term,
 )
 from tests.plugins.hint_case import claim, read
@@ -125,6 +126,10 @@ CLASSES = [
         make_device_class("gpu", extended_resource="example.com/tpu"),
     )
 ]
+SERVICES = [
+    read(Service, made)
+    for made in (make_service("s", WEB), make_service("s", {}), make_service("s", WEB, namespace="other"))
+]
 ATTACHMENTS = [
     msgspec.convert({"metadata": {"name": "a"}, "spec": {"attacher": attacher}}, VolumeAttachment)
     for attacher in ("d", "pd.csi.storage.gke.io")
@@ -145,6 +150,7 @@ def changes() -> list[Change]:
         (Resource.CSI_STORAGE_CAPACITY, CAPACITIES),
         (Resource.VOLUME_ATTACHMENT, ATTACHMENTS),
         (Resource.DEVICE_CLASS, CLASSES),
+        (Resource.SERVICE, SERVICES),
     ]
     for resource, those in objects:
         found += [Change(ClusterEvent(resource, Action.ADD), None, each) for each in those]

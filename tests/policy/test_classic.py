@@ -95,6 +95,24 @@ def test_what_is_not_said_is_the_default_and_an_empty_list_is_none() -> None:
     assert nothing.preemption == DEFAULT_LIMITS
 
 
+def test_every_priority_reports_under_the_name_of_its_plugin() -> None:
+    assert {name: rule.name for name, rule in priorities(1).items()} == {
+        "SelectorSpreadPriority": "SelectorSpread",
+        "ServiceSpreadingPriority": "ServiceSpreadingPriority",
+        "InterPodAffinityPriority": "InterPodAffinity",
+        "LeastRequestedPriority": "NodeResourcesLeastAllocated",
+        "MostRequestedPriority": "NodeResourcesMostAllocated",
+        "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+        "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
+        "NodeAffinityPriority": "NodeAffinity",
+        "TaintTolerationPriority": "TaintToleration",
+        "ImageLocalityPriority": "ImageLocality",
+        "EqualPriority": "EqualPriority",
+        "ResourceLimitsPriority": "NodeResourceLimits",
+        "EvenPodsSpreadPriority": "PodTopologySpread",
+    }
+
+
 @pytest.mark.parametrize("name", [name for name, rules in PREDICATES.items() if rules])
 def test_every_predicate_has_its_name(name: str) -> None:
     assert set(PREDICATES[name]) <= set(made(predicates=named(name)).predicates)

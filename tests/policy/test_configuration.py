@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender.framework.profile import CandidateLimits, Profile
+from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
@@ -100,6 +101,21 @@ def test_predicates(plugins: Object, expected: list[str]) -> None:
     ("plugins", "expected"),
     [
         pytest.param(
+            {},
+            {
+                "TaintToleration": 3,
+                "NodeAffinity": 2,
+                "PodTopologySpread": 2,
+                "InterPodAffinity": 2,
+                "DynamicResources": 2,
+                "NodeResourcesFit": 1,
+                "NodeResourcesBalancedAllocation": 1,
+                "VolumeBinding": 1,
+                "ImageLocality": 1,
+            },
+            id="default",
+        ),
+        pytest.param(
             {"score": {"enabled": enabled("ImageLocality=7")}}, {**DEFAULT_WEIGHTS, "ImageLocality": 7}, id="weighted"
         ),
         pytest.param(
@@ -150,6 +166,12 @@ def test_arguments_of_resources() -> None:
     assert isinstance(priority, NodeResourcesFitScore)
     assert priority.strategy == RequestedToCapacityRatio(((0, 0), (80, 10)))  # type: ignore[arg-type]  # as good as points
     assert [(each.name, each.weight) for each in priority.resources] == [("cpu", 1), ("example.com/gpu", 3)]
+
+
+def test_arguments_of_pod_affinity() -> None:
+    given = args("InterPodAffinity", hardPodAffinityWeight=7, ignorePreferredTermsOfExistingPods=True)
+    [rule] = [each.priority for each in made(pluginConfig=[given]).priorities if each.priority.name == given["name"]]
+    assert rule == InterPodAffinityScore(7, ignore_preferred_terms_of_existing_pods=True)
 
 
 def test_arguments_of_spreading() -> None:

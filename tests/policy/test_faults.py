@@ -269,6 +269,11 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             id="constraint twice",
         ),
         pytest.param(
+            configured("PodTopologySpread", defaultConstraints=[CONSTRAINT]),
+            f"{ARGS}: defaultConstraints need defaultingType List",
+            id="constraints beside those of the system",
+        ),
+        pytest.param(
             configured("DynamicResources", filterTimeout="10"),
             f"{ARGS}.filterTimeout: expected a duration of at least 0s, like 10s or 5m, got '10'",
             id="duration",

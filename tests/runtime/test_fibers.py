@@ -85,6 +85,12 @@ def test_a_blocking_call_runs_in_a_thread_of_its_own(pool: FiberPool) -> None:
     assert answer.result(WAIT_SECONDS) is True
 
 
+def test_a_blocking_call_does_not_keep_the_process_alive(pool: FiberPool) -> None:
+    answer = Future[bool]()
+    pool.submit(lambda: answer.set_result(in_thread(lambda: threading.current_thread().daemon)))
+    assert answer.result(WAIT_SECONDS) is True
+
+
 def test_the_error_of_a_blocking_call_is_raised_in_the_fiber(pool: FiberPool) -> None:
     raised: Future[str] = Future()
 

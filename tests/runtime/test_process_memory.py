@@ -6,6 +6,7 @@ import gc
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +47,15 @@ print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.st
 def test_free_pages_between_small_blocks_are_returned() -> None:
     kept, given_back = (printed(_LIMIT, _HOLES.format(then=then)) for then in ("", "malloc.give_back()"))
     assert given_back < kept - 16
+
+
+def test_the_limits_grow_with_the_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
+    c_library = SimpleNamespace(mallopt=options.setdefault)
+    monkeypatch.setattr(process_memory, "_CLIBRARY", c_library)
+    assert process_memory.limit(100_000)
+    arenas, mapped_from, trimmed_from = -8, -3, -1  # malloc.h: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+    assert options == {arenas: 1, mapped_from: 16_000_000, trimmed_from: 64_000_000}
 
 
 # Arrays of 2 MiB, one after another, as a decision over 50,000 nodes makes them; how many pages the kernel cleared.
@@ -111,6 +121,7 @@ def test_replaced_versions_do_not_accumulate_among_young_objects() -> None:
 def test_the_longest_collection_is_forgotten_after_ten_minutes() -> None:
     now = 0.0
     pauses = process_memory.CollectionPauses(lambda: now)
+    assert pauses.longest_seconds == 0.0
     for at, seconds in ((10.0, 2.0), (20.0, 1.0), (400.0, 0.5)):
         now = at
         pauses._note("start", None)

@@ -31,6 +31,7 @@ def nested(depth: int) -> list[object]:
         pytest.param("1: a\nyes: b", {"1": "a", "yes": "b"}, id="keys are text as written"),
         pytest.param("a: 1:30", {"a": "1:30"}, id="no sexagesimals"),
         pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="an alias"),
+        pytest.param("a: ! 1\nb: ! [x]", {"a": 1, "b": ["x"]}, id="a tag without a name"),
         pytest.param("a: |\n  two\n  lines\n", {"a": "two\nlines\n"}, id="a block"),
         pytest.param("[" * DEEPEST + "]" * DEEPEST, nested(DEEPEST), id="deep enough"),
         pytest.param(b"\xef\xbb\xbfa: 1", {"a": 1}, id="a byte order mark"),

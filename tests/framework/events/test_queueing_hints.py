@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.queueing_hints import ANY, names_of_labels, names_of_requirements
-from extender.model.selectors import Requirement
+from extender.framework.events.queueing_hints import ANY, names_of_labels, names_of_requirements, names_of_selector
+from extender.model.selectors import NOTHING, Requirement
 
 
 def requirement(operator: str, *values: str) -> Requirement:
@@ -34,3 +34,7 @@ def test_what_labels_must_not_have_gives_no_name(negative: Requirement) -> None:
 def test_the_rarest_of_several_requirements_gives_the_names() -> None:
     one, two = requirement("In", "7"), Requirement("zone", "In", frozenset(("a", "b")))
     assert names_of_requirements([requirement("Exists"), two, one]) == names_of_requirements([one])
+
+
+def test_a_selector_that_matches_nothing_has_no_name() -> None:
+    assert names_of_selector(NOTHING) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.allocation_scores import NodeResourcesBalancedAllocation
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
@@ -23,3 +24,14 @@ def test_balanced_allocation_prefers_nodes_that_the_pod_balances() -> None:
 
 def test_balanced_allocation_does_not_apply_to_pods_without_requests() -> None:
     assert scores(NodeResourcesBalancedAllocation(), make_pod("p").obj(), sized("n")) == {}
+
+
+def test_a_resource_that_the_node_does_not_offer_leaves_the_balance_of_the_others_unchanged() -> None:
+    requests = {"cpu": "2", "memory": "2000Mi", "example.com/a": "8"}
+    names = ("cpu", "memory", "example.com/a", "example.com/b")
+    rule = NodeResourcesBalancedAllocation(tuple(ResourceWeight(name) for name in names))
+    offered = {"cpu": "4", "memory": "10000Mi", "example.com/a": "10", "pods": "10"}
+    nodes = [make_node("three").allocatable(offered), make_node("four").allocatable({**offered, "example.com/b": "2"})]
+    result = scores(rule, make_pod("p").req({**requests, "example.com/b": "1"}).obj(), *(node.obj() for node in nodes))
+    # 0.5, 0.2 and 0.8 have a standard deviation of 0.245, with a second 0.5 one of 0.212; 100 before the pod
+    assert result == {"three": 50 + (50 + 75 - 100) // 2, "four": 50 + (50 + 78 - 100) // 2}

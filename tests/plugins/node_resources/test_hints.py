@@ -78,12 +78,17 @@ def test_what_is_free_depends_on_the_priority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "expected"),
-    [pytest.param("cpu", True, id="wanted too"), pytest.param("memory", False, id="not wanted")],
+    ("before", "after", "expected"),
+    [
+        pytest.param({"cpu": "4"}, {"cpu": "1"}, True, id="wanted too"),
+        pytest.param({"memory": "4"}, {"memory": "1"}, False, id="not wanted"),
+        pytest.param({"cpu": "4", "memory": "4"}, {"cpu": "4", "memory": "1"}, False, id="wanted, but kept"),
+    ],
 )
-def test_a_scaled_down_pod_wakes_pods_that_fit_into_its_room(resource: str, expected: bool) -> None:
-    old = info(make_pod("o").node("n1").req({resource: "4"}))
-    new = info(make_pod("o").node("n1").req({resource: "1"}))
+def test_a_scaled_down_pod_wakes_pods_that_fit_into_its_room(
+    before: dict[str, str], after: dict[str, str], expected: bool
+) -> None:
+    old, new = (info(make_pod("o").node("n1").req(requests)) for requests in (before, after))
     action = Action.UPDATE_POD_SCALE_DOWN
     assert helped("NodeResourcesFit", info(WANTS_2_CPU), Resource.ASSIGNED_POD, action, old, new) is expected
 

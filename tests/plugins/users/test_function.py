@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -133,6 +134,12 @@ def test_any_callable_can_be_a_rule(decorator: Any, function: Callable[..., Any]
     if name != "<lambda>":
         with pytest.raises(ValidationError):
             made.arguments.model_validate_json('{"share": 2}')
+
+
+def test_a_builtin_function_can_be_a_rule() -> None:
+    made = predicate(operator.is_not)
+    assert made(None, None) is False
+    assert list(made.arguments.model_fields) == []
 
 
 @predicate

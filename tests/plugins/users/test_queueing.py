@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender import Handle, Pod
 from extender.framework.status import Refusal, unresolvable
-from extender.plugins.users import pre_enqueue, queue_sort
+from extender.plugins.users import OfflineHost, pre_enqueue, queue_sort
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
 from tests.plugins.users.failures import Remembered
@@ -80,3 +82,44 @@ def test_functions_of_a_pod_take_nothing_else() -> None:
         pre_enqueue(lambda pod, node: True)
     with pytest.raises(TypeError, match=r"must take \(pod\), and its own arguments by keyword"):
         queue_sort(lambda: 0)
+
+
+class Listening(OfflineHost):
+    """Keeps what the rules log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[tuple[str, str, str]] = []
+
+    def log(self, rule: str, pod: str, message: str) -> None:
+        self.messages.append((rule, pod, message))
+
+
+def test_the_handle_of_a_queue_rule_logs_with_the_pod_that_is_decided() -> None:
+    @pre_enqueue
+    def admits(pod: Pod, *, handle: Handle) -> None:
+        handle.log("admitted")
+
+    @queue_sort
+    def sorts(pod: Pod, *, handle: Handle) -> int:
+        handle.log("sorted")
+        return 1
+
+    host = Listening()
+    assert admits.rule("a", {}, host).refuse(POD) is None
+    assert sorts.rule("s", {}, host).key(POD) == (1,)
+    assert host.messages == [("a", "default/p", "admitted"), ("s", "default/p", "sorted")]
+
+
+@pytest.mark.parametrize(
+    "method", [lambda handle: handle.wake(), lambda handle: handle.activate("default", {})], ids=["wake", "activate"]
+)
+def test_a_queue_rule_learns_which_of_its_calls_is_forbidden(
+    method: Callable[[Handle], None], request: pytest.FixtureRequest
+) -> None:
+    @pre_enqueue
+    def calls(pod: Pod, *, handle: Handle) -> None:
+        method(handle)
+
+    with pytest.raises(RuntimeError, match=f"must not call {request.node.callspec.id}, because the queue is locked"):
+        calls.rule("mine", {}, OfflineHost()).refuse(POD)

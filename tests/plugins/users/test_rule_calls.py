@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
+from extender.framework.status import unresolvable
+from extender.plugins.users import pre_enqueue
 from extender.plugins.users.rule_calls import MAX_RUNNING, answer_of
 from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
+from tests.builders import make_pod
+from tests.framework.cluster import pod_info
+from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until
 
 
@@ -34,6 +40,20 @@ def test_a_keyboard_interrupt_raised_by_the_rule_is_its_error() -> None:
 
     with pytest.raises(RuntimeError, match="the rule raised KeyboardInterrupt"):
         answer_of("Rule", interrupts, deadline())
+
+
+def test_a_keyboard_interrupt_outside_the_main_thread_is_a_failure_of_the_rule() -> None:
+    @pre_enqueue
+    def interrupts(pod: object) -> None:
+        raise KeyboardInterrupt
+
+    host = Remembered()
+    rule, pod = interrupts.rule("mine", {}, host), pod_info(make_pod("p").obj())
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(rule.refuse, pod).result() == unresolvable("mine", "rule mine failed")
+    assert host.told == [("mine", "KeyboardInterrupt")]
+    with pytest.raises(KeyboardInterrupt):
+        rule.refuse(pod)
 
 
 def test_calls_that_never_return_are_limited_in_number() -> None:

@@ -288,3 +288,21 @@ def test_all_conflicts_of_a_node_are_reported() -> None:
         "n1": [NODE_CONFLICT, BIND_CONFLICT],
         "n2": [NODE_CONFLICT, BIND_CONFLICT],
     }
+
+
+def test_a_volume_that_cannot_be_translated_is_an_error_only_on_nodes_that_migrated_its_plugin() -> None:
+    disk = {"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}}
+    broken = [make_pv(name, source=disk, claim=f"default/{claim}") for name, claim in (("v", "c"), ("w", "d"))]
+    claims = [make_pvc("c", volume="v"), make_pvc("d", volume="w"), make_pvc("e", volume="gone")]
+    migrated = make_csi_node("n1", {})
+    migrated["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs"}
+    pod = make_pod("p").pvc("c").pvc("d").pvc("e").obj()
+    missing = unresolvable("VolumeBinding", VOLUME_MISSING)
+    found = refusals(VolumeBindingFilter(), pod, *NODES, migrated, *claims, *broken)
+    error = found.pop("n1")
+    assert found == {"n0": missing, "n2": missing}
+    assert error == failed(
+        "VolumeBinding",
+        'running "VolumeBinding" filter plugin: could not translate pv: failed to translate Kubernetes ID to EBS Volume'
+        " ID Invalid format for AWS volume (aws://zone/disk)",
+    )
