@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,14 @@ from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline import direct_binding
-from extender.offline.claims.creation import add_claims_like, create_companions, missing_templates, replica, with_claims
+from extender.offline.claims.creation import (
+    add_claims_like,
+    create_companions,
+    is_of_stateful_set,
+    missing_templates,
+    replica,
+    with_claims,
+)
 from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.frames import frame
@@ -205,12 +213,22 @@ def _admitted(
     return admitted
 
 
-def _nth(state: ClusterState, pod: Pod, number: int) -> Pod:
-    """Returns a copy of the pod under a new name; adds claims to the cluster for a pod of a StatefulSet."""
-    name = f"{pod.name}-{number}"
-    copied = replica(pod, name, f"capacity/{pod.namespace}/{name}")
-    add_claims_like(state, pod, [copied])
-    return copied
+def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:
+    """Returns `size` copies of the pod under new names; adds claims to the cluster for pods of a StatefulSet.
+
+    A StatefulSet's copies get the next free ordinals, so that their claims are named as by its controller.
+
+    Args:
+        placed: the number of copies that have a node; the search for free names begins after them.
+    """
+    base, _, ordinal = pod.name.rpartition("-")
+    is_numbered = is_of_stateful_set(pod) and ordinal.isdecimal()
+    numbers = itertools.count(int(ordinal) + placed) if is_numbered else itertools.count(1 + placed)
+    names = (f"{base if is_numbered else pod.name}-{number}" for number in numbers)
+    free = (name for name in names if f"{pod.namespace}/{name}" not in state.infos)
+    copies = [replica(pod, name, f"capacity/{pod.namespace}/{name}") for name in itertools.islice(free, size)]
+    add_claims_like(state, pod, copies)
+    return copies
 
 
 def _is_independent(pod: Pod, state: ClusterState) -> bool:
@@ -295,7 +313,7 @@ def _in_turns(
     while with_room:
         for name in list(with_room):
             for _ in range(weights[name]):
-                infos = _next(simulation, pods[name], gangs.get(name))
+                infos = _next(simulation, pods[name], gangs.get(name), by_node[name].total())
                 if len(simulation.log.placements) + len(infos) > most:
                     return by_node, with_room
                 simulation.add(infos)
@@ -310,22 +328,22 @@ def _in_turns(
     return by_node, with_room
 
 
-def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None) -> Sequence[PodInfo]:
+def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None, placed: int) -> Sequence[PodInfo]:
     """Returns the next pod of a template, or the members of its next gang."""
-    number = simulation.log.attempts + 1
     if gang is None:
-        return [PodInfo(_nth(simulation.state, pod, number))]
-    members = [_nth(simulation.state, pod, number * gang.min_count + each) for each in range(gang.min_count)]
-    return copy_of_gang(simulation.state, gang, members, number).waiting
+        return [PodInfo(copied) for copied in _copies(simulation.state, pod, placed)]
+    members = _copies(simulation.state, pod, placed, gang.min_count)
+    return copy_of_gang(simulation.state, gang, members, simulation.log.attempts + 1).waiting
 
 
 def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[Reason]:
     """Returns the reasons why one more pod of a template, or one more gang, does not fit."""
     if gang is None:
-        return Explanation(state, with_claims(state, _nth(state, pod, -1))).reasons
-    copied = copy_of_gang(state, gang, [_nth(state, pod, -1 - each) for each in range(gang.min_count)], -1)
-    members = [PodInfo(with_claims(state, info.pod)) for info in copied.waiting]
-    return lacking(state, Leaf(copied.group, members))
+        (copied,) = _copies(state, pod, 0)
+        return Explanation(state, with_claims(state, copied)).reasons
+    copied_gang = copy_of_gang(state, gang, _copies(state, pod, 0, gang.min_count), -1)
+    members = [PodInfo(with_claims(state, info.pod)) for info in copied_gang.waiting]
+    return lacking(state, Leaf(copied_gang.group, members))
 
 
 def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -259,6 +259,8 @@ def test_more_replicas_of_a_stateful_set_get_claims_like_the_others() -> None:
     claim = make_pvc("data-db-0", storage_class="local", storage="3Gi")
     capacity = Cluster.from_objects([*storage(), pod, claim]).capacity(["default/sts/db"])
     assert capacity.by_node == {"default/sts/db": {"large": 3, "small": 1}}
+    (reason,) = capacity.exhausted["default/sts/db"]
+    assert reason.detail == "PersistentVolumeClaim data-db-5 is not bound (StorageClass local)"
 
 
 def daemon_set(cpu: str = "1") -> Object:
