@@ -273,6 +273,18 @@ BOTH = {"DynamicResources", "VolumeBinding"}
             ["PrioritySort cannot be disabled at queueSort without a rule that replaces it"],
             id="the order of the queue",
         ),
+        pytest.param(
+            {"filter": {"disabled": [{"name": "VolumeBinding"}]}},
+            BOTH - {"VolumeBinding"},
+            [],
+            id="volumes off at filter, where upstream then reserves and binds none",
+        ),
+        pytest.param(
+            {"filter": {"disabled": [{"name": "DynamicResources"}]}},
+            BOTH,
+            ["DynamicResources cannot be disabled at filter alone; disable it by multiPoint"],
+            id="devices off at filter, where upstream then fails at reserve",
+        ),
         pytest.param({"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}}, BOTH, [], id="gates"),
         pytest.param(
             {"bind": {"disabled": [{"name": "DefaultBinder"}]}},

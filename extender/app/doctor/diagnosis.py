@@ -131,6 +131,8 @@ def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None
         return None, fail(
             "policy", "; ".join(error.faults), "correct it; `extender reference policy` lists every field"
         )
+    if mode == SCHEDULE and (unsupported := [text for profile in policy.profiles for text in profile.unsupported]):
+        return policy, fail("policy", "; ".join(unsupported), "correct it; `extender schedule` does not start with it")
     rules = [rule for profile in policy.profiles for rule in profile.rules]
     message = f"loaded {counted(len(policy.profiles), 'profile')} with {counted(len(rules), 'rule')}"
     idle = {rule.name for rule in rules if isinstance(rule, _OF_THE_LOOP)} if mode != SCHEDULE else ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.framework.plugin import (
     PERMIT,
     POST_BIND,
@@ -40,6 +41,7 @@ from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
+from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 
 MULTI_POINT = "multiPoint"
 PREEMPTION = "DefaultPreemption"
@@ -157,7 +159,7 @@ class _ProfileReader:
             filter_order,
             percentage if own_percentage is None else own_percentage,
             self._preemption(),
-            reserving=RESERVING.intersection(self._running(RESERVE)),
+            reserving=self._reserving(),
             pre_enqueue=self._rules_at(PRE_ENQUEUE),
             queue_sort=self._queue_sort(),
             post_filter=self._rules_at(POST_FILTER),
@@ -277,8 +279,17 @@ class _ProfileReader:
                     what = f"{name} requires its {before}, which is disabled; enable the plugin by {MULTI_POINT}"
                     self._faults.add(where, what)
 
+    def _reserving(self) -> frozenset[str]:
+        """Returns the plugins that reserve. VolumeBinding reserves only what it has found at filter, as upstream."""
+        at_filter = VOLUME_BINDING in self._running("filter")
+        return RESERVING.intersection(self._running(RESERVE)) - (set() if at_filter else {VOLUME_BINDING})
+
     def _unsupported(self) -> Iterator[str]:
         """Yields a message for each plugin that is disabled at a point where the loop always runs it."""
+        if DYNAMIC_RESOURCES in self._running(RESERVE) and DYNAMIC_RESOURCES not in self._running("filter"):
+            # Upstream, Reserve fails for each pod with claims to allocate, because the devices are chosen at filter.
+            fault = f"{DYNAMIC_RESOURCES} cannot be disabled at filter alone; disable it by multiPoint"
+            yield f"{self._path}.plugins: {fault}"
         for name, plugin in self._plugins.items():
             points = sorted(plugin.points & POINTS_OF_THE_LOOP)
             running = [point for point in points if name in self._running(point)]

@@ -275,6 +275,15 @@ def test_each_fault_is_named(
     assert all(each["fix"] for each in found if level != "ok")
 
 
+@pytest.mark.parametrize(("mode", "level"), [("serve", "ok"), ("schedule", "fail")])
+def test_a_profile_that_the_loop_refuses_is_named(installation: Installation, mode: str, level: str) -> None:
+    installation.policy += "profiles: [{plugins: {filter: {disabled: [{name: DynamicResources}]}}}]\n"
+    installation.flags += ["--mode", mode]
+    (found,) = [each for each in installation.examined() if each["check"] == "policy"]
+    fault = "profiles[0].plugins: DynamicResources cannot be disabled at filter alone; disable it by multiPoint"
+    assert (found["level"], found["message"] == fault) == (level, level == "fail")
+
+
 @pytest.mark.parametrize(
     ("flags", "level"),
     [pytest.param([], "warn", id="serve"), pytest.param(["--mode", "schedule"], "ok", id="schedule")],
