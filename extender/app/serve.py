@@ -195,7 +195,7 @@ class WebhookProcess:
         judge = MemberJudge(setup.observation.random(None))
         return GroupPlans(
             self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
-            scheduler_filters=settings.scheduler_filters and not settings.coscheduling,
+            scheduler_filters=settings.scheduler_filters, coscheduling=settings.coscheduling,
             observer=setup.observation.recording,
         )  # fmt: skip
 

@@ -216,11 +216,12 @@ class Planner:
         judge: returns the function that decides about one member.
         scheduler_filters: True if kube-scheduler runs its own filters before it asks. A call may then come from the dry
             run of a preemption, which leaves out the pods of lower priority.
+        coscheduling: True if the groups are those of the plugin Coscheduling, for which there is no such dry run.
     """
 
-    def __init__(self, judge: Judge, *, scheduler_filters: bool = True) -> None:
+    def __init__(self, judge: Judge, *, scheduler_filters: bool = True, coscheduling: bool = False) -> None:
         self._judge = judge
-        self._scheduler_filters = scheduler_filters
+        self._has_dry_runs = scheduler_filters and not coscheduling
 
     def plan(self, request: PlanRequest, table: Table) -> Plan:
         """Plans nodes for the waiting members. It undoes its changes of the table."""
@@ -246,7 +247,7 @@ class Planner:
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
         """Returns the decision, and True if it counts all pods of lower priority as evicted."""
         decision = self._decision(call, leaf, trial, call.profile)
-        if decision.is_success or not self._scheduler_filters:
+        if decision.is_success or not self._has_dry_runs:
             return decision, False
         in_tree = without_users_predicates(call.profile)
         if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:

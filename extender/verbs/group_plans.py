@@ -81,7 +81,7 @@ class GroupPlans:
 
     Args:
         seconds: how long after its last answer a plan may still be used.
-        scheduler_filters: see Planner.
+        scheduler_filters, coscheduling: see Planner.
         observer: receives each plan; None if the process is not recorded.
         pause: sleeps while the watch has not shown the group; None means time.sleep.
     """
@@ -95,11 +95,12 @@ class GroupPlans:
         seconds: float,
         *,
         scheduler_filters: bool = True,
+        coscheduling: bool = False,
         observer: PlanObserver | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self._cache = cache
-        self._planner = Planner(judge, scheduler_filters=scheduler_filters)
+        self._planner = Planner(judge, scheduler_filters=scheduler_filters, coscheduling=coscheduling)
         self._telemetry = telemetry
         self._clock = clock
         self._seconds = seconds

@@ -15,6 +15,7 @@ from extender.offline.recording.lines import (
     GroupLine,
     NodeNumbers,
     PlanLine,
+    decoded_pod,
     from_digits,
     from_ranges,
 )
@@ -120,7 +121,7 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
     recorded, replayed = _choice_of(line), _choice(decided)
     if recorded == replayed:
         return
-    pod = line.decoded_pod()
+    pod = decoded_pod(line)
     chosen = decided.node_name if isinstance(decided, Chosen) else ""
     cause = ""
     if line.node:

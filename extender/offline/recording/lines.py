@@ -140,10 +140,6 @@ class CallLine(_Line, tag="call"):
     answer: msgspec.Raw = NULL
     error: str = ""
 
-    def decoded_pod(self) -> Pod:
-        """Decodes the pod that the line is about. Raises MalformedCluster if the JSON is not a valid pod."""
-        return decoded(self.pod, _POD, "pod")
-
     def offered_victims(self) -> dict[str, NodeVictims]:
         """Returns the victims in a preempt request, by node. Raises MalformedCluster."""
         return decoded(self.request, _VICTIMS, "request")
@@ -184,9 +180,10 @@ class AttemptLine(_Line, tag="attempt"):
     nominated_node: str = ""
     victims: list[str] = []
 
-    def decoded_pod(self) -> Pod:
-        """Decodes the pod that the line is about. Raises MalformedCluster if the JSON is not a valid pod."""
-        return decoded(self.pod, _POD, "pod")
+
+def decoded_pod(line: CallLine | AttemptLine) -> Pod:
+    """Decodes the pod that the line is about. Raises MalformedCluster if the JSON is not a valid pod."""
+    return decoded(line.pod, _POD, "pod")
 
 
 class GroupTree(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):

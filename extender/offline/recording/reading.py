@@ -38,6 +38,7 @@ from extender.offline.recording.lines import (
     StepLine,
     decode_line,
     decoded,
+    decoded_pod,
     elements,
 )
 from extender.offline.recording.steps import RecordedStep, steps_of
@@ -166,7 +167,7 @@ class Recording:
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None
-        return line.decoded_pod()
+        return decoded_pod(line)
 
 
 def present_of(line: ObjectLine) -> Current:

@@ -34,6 +34,7 @@ from extender.offline.recording.lines import (
     GroupLine,
     ObjectLine,
     PlanLine,
+    decoded_pod,
 )
 from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
@@ -303,7 +304,7 @@ class _Replay:
         if line.plan is not None:
             return bool(line.plan) and not self._second.plans.has(line.plan)
         may_have_plan = self._first.rules.profiles.features.generic_workload
-        return may_have_plan and line.decoded_pod().group_key is not None
+        return may_have_plan and decoded_pod(line).group_key is not None
 
     def _notes(self) -> Iterator[str]:
         if self._recording.truncated:

@@ -34,6 +34,7 @@ from extender.offline.recording.lines import (
     NodeNumbers,
     PlanLine,
     RecordedSettings,
+    decoded_pod,
     from_ranges,
 )
 from extender.plugins.users import OfflineHost
@@ -179,7 +180,7 @@ class World:
 
     def args(self, line: CallLine) -> ExtenderArgs:
         """Returns the recorded request of filter or prioritize. Raises MalformedInput if it makes no sense."""
-        names, pod = self._numbers.named(from_ranges(line.nodes)), line.decoded_pod()
+        names, pod = self._numbers.named(from_ranges(line.nodes)), decoded_pod(line)
         if not line.whole:
             return ExtenderArgs(pod, names, None)
         outside = {node.name: node for node in map(NodeBytes, line.outside)}
@@ -188,7 +189,7 @@ class World:
 
     def preemption_args(self, line: CallLine) -> ExtenderPreemptionArgs:
         """Returns the recorded request of preempt. Raises MalformedCluster if it makes no sense."""
-        return ExtenderPreemptionArgs(line.decoded_pod(), line.offered_victims())
+        return ExtenderPreemptionArgs(decoded_pod(line), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
         """Stores the pod of a filter call, because its bind may be recorded before the watch event of the pod."""
@@ -207,7 +208,7 @@ class World:
 
     def attempt(self, line: AttemptLine) -> Chosen | Failure:
         """Tries the pod again, with the recorded random numbers."""
-        info = PodInfo(line.decoded_pod())
+        info = PodInfo(decoded_pod(line))
         table = self._recorded_order(line)
         return SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws)).schedule_pod(info, table)
 
@@ -224,9 +225,8 @@ class World:
         first, *_ = _check_waiting(tree, table)
         names = self._numbers.named(from_ranges(line.nodes))
         call = MemberCall(first, names, self.profile(first.pod), tree.group)
-        settings = self.rules.settings
-        in_dry_runs = settings.scheduler_filters and not settings.coscheduling
-        planner = Planner(MemberJudge(PlayedRandom(line.draws)), scheduler_filters=in_dry_runs)
+        judge, settings = MemberJudge(PlayedRandom(line.draws)), self.rules.settings
+        planner = Planner(judge, scheduler_filters=settings.scheduler_filters, coscheduling=settings.coscheduling)
         plan = planner.plan(PlanRequest(call, tree.waiting, tree.scheduled, before), table)
         self.plans.add(line, plan)
         return plan
