@@ -191,8 +191,7 @@ class PreemptionExecutor:
         Both preemptors may fit once these pods are gone, so this one needs no further victims. It is tried again when
         the evictions have ended.
         """
-        nominated_node = self.cache.nominated_node(preemptor.uid)
-        has_to_wait = bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
+        has_to_wait = self.in_progress.hold_back(preemptor, self.cache.nominated_node(preemptor.uid))
         if has_to_wait:
             reason = "pods are being evicted from its nominated node for another pod"
             _log.debug("preemption abandoned pod=%s reason=%r", preemptor.pod.key, reason)
