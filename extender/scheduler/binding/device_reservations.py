@@ -333,7 +333,7 @@ def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> Pending
     """
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
-    return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))
+    return PendingClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))
 
 
 def _has_conditions(claim: ResourceClaim) -> bool:
