@@ -62,6 +62,10 @@ def list_meanwhile(version: int) -> Step:
     return lambda cache: cache.replaced(KIND, [volume(version)], asked_at=ManualClock().monotonic())
 
 
+def list_others_later(cache: Cache) -> None:
+    cache.replaced("PersistentVolumeClaim", [], asked_at=ManualClock().monotonic() + 1)
+
+
 def list_later(version: int, claim: str = "") -> Step:
     return lambda cache: cache.replaced(KIND, [volume(version, claim)], asked_at=ManualClock().monotonic() + 1)
 
@@ -89,6 +93,7 @@ def abandon(cache: Cache) -> None:
         pytest.param([intend(5), write(8), intend_anew(8), abandon], "intended", id="not by others either"),
         pytest.param([intend(5), write(8), intend_anew(8), tell(8, "intended")], "anew", id="another assumes more"),
         pytest.param([intend(5), write(8), list_later(5)], "", id="the server has lost the write"),
+        pytest.param([intend(5), write(8), list_others_later], "intended", id="another kind is listed later"),
         pytest.param(
             [intend(5), write(8), list_later(9, "other")], "other", id="the server has lost the write and continues"
         ),
@@ -182,6 +187,7 @@ def test_a_listener_learns_of_discarded_objects_and_not_of_assumed_ones() -> Non
         pytest.param(tell(3, "written"), [("", "written")], id="the watch shows it"),
         pytest.param(tell(5, "later"), [("", "written"), ("written", "later")], id="the watch skips it"),
         pytest.param(lambda cache: cache.deleted(KIND, volume(5)), [("written", None)], id="it is deleted"),
+        pytest.param(list_others_later, [], id="another kind is listed later"),
     ],
 )
 def test_a_listener_learns_of_written_objects(then: Step, told: list[tuple[str, str | None]]) -> None:

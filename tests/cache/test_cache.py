@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.cache.cache import Cache
+from extender.cache.contents import CachedPod
 from extender.cache.pod_states import PodState
 from extender.errors import DeadlineExceeded, IllegalTransition, Outdated, UnknownNode
 from extender.framework.status import Refusal, unschedulable
@@ -359,7 +360,8 @@ def test_a_refreshed_table_needs_no_update_when_it_is_lent() -> None:
 
 def test_a_refresh_ends_at_the_readers_deadline_and_the_next_reader_continues_with_it() -> None:
     cache, _ = cache_with("n")
-    cache.refresh(1)
+    with cache.snapshot("first") as first:
+        pass
     for number in range(100):
         cache.changed("Pod", pod(f"p{number}", "n"))
     with pytest.raises(DeadlineExceeded), cache.snapshot("late", TimeLimit(SlowClock(), 1.0).begin()):
@@ -368,8 +370,15 @@ def test_a_refresh_ends_at_the_readers_deadline_and_the_next_reader_continues_wi
     cache.deleted("Pod", pod("p99", "n"))
     with cache.snapshot("next") as table:
         assert {info.pod.name for info in table.pods} == {f"p{number}" for number in range(1, 99)}
+    assert table is first
     with cache.snapshot("again") as again:
         assert again is table  # the updates that it had taken in by then were kept
+
+
+def test_a_pod_that_is_assumed_before_the_watch_shows_it_is_listed_without_its_object() -> None:
+    cache, _ = cache_with("n")
+    cache.assume(PodInfo(pod("early")), "n")
+    assert cache.pods() == {pod("early").uid: CachedPod(None, "n", PodState.ASSUMED, findable=False)}
 
 
 def test_there_are_as_many_tables_as_readers_at_once() -> None:

@@ -20,8 +20,8 @@ def info(number: int) -> PodInfo:
     [
         pytest.param(10, 1000, 10, id="few and small"),
         pytest.param(MOST_PODS + 3, 10, MOST_PODS, id="too many"),
-        pytest.param(20, MOST_BYTES // 8, 8, id="too large together"),
-        pytest.param(3, MOST_BYTES + 1, 0, id="too large each"),
+        pytest.param(20, 8 * 1024 * 1024, 8, id="larger than 64 MiB together"),
+        pytest.param(3, 64 * 1024 * 1024 + 1, 0, id="larger than 64 MiB each"),
     ],
 )
 def test_the_oldest_pods_are_dropped_at_the_limits(count: int, size_bytes: int, kept: int) -> None:

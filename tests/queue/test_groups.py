@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,6 +11,7 @@ from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
+from extender.model.scheduling.pod_groups import GroupName
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
@@ -149,6 +151,30 @@ def test_an_event_during_the_attempt_counts() -> None:
     assert groups.tiers() == {"a": "backoff", "b": "backoff"}
 
 
+def test_a_group_whose_attempt_ends_in_an_error_backs_off_without_an_event() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    for pod in list(group.pods):
+        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.queue.finish_group(group, GroupOutcome.ERROR)
+    assert groups.tiers() == {"a": "backoff", "b": "backoff"}
+
+
+@pytest.mark.parametrize("wake", [lambda queue: queue.activate([uid("a")]), lambda queue: queue.back_off(uid("a"))])
+def test_a_member_that_is_woken_during_the_attempt_makes_its_group_back_off(
+    wake: Callable[[PriorityQueue], object],
+) -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    for pod in list(group.pods):
+        groups.queue.add_unschedulable(pod, refused(FIT))
+    wake(groups.queue)
+    groups.queue.finish_group(group, GroupOutcome.REJECTED)
+    assert groups.tiers() == {"a": "backoff", "b": "backoff"}
+
+
 def test_what_is_left_of_a_success_is_tried_at_once_and_keeps_its_age() -> None:
     groups = Groups()
     groups.add("a", "b")
@@ -222,6 +248,20 @@ def test_a_member_whose_bind_fails_alone_backs_off() -> None:
     assert groups.queue.pop(0) is None
 
 
+def test_a_member_whose_group_moved_during_the_attempt_waits_with_its_new_tree() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    tree = GroupName("CompositePodGroup", "default/tree")
+    for pod in list(group.pods):
+        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.queue._root_of = lambda _: tree
+    groups.queue.finish_group(group, GroupOutcome.REJECTED)
+    groups.pass_time(20)
+    moved = groups.pop()
+    assert (moved.root, names(moved)) == (tree, ["a", "b"])
+
+
 def test_a_deleted_member_leaves_its_group_and_the_last_takes_it_along() -> None:
     groups = Groups()
     groups.add("a", "b")
@@ -242,6 +282,15 @@ def test_a_member_deleted_during_the_attempt_does_not_come_back() -> None:
     groups.queue.delete(uid("b"))
     assert groups.tiers() == {}
     assert groups.queue.rejections() == {}
+
+
+def test_a_deleted_member_no_longer_counts_as_rejected() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    groups.reject(groups.pop())
+    before = sum(groups.queue.rejections().values())
+    groups.queue.delete(uid("a"))
+    assert (before, sum(groups.queue.rejections().values())) == (2, 1)
 
 
 def test_a_group_in_no_attempt_cannot_end_one() -> None:

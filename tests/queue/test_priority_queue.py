@@ -244,6 +244,30 @@ def test_the_end_of_a_nomination_helps_only_pods_of_low_priority() -> None:
     assert rig.tiers() == {"active": ["low"], "unschedulable": ["high"]}
 
 
+@pytest.mark.parametrize(("port", "tier"), [(80, "active"), (81, "unschedulable")])
+def test_the_end_of_a_nomination_helps_only_pods_that_the_nominated_pod_kept_out(port: int, tier: str) -> None:
+    rig = Rig(make_pod("p").host_port(80))
+    rig.refuse(PORTS)
+    rig.queue.nomination_ended(info(make_pod("nominated").host_port(port).nominated("n1").priority(9)))
+    assert rig.tiers() == {tier: ["p"]}
+
+
+def test_only_waiting_pods_back_off_on_request() -> None:
+    rig = Rig("p")
+    rig.queue.back_off("unknown")
+    rig.queue.back_off(info("p").uid)
+    assert rig.tiers() == {"active": ["p"]}
+
+
+def test_pods_that_waited_long_are_requeued_in_batches() -> None:
+    rig = Rig("p", "q")
+    rig.refuse(FIT)
+    rig.refuse(FIT)
+    with rig.queue.lock:
+        assert rig.queue._tiers.retry_overdue(rig.clock.monotonic(), 1.0, most=1) == 1
+    assert len(rig.queue.pods()[Tier.UNSCHEDULABLE]) == 1
+
+
 def test_an_event_requeues_only_pods_for_which_its_room_is_enough() -> None:
     rig = Rig(make_pod("small").req(cpu="1"), make_pod("large").req(cpu="3"))
     rig.refuse(FIT)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from extender.devices.plan import DevicePlan
 from extender.errors import OutcomeUnknown, Refused
-from extender.model.devices.claims import ConsumerReference, ResourceClaim
+from extender.model.devices.claims import ConsumerReference, ResourceClaim, ResourceClaimStatus
+from extender.model.pod import Pod
+from extender.scheduler.group_members import reserved
+from extender.scheduler.scheduling_cycle import Chosen
+from extender.table import PodInfo
 from extender.table.features import FeatureGates
 from tests.builders import (
     Object,
@@ -59,6 +65,29 @@ def test_members_share_a_claim_that_is_reserved_for_their_group() -> None:
     assert nodes_of(world) == ["n2", "n2"]
     assert claim(world).status.reserved_for == [OF_GROUP]
     assert claim(world).allocation is not None
+
+
+@pytest.mark.parametrize("users", [(), ("other",), ("other", "a")], ids=["free", "in use", "reserved before"])
+def test_a_placed_member_joins_those_that_an_allocated_claim_is_reserved_for(users: tuple[str, ...]) -> None:
+    info = PodInfo(msgspec.convert(sharing("a").obj(), Pod))
+    references = [ConsumerReference("", "pods", name, name) for name in users]
+    found = msgspec.convert(make_resource_claim("shared", "gpu"), ResourceClaim)
+    found = msgspec.structs.replace(found, status=ResourceClaimStatus(reserved_for=references))
+    (assumed,) = list(reserved(info.pod, Chosen("n2", devices=DevicePlan(reserve=(found,))))) or [found]
+    assert isinstance(assumed, ResourceClaim)
+    assert [user.name for user in assumed.status.reserved_for or ()] == [*(name for name in users if name != "a"), "a"]
+
+
+def test_a_member_is_bound_at_once_while_its_sibling_writes_the_claim() -> None:
+    world = World(*cluster(group(), *map(sharing, "ab")), features=ON)
+    world.watch()
+    world.attempt()
+    first, second = world.binders.tasks
+    world.binders.tasks = [first]
+    world.claims.while_binding = second
+    world.binders.work()
+    assert nodes_of(world) == ["n2", "n2"]
+    assert world.conditions == []
 
 
 def test_a_member_that_comes_later_uses_the_claim_of_its_group() -> None:

@@ -66,7 +66,8 @@ def test_a_pod_that_found_no_place_says_who_refused_it() -> None:
 
 def test_a_gated_pod_names_its_gate() -> None:
     world = World(node("n", cpu="1"), pod("p").gate("wait"))
-    assert only(world, "gated").refused_by == ["SchedulingGates"]
+    view = only(world, "gated")
+    assert (view.refused_by, view.waits_for) == (["SchedulingGates"], "waiting for scheduling gates: wait")
 
 
 def test_a_preemptor_names_the_node_that_it_waits_for() -> None:
@@ -93,6 +94,7 @@ def test_a_pod_that_the_queue_has_yet_to_hear_of_is_arriving() -> None:
     world.put(pod("theirs").scheduler("another"))
     world.watch()
     assert sections(world) == {"arriving": ["p"]}
+    assert only(world, "arriving").waits_for == ""
 
 
 def test_nothing_moves_while_the_picture_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

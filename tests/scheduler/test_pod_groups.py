@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extender.errors import Refused
 from extender.policy.loading import read
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
@@ -56,7 +58,7 @@ def test_members_of_a_basic_group_are_placed_as_far_as_they_fit() -> None:
 def test_the_decision_about_each_member_is_observed() -> None:
     world = World(make_pod_group("workers"), node("n1", cpu="3"), *map(member, "abc"), features=ON)
     world.settle()
-    assert len(world.telemetry.decisions) == 3
+    assert world.telemetry.decisions == [0.0] * 3
 
 
 def test_members_are_measured_by_the_same_sample_as_other_pods() -> None:
@@ -394,6 +396,15 @@ def test_a_gang_that_must_not_preempt_evicts_nothing() -> None:
     world.settle()
     assert leaving(world) == set()
     assert world.group_conditions[0][2].endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_a_gang_of_a_profile_without_preemption_evicts_nothing() -> None:
+    gang, pods = make_pod_group("workers", 2, priority=5), (placed("v", cpu="4"), *map(high, "ab"))
+    profile = replace(provider("DefaultProvider"), preemption=None)
+    world = World(gang, node("n1"), *pods, features=ON, profile=profile)
+    world.settle()
+    assert (leaving(world), world.telemetry.group_preemptions) == (set(), [])
+    assert world.telemetry.group_results == ["unschedulable"]
 
 
 def test_a_gang_whose_victims_are_leaving_evicts_no_others() -> None:

@@ -44,6 +44,8 @@ def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
     assert world.pod("victim").terminating
     assert world.pod("p").status.nominated_node_name == "n1"
     assert ("victim", "Preempted", "Preempted by pod p on node n1") in world.events
+    assert world.actions["Preempted"] == "Preempting"
+    assert world.telemetry.evictions == [("pod", "success", 0.0)]
     assert world.conditions == [("p", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", "n1")]
     world.delete("Pod", "default/victim")
     world.pass_time(3)

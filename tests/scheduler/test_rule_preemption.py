@@ -355,6 +355,15 @@ def test_a_gang_that_kube_scheduler_refuses_too_is_left_to_it() -> None:
     assert webhook.evicted == []
 
 
+def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
+    lesser = painter("lesser", 5).nominated("n1")
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), lesser, painter("p", 10))
+    assert webhook.ask(painter("p", 10), "n1") == []
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1"), ("lesser", "")])
+    assert webhook.cache.nominated_node("lesser") == ""
+
+
 def test_while_the_victims_of_a_gang_leave_no_others_go() -> None:
     lows = [painter(f"low-{name}", 1, name) for name in NAMES]
     webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG)

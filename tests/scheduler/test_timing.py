@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from extender import Node, Pod, permit, pre_bind, reserve
-from extender.errors import OutcomeUnknown, Refused
+from extender.errors import BindingFailed, OutcomeUnknown, Outdated, Refused
 from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
-from extender.scheduler.timing import EVERY, ProfileTimer
+from extender.scheduler.timing import EVERY, ProfileTimer, status_of
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import Remembered
@@ -150,6 +150,20 @@ def test_the_measured_time_of_a_bind_has_its_outcome(fault: Exception | None, st
     world.attempt()
     world.binders.work()
     assert [each for each in world.telemetry.points if each[0] == "Bind"] == [("Bind", status)]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "Success"),
+        (BindingFailed("no licence"), "Unschedulable"),
+        (Outdated("the claim has changed"), "Unschedulable"),
+        (Refused("no", 403), "Error"),
+        (KeyError("a defect"), "Error"),
+    ],
+)
+def test_an_error_decides_the_status_of_its_extension_point(error: Exception | None, status: str) -> None:
+    assert status_of(error).value == status
 
 
 def test_the_time_of_the_decision_ends_before_the_pod_is_assumed() -> None:

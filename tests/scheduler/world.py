@@ -54,6 +54,8 @@ class Telemetry(ports.Telemetry):
         self.attempts: list[int] = []
         self.points: list[tuple[str, str]] = []
         self.plugins: list[tuple[str, str, str]] = []
+        self.evictions: list[tuple[str, str, float]] = []
+        self.placements: list[tuple[str, float]] = []
 
     def bound(self, result: str) -> None:
         self.binds.append(result)
@@ -104,13 +106,13 @@ class Telemetry(ports.Telemetry):
         self.victims.append(victims)
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
-        pass
+        self.evictions.append((preemptor, result, seconds))
 
     def placements_generated(self, profile: str, count: int) -> None:
         pass
 
     def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
-        pass
+        self.placements.append((result, seconds))
 
 
 class Later:
@@ -158,6 +160,7 @@ class World:
         faults: what the next binds, or evictions, raise.
         withdrawn: (pod, whether it was bound) as statuses were withdrawn.
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
+        actions: the action of the last event with this reason.
         group_conditions: (group, reason, message) in the order in which they were written.
     """
 
@@ -185,6 +188,7 @@ class World:
         self.faults: list[Exception] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
+        self.actions: dict[str, str] = {}
         self.group_conditions: list[tuple[str, str, str]] = []
         self.withdrawn: list[tuple[str, bool]] = []
         self.binders, self.preemptors = Later(), Later()
@@ -313,6 +317,7 @@ class World:
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         self.events.append((pod.name, reason, note))
+        self.actions[reason] = action
 
     def evict(self, victim: Pod, message: str) -> bool:
         if self.faults:

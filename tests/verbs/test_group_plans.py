@@ -191,6 +191,11 @@ def test_a_node_that_fills_up_in_the_meantime_is_not_answered() -> None:
     assert webhook.telemetry.dropped == {"node": 1}
 
 
+def test_a_member_gets_the_only_node_of_its_request_though_another_was_planned() -> None:
+    webhook, second, *_ = webhook_after_first_answer()
+    assert webhook.ask(second, ["n2"]) == ["n2"]
+
+
 @pytest.mark.parametrize("has_pods", [False, True], ids=["empty", "with a pod left"])
 def test_a_node_that_is_deleted_in_the_meantime_is_not_answered(*, has_pods: bool) -> None:
     left = [make_pod(f"left-{name}").uid(f"left-{name}").node(name).obj() for name in NAMES if has_pods]

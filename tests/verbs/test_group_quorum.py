@@ -23,7 +23,7 @@ from extender.verbs.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
 from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of, tell
 
 LONG, SHORT = 30.0, 0.05  # a test that should not wait fails after LONG
 NODES = [make_node(name).allocatable(cpu="2", memory="64Gi", pods="110").obj() for name in ("n0", "n1")]
@@ -190,6 +190,19 @@ def test_bound_members_count_after_a_restart() -> None:
     pods = gang(2)
     with binds(make_pod_group("gang", 3), placed, *pods) as webhook:
         assert [call.result() for call in [webhook.begin(pod, "n1") for pod in pods]] == ["", ""]
+
+
+def test_a_waiting_member_that_the_watch_shows_on_its_node_counts_once() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods) as webhook:
+        calls = [webhook.begin(pods[0], "n0")]
+        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        tell(webhook.cache, [make_pod("m0").uid("m0").req(cpu="1").group("gang").node("n0").obj()])
+        calls.append(webhook.begin(pods[1], "n0"))
+        assert wait_until(lambda: webhook.assumed() == {"m1"})
+        assert webhook.binder.bound == []
+        assert webhook.bind(pods[2], "n1") == ""
+        assert [call.result() for call in calls] == ["", ""]
 
 
 def test_a_member_whose_bind_got_no_answer_does_not_count() -> None:

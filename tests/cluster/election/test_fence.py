@@ -70,12 +70,14 @@ class Server(Caller):
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.timeouts: list[float] = []
         self.error: Exception | None = None
 
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         self.methods.append(method)
+        self.timeouts.append(timeout_seconds)
         if self.error is not None:
             raise self.error
         return msgspec.json.encode({"metadata": {"name": "c", "namespace": "default", "uid": CLAIM.uid}})
@@ -117,8 +119,15 @@ def test_only_the_leader_writes(write: Write) -> None:
 
 def test_a_standby_reads() -> None:
     server = Server()
-    LeaderClient(server, Fence(settled(), lambda: False)).call("GET", "/api/v1/namespaces/default/pods", b"")
-    assert server.methods == ["GET"]
+    LeaderClient(server, Fence(settled(), lambda: False)).call("GET", "/api/v1/pods", b"", timeout_seconds=7.0)
+    assert (server.methods, server.timeouts) == (["GET"], [7.0])
+
+
+@pytest.mark.parametrize("path", ["/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/pods"])
+def test_a_write_of_the_leader_is_sent_as_it_is(path: str) -> None:
+    server = Server()
+    LeaderClient(server, Fence(settled())).call("POST", path, b"{}", timeout_seconds=7.0)
+    assert (server.methods, server.timeouts) == (["POST"], [7.0])
 
 
 @WRITES
