@@ -117,11 +117,11 @@ def _units_of(folder: Path) -> Mapping[str, set[str]]:
 
 
 @pytest.mark.parametrize("folder", ROOMS, ids=name_of)
-def test_no_circle_inside_a_room(folder: Path) -> None:
+def test_no_cycle_inside_a_room(folder: Path) -> None:
     try:
         TopologicalSorter(_units_of(folder)).prepare()
-    except CycleError as circle:
-        pytest.fail(" -> ".join(reversed(circle.args[1])))
+    except CycleError as cycle:
+        pytest.fail(" -> ".join(reversed(cycle.args[1])))
 
 
 @pytest.mark.parametrize("folder", [each for each in ROOMS if each != PACKAGE], ids=name_of)

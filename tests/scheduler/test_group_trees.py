@@ -135,9 +135,9 @@ def test_members_wait_for_a_tree_that_was_deleted() -> None:
         pytest.param({"tree": "upper", "upper": "tree"}, "upper", id="each other, the upper leaves"),
     ],
 )
-def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, str], leaves: str) -> None:
-    circle = [make_composite_pod_group(name, 1, parentCompositePodGroupName=up) for name, up in parents.items()]
-    world = World(node("n1"), *circle, leaf("left", 2), *map(left, "ab"), features=ON)
+def test_a_cycle_of_groups_holds_back_its_own_members_only(parents: dict[str, str], leaves: str) -> None:
+    cycle = [make_composite_pod_group(name, 1, parentCompositePodGroupName=up) for name, up in parents.items()]
+    world = World(node("n1"), *cycle, leaf("left", 2), *map(left, "ab"), features=ON)
     world.put(make_pod_group("other", 1))
     world.put(member("c", "other"))
     world.pass_time(5)
@@ -151,7 +151,7 @@ def test_a_circle_of_groups_holds_back_its_own_members_only(parents: dict[str, s
     assert nodes_of(world, "ab") == ["n1", "n1"]
 
 
-def test_a_tree_that_becomes_a_circle_while_its_members_are_queued_is_not_tried() -> None:
+def test_a_tree_that_becomes_a_cycle_while_its_members_are_queued_is_not_tried() -> None:
     world = World(node("n1"), make_composite_pod_group("tree", 1), leaf("left", 2), *map(left, "ab"), features=ON)
     world.watch()
     world.put(make_composite_pod_group("tree", 1, parentCompositePodGroupName="tree"))

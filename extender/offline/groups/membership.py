@@ -119,7 +119,7 @@ def root_name(objects: Objects, key: str) -> GroupName:
 def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
     """Returns the root group above the group with this name, or this group if it has no parent.
 
-    Returns a MissingGroup if the group or one above it does not exist, or if the parents form a circle.
+    Returns a MissingGroup if the group or one above it does not exist, or if the parents form a cycle.
     """
     if name.kind == PodGroup.__name__:
         return _root_of(objects, name.key)

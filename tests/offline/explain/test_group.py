@@ -120,7 +120,7 @@ def test_a_group_that_no_scheduler_tries(objects: list[Object], message: str) ->
     assert (explanation.placed, explanation.refused) == ({}, None)
 
 
-CIRCLE = (
+CYCLE = (
     make_composite_pod_group("b", 1, parentCompositePodGroupName="a"),
     make_composite_pod_group("a", 1, parentCompositePodGroupName="b"),
     make_pod_group("g", 1, parentCompositePodGroupName="b"),
@@ -130,10 +130,10 @@ CIRCULAR = "CompositePodGroup default/a is its own ancestor: its members have no
 
 
 def test_groups_that_are_each_others_parents_get_an_answer() -> None:
-    explanation = explained(*ROOM, *CIRCLE)
+    explanation = explained(*ROOM, *CYCLE)
     assert (explanation.fits, explanation.message, explanation.changes) == (False, CIRCULAR, [])
     assert explanation.to_dict()["causes"] == ["NoGroup"]
-    assert cluster(*ROOM, *CIRCLE).explain_group("default/b", kind="CompositePodGroup").message == CIRCULAR
+    assert cluster(*ROOM, *CYCLE).explain_group("default/b", kind="CompositePodGroup").message == CIRCULAR
 
 
 def test_a_group_that_is_its_own_parent_gets_an_answer() -> None:
@@ -143,8 +143,8 @@ def test_a_group_that_is_its_own_parent_gets_an_answer() -> None:
     )
 
 
-def test_a_member_below_a_circle_of_groups_gets_an_answer() -> None:
-    of_file = cluster(*ROOM, *CIRCLE)
+def test_a_member_below_a_cycle_of_groups_gets_an_answer() -> None:
+    of_file = cluster(*ROOM, *CYCLE)
     explanation = of_file.explain("default/g-0")
     assert not explanation.fits
     assert CIRCULAR in explanation.message

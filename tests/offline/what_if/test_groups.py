@@ -76,17 +76,17 @@ def test_no_member_of_a_gang_that_does_not_fit_is_placed() -> None:
     assert result.remaining["default/g-4"] == "0/2 nodes are available: 2 Insufficient cpu."
 
 
-def test_members_below_a_circle_of_groups_are_left_over() -> None:
-    circle = [
+def test_members_below_a_cycle_of_groups_are_left_over() -> None:
+    cycle = [
         make_composite_pod_group(name, 1, parentCompositePodGroupName=parent) for name, parent in ("ab", "bc", "ca")
     ]
     group = make_pod_group("g", 1, parentCompositePodGroupName="b")
-    result = simulated(node("a"), *circle, group, *members("g", 1))
+    result = simulated(node("a"), *cycle, group, *members("g", 1))
     reason = (
         "CompositePodGroup default/a is its own ancestor: its members have no root group, and no event reports this"
     )
     assert (placed(result), result.remaining) == (set(), {"default/g-0": reason})
-    capacity = Cluster.from_objects([node("a"), *circle, group]).capacity([members("g", 1)[0]])
+    capacity = Cluster.from_objects([node("a"), *cycle, group]).capacity([members("g", 1)[0]])
     assert set(capacity.pods) == {"Pod default/g-0"}
 
 
