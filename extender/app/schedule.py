@@ -133,8 +133,6 @@ class SchedulerProcess:
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
         settings = setup.settings
-        # A bind first waits for its turn. It is refused unless this process leads. It then goes to an extender that
-        # binds the pod, or else to the API server.
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
         paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
         return compose_loop(

@@ -1,4 +1,4 @@
-"""Creates the pages and simulations of a running process, and the pages of `extender view`.
+"""Creates the pages of `extender view`, and those of a running process with its simulations.
 
 The pages of a running process show a copy of its cache, which `CacheFollower` keeps up to date.
 """

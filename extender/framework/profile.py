@@ -59,8 +59,8 @@ class Profile:
         permit: users' rules of Reserve, then those of Permit, in their order.
         pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
         enforces_gangs: the profile has GangScheduling. Without it, groups have no minimum number of members.
-        disabled_filters: the filters that the configuration disables. Each would run by default, or its preFilter still
-            runs.
+        disabled_filters: the filters that the configuration disables although they run by default or still run as
+            preFilter.
         unsupported: one text for each thing that the configuration disables, but that the scheduler loop still does.
         scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """

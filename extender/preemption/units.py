@@ -15,7 +15,7 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, P
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
-_FEW_PODS = 200  # to look at so many pods takes no longer than to look at all groups
+_FEW_PODS = 200  # reading this many pods takes no longer than reading all groups
 
 
 class UnitKind(IntEnum):

@@ -1,4 +1,4 @@
-"""Turns changes of the cache into events of the queue, and corrects the queue (upstream eventhandlers.go)."""
+"""Reports changes of the cache to the queue (upstream eventhandlers.go), and repairs a queue that lacks a pod."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class QueueSweep:
                 _log.error("added a waiting pod that the queue lacked pod=%s", key)
                 self._queue.add(info)
         for uid in surplus & self._surplus:
-            _log.error("removed a pod that needs no node from the queue uid=%s", uid)
+            _log.error("removed a pod from the queue that is not waiting for a node uid=%s", uid)
             self._queue.delete(uid)
         self._missing = missing
         self._surplus = surplus

@@ -43,11 +43,11 @@ class _Evictions:
 class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
-    The preemptor is admitted as soon as the watch shows that the last victim is terminating, which may be before the
-    call that evicts this victim returns. If it were admitted later, it could miss the last event that wakes it.
+    It stops refusing the preemptor once the watch shows that the last victim is terminating. It does not wait until
+    the eviction call returns, because the victim may be gone by then, and no later event would wake the preemptor.
 
-    A pod that was refused may have missed an event, such as the deletion of the first victim. So `end` returns it, and
-    the caller moves it to the active queue.
+    While it was refused, the preemptor may have missed an event, such as the deletion of the first victim. So `end`
+    returns the preemptor, and the caller moves it to the active queue.
     """
 
     def __init__(self, cache: Cache) -> None:

@@ -177,8 +177,8 @@ class RulePreemption:
     def _being_bound(self) -> Mapping[str, Sequence[str]]:
         """Returns, by node name, the UIDs of the pods whose bind has begun but is not yet confirmed.
 
-        These pods must not be victims: if one were deleted, its Binding might be missed. A pod that still waits at
-        Permit is not included, because its bind can be cancelled.
+        These pods must not be victims, because their Binding may already be on its way to the API server. A pod that
+        still waits at Permit is not included, because its bind can be cancelled.
         """
         waiting = frozenset(self._evictor.waiting.uids())
         unconfirmed = self._cache.unconfirmed()

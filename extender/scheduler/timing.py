@@ -185,9 +185,9 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
-        """Runs `work`; returns its result and its seconds.
+        """Runs `work`; returns its result, and how long it took in seconds.
 
-        If the decision is in the sample, the seconds are added to the time of the extension point.
+        If the decision is in the sample, this is added to the time of the extension point.
         """
         return self._spend(point, work) if self._sampled else self._timed(work)
 

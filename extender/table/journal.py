@@ -20,13 +20,13 @@ from typing import Any
 BEGINNING = -1
 
 RESOURCES = "resources"
-"""A topic whose keys are rows. It records that the resources of a node, or the requests of its pods, changed."""
+"""The topic for changes of a node's resources, or of the requests of its pods. Its keys are rows."""
 NODES = "nodes"
-"""A topic whose keys are rows. It records that a node was added or modified."""
+"""The topic for nodes that are added or modified. Its keys are rows."""
 TOPOLOGY = "topology"
-"""A topic whose keys are node names. It records that a node was added or removed, or that its labels changed."""
+"""The topic for nodes that are added or removed, or whose labels change. Its keys are node names."""
 FREE_VOLUMES = "free volumes"
-"""A topic whose keys are storage classes. It records that volumes without a claim were added, removed or changed."""
+"""The topic for volumes without a claim that are added, removed or changed. Its keys are storage classes."""
 
 MOST_FOLLOWED = 256
 """If more rows than this have changed, reading all rows at once is faster than reading each changed row."""

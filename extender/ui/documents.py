@@ -147,7 +147,7 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
 
 
 def _first_different(others: Mapping[str, Profiles], profiles: Profiles) -> str:
-    """Returns the name of a configuration that differs from `profiles`; comparing equal ones shows nothing."""
+    """Returns the name of the first configuration that differs from `profiles`; if all are equal, the first one."""
     different = (name for name, other in others.items() if other.all != profiles.all)
     return next(different, next(iter(others), ""))
 

@@ -32,7 +32,7 @@ from extender.verbs.waiting import RecentPreemptors
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 ELSEWHERE = "node(s) other than the one to which the pod may already be bound"
-_MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons, and each node is sent with its reason
+_MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons
 
 
 class Filter:

@@ -9,8 +9,8 @@ again with the group, but in one pass it asks about each member only once.
     ------------     -----------------------------------------   ---------------------------------------------
     (none)           a member                                    the group is planned: PLACED or REFUSED
     PLACED           a member not answered yet                   its planned node is the answer
-    PLACED           the same, but its planned node is not       the remaining members are planned again beside
-                     in the request or refuses it now            those already answered: PLACED or REFUSED
+    PLACED           a member not answered yet, whose planned    the remaining members are planned again beside
+                     node cannot be the answer any longer        those already answered: PLACED or REFUSED
     REFUSED          a member not answered yet                   every node is refused
     any              a member answered before, or a new one      a new pass: the group is planned again
     any              (the group, its profile or a placed         the plan is dropped, and the next call plans again
@@ -19,9 +19,9 @@ again with the group, but in one pass it asks about each member only once.
 
 A plan reserves nothing: other pods are judged without it. `group_quorum` keeps a gang together at bind.
 
-If the group does not fit, the call may belong to the dry run of the group's preemption. For that, kube-scheduler has
-removed all pods of lower priority from its snapshot. The group is then planned without these pods too. This is not done
-if only users' rules refuse the group: kube-scheduler does not run them, so it has found nodes without a preemption.
+If the group does not fit, the call may belong to the dry run of the group's preemption, for which kube-scheduler has
+removed all pods of lower priority from its snapshot. So the group is planned again without these pods, unless only
+users' rules refuse it. In that case kube-scheduler, which does not run these rules, has no reason for a preemption.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Preempt:
         limit: TimeLimit = NO_LIMIT,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`preemptors` records each pod for which an answer names victims."""
+        """`preemptors` remembers the pods for which this verb named victims."""
         self._cache = cache
         self._profiles = profiles
         self._limit = limit

@@ -49,8 +49,7 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
         "REMOTE_PORT": client[1],
     }
     for name, value in head.fields.items():
-        # WSGI cannot tell `a_b` from `a-b`, so names with an underscore are dropped. The body is no longer chunked,
-        # because it was read completely.
+        # WSGI cannot tell `a_b` from `a-b`, and a body that was read completely is no longer chunked.
         if b"_" not in name and name != b"transfer-encoding":
             key = name.decode("latin-1").upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key] = value.decode("latin-1")

@@ -126,7 +126,7 @@ class ExplanationDocument(Document, ExplanationPart):
     filters: dict[str, list[str] | None] | None = None
     """With --node: why each filter refuses this node; empty if it accepts the node, null if the policy disables it.
 
-    If the policy disables it only at filter and its preFilter excludes the node, the reason of preFilter is given.
+    If the policy disables only a filter's `filter` point, its preFilter still runs; its reason is given here.
     """
     name: Any = None
     """With --batch: the name of the case."""

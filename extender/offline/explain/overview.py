@@ -109,7 +109,7 @@ def pending(
     most: int | None = None,
     selector: Selector | None = None,
 ) -> Pending:
-    """Returns the pods of `pending_pods`, and their root groups unless the nodes could not be read."""
+    """Returns the pods of `pending_pods` and their root groups; no groups if the nodes could not be read."""
     verdicts = GroupVerdicts(state)
     pods = pending_pods(state, namespace, progress, most, selector, verdicts)
     return Pending(pods, [] if state.nodes_unread else _pending_groups(state, verdicts, pods))

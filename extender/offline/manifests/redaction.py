@@ -218,7 +218,7 @@ def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
     """Replaces the hashes in an answer about a redacted cluster by the original texts.
 
     The columns of a table stay aligned, unless a text is longer than its column.
-    Hashes of texts that are not in the objects stay. The cluster must have been redacted with the same key.
+    A hash stays if its text is not in the objects. The cluster must have been redacted with the same key.
     """
     texts: dict[str, str] = {}
     redaction = Redaction(key, texts)

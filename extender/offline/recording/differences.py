@@ -242,7 +242,7 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns the plugins that favor node `after` more or less than under the first rules, as "NodeResourcesFit +40".
+    """Returns how much more or less each plugin favors node `after` under the second rules: "NodeResourcesFit +40".
 
     The number says by how much the node's lead has grown: its score minus the score of node `before`.
     """

@@ -162,9 +162,9 @@ class AttemptLine(_Line, tag="attempt"):
 
     Attributes:
         moment: the last change that the decision could see.
-        order: the numbers of the nodes in the order of the table's rows; "" if unchanged since the last attempt.
-        draws: each random number that was drawn, as (number of bits, the number itself); longer ones than 64 bits are
-            left out.
+        order: the nodes' numbers, in the order of the table's rows; "" if unchanged since the last attempt.
+        draws: each random number that was drawn, as (number of bits, the number itself), except those of more than
+            64 bits.
         node: the chosen node; "" if no node was chosen, and `message` says why.
         plugins: the plugins that refused the pod; empty if an error ended the attempt.
         nominated_node, victims: the node on which preemption evicts pods, and the keys of those pods.

@@ -73,7 +73,7 @@ class RotatingFiles:
 
     @property
     def is_full(self) -> bool:
-        """True if the file has reached its limit, compressed or not, so that `begin` should be called."""
+        """True if the file or its uncompressed text has reached its limit, so that `begin` should be called."""
         if self._file is None:
             return False
         return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES

@@ -41,7 +41,7 @@ class Templates:
         self._max_groups = _MIN_GROUPS
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
-        """Returns the pod with every value that a table reads, copied from a similar pod if there is one.
+        """Returns a PodInfo of the pod. The values that tables read are taken from a similar pod if there is one.
 
         `before`: the previous version of the pod, if it is known.
 

@@ -103,7 +103,7 @@ def config_key(text: str) -> str | None:
 
 
 def divisor(resource: str, amount: Quantity) -> str | None:
-    """Checks the unit in which a container reads one of its amounts, such as `limits.memory`; 0 means the default."""
+    """Checks the divisor of a resourceFieldRef, for a resource such as `limits.memory`; 0 means the default."""
     text = str(amount).strip()
     is_cpu, base = resource.endswith(".cpu"), 1024 if text.endswith("i") else 1000
     # The API server compares texts, so it takes neither 1024 for 1Ki nor 1e3 for 1k.
