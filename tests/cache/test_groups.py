@@ -35,6 +35,11 @@ def test_every_state_of_a_pod_has_its_place_in_the_group() -> None:
     assert MEMBER_STATES.keys() == set(PodState)
 
 
+def test_a_pod_without_a_group_is_filed_under_none() -> None:
+    cache, _ = given(make_pod("single"), make_pod("placed").node("n"))
+    assert cache.groups._groups == {}
+
+
 def test_members_are_counted_as_the_watch_shows_them() -> None:
     cache, _ = given(member("a"), member("b").node("n"), make_pod("single"), member("c").phase("Succeeded"))
     assert uids(cache.groups.get(KEY)) == {"unscheduled": ["a"], "assigned": ["b"]}

@@ -39,6 +39,8 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("pods", lambda cache: cache.pods()),
         ("cursor", lambda cache: cache.cursor()),
         ("filter", lambda cache: cache.snapshot("filter").__enter__()),
+        ("check_tables", lambda cache: cache.check_tables(lambda _, __: True, lambda: None)),
+        ("refresh", lambda cache: cache.refresh(2)),
         ("group_count", lambda cache: cache.groups.count("default/g")),
         ("group_has", lambda cache: cache.groups.has("default/g", "p", 1)),
         ("group_waiting", lambda cache: cache.groups.is_waiting("default/g", "p")),
@@ -51,6 +53,8 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
 def test_an_operation_waits_for_the_lock_under_its_name(callers: str, operation: Callable[[Cache], object]) -> None:
     cache = cache_of(make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").obj(), make_pod_group("g", 1))
     cache.changed("Pod", POD)
+    with cache.snapshot("test"):
+        pass
     cache._locked._managers.clear()
     operation(cache)
     assert set(cache._locked._managers) == set(callers.split())

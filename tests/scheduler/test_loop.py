@@ -10,7 +10,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.queued_pod import Rejection, Tier
 from extender.scheduler.event_router import EventRouter
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class
@@ -318,3 +318,18 @@ def test_a_profile_that_switches_volume_binding_off_leaves_claims_alone(reservin
     world.settle()
     assert bool(world.volumes.calls) is calls
     assert world.node_of("p") == ("" if calls else "n1")  # the provisioner never answers
+
+
+@pytest.mark.parametrize(
+    ("disk", "rules"),
+    [
+        pytest.param("ssd", {"NodeAffinity", "NodeResourcesFit"}, id="the node that matches is full"),
+        pytest.param("none", {"NodeAffinity"}, id="no node matches"),
+    ],
+)
+def test_a_rejection_says_which_plugins_no_eviction_can_satisfy(disk: str, rules: set[str]) -> None:
+    nodes = node("n1", cpu="2").label(disk="ssd"), node("n2")
+    world = World(*nodes, pod("other").node("n1"), pod("p", cpu="2").node_selector(disk=disk))
+    world.settle()
+    expected = Rejection(frozenset(rules), unresolvable=frozenset({"NodeAffinity"}))
+    assert [each.rejection for _, each in world.queue.queued()] == [expected]

@@ -111,6 +111,25 @@ def test_a_gang_with_too_little_room_is_not_bound_at_all() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("running", "rules"),
+    [
+        pytest.param("", {"NodeAffinity", "NodeResourcesFit", "GangScheduling"}, id="the gang lacks members"),
+        pytest.param("xyz", {"NodeAffinity", "NodeResourcesFit"}, id="the gang runs without them"),
+    ],
+)
+def test_a_gang_is_rejected_by_gang_scheduling_only_while_members_are_missing(running: str, rules: set[str]) -> None:
+    world = World(make_pod_group("workers", 3), node("n0"), node("n1", cpu="2"), features=ON)
+    for name in running:
+        world.put(member(name).node("n0"))
+    for name in "abc":
+        world.put(member(name, cpu="3" if running else "1").node_selector({HOSTNAME: "n1"}))
+    world.settle()
+    (rejection, *others) = [pod.rejection for _, pod in world.queue.queued()]
+    assert rejection.rules == rules
+    assert {other.rules for other in others} <= {rejection.rules}
+
+
 def test_a_rejected_gang_costs_no_attempt_until_an_event_may_help() -> None:
     world = World(make_pod_group("workers", 3), node("n1", cpu="2"), *map(member, "abc"), features=ON)
     world.pass_time(60)
