@@ -143,6 +143,7 @@ def test_the_victim_goes_and_the_pod_is_nominated() -> None:
     assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
     assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1")]
     assert (webhook.cache.nominated_node("p"), webhook.counted) == ("n1", [1])
+    assert "preemption" in webhook.cache._locked._managers  # the label of the time that it waits for the cache's lock
 
 
 def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() -> None:

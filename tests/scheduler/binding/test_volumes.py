@@ -317,6 +317,20 @@ def test_pods_that_share_a_claim_go_to_the_node_that_is_selected_for_it() -> Non
     assert chosen["first"] == chosen["second"]
 
 
+def test_the_pod_waits_until_the_watch_shows_the_volume_as_it_was_written() -> None:
+    world = static("p")
+    world.attempt()
+    world.binders.work()
+    world.volumes.complete()
+    late = [event for event in world.untold if event.args[0] == "PersistentVolume"]
+    world.untold = [event for event in world.untold if event not in late]
+    world.settle()
+    assert (world.node_of("p"), world.waiting.uids()) == ("", ["p"])
+    world.untold = late
+    world.settle()
+    assert world.node_of("p") == "n1"
+
+
 def test_the_pod_waits_for_the_watch_of_volumes_too() -> None:
     world = provisioned()
     world.settle()
