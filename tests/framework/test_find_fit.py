@@ -127,6 +127,25 @@ def test_an_error_on_a_nominated_node_that_no_rule_names_does_not_count() -> Non
 
 
 @pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([Refusing("B", ("n0", "n1", "n2", "n3"))], id="no rule names nodes"),
+        pytest.param(
+            [Refusing("A", only=frozenset({"n1"})), Refusing("B", only=frozenset({"n2"}))],
+            id="rules name different nodes",
+        ),
+    ],
+)
+def test_the_nominated_nodes_own_refusal_counts_only_if_rules_leave_other_nodes(rules: list[Refusing]) -> None:
+    table = table_of(*NODES)
+    pod, row = pod_info(POD), np.array([table.nodes.row_of["n3"]], np.intp)
+    fit = find_fit(Profile("", rules, []), pod, table, table.nodes.rows)
+    before = dict(fit.refused()), list(fit.narrowed_by), len(fit.refusals)
+    fit.add_earlier(find_fit(Profile("", [Refusing("B", ("n3",))], []), pod, table, row, narrowed=False))
+    assert (dict(fit.refused()), list(fit.narrowed_by), len(fit.refusals)) == before
+
+
+@pytest.mark.parametrize(
     ("nominated_by", "names", "refused"),
     [
         pytest.param("mine", (), True, id="its own"),

@@ -299,6 +299,8 @@ def unlike_pod(rule: str, number: int) -> PodBuilder:
         "NodePorts": lambda: pod.host_port(number + 1),
         "VolumeRestrictions": lambda: pod.pvc(f"claim-{number}"),
         "NodeVolumeLimits": lambda: pod.pvc(f"claim-{number}"),
+        "VolumeBinding": lambda: pod.pvc(f"claim-{number}"),
+        "VolumeZone": lambda: pod.pvc(f"claim-{number}"),
     }.get(rule, lambda: pod)()
 
 
@@ -321,11 +323,14 @@ NODE_CAME = Change(NODE_ADD, None, node(NEW_NODE))
         pytest.param("PodTopologySpread", POD_CAME, 1, id="a pod that counts"),
         pytest.param("NodePorts", POD_LEFT, 1, id="a port"),
         pytest.param("VolumeRestrictions", POD_LEFT, 1, id="a claim in use"),
-        pytest.param(
-            "NodeVolumeLimits",
-            Change(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), None, claim("claim-7")),
-            1,
-            id="a claim",
+        *(
+            pytest.param(
+                rule,
+                Change(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), None, claim("claim-7")),
+                1,
+                id=f"a claim, {rule}",
+            )
+            for rule in ("NodeVolumeLimits", "VolumeBinding", "VolumeRestrictions", "VolumeZone")
         ),
     ],
 )

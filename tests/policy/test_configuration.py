@@ -8,6 +8,7 @@ import pytest
 
 from extender.framework.profile import CandidateLimits, Profile
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
+from extender.plugins.node_affinity import NodeAffinityScore
 from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
@@ -18,7 +19,7 @@ from extender.plugins.pod_topology_spread.spread import SYSTEM_DEFAULTS, PodTopo
 from extender.plugins.registry import default_profile
 from extender.policy.configuration.configuration_fields import PreFilterOnly
 from extender.policy.loading import read
-from tests.builders import Object, make_node, make_pod
+from tests.builders import Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import refusals
 from tests.policy.configurations import profile
 
@@ -172,6 +173,20 @@ def test_arguments_of_pod_affinity() -> None:
     given = args("InterPodAffinity", hardPodAffinityWeight=7, ignorePreferredTermsOfExistingPods=True)
     [rule] = [each.priority for each in made(pluginConfig=[given]).priorities if each.priority.name == given["name"]]
     assert rule == InterPodAffinityScore(7, ignore_preferred_terms_of_existing_pods=True)
+
+
+def test_arguments_of_node_affinity() -> None:
+    term = {"weight": 5, "preference": node_term(expression("disk", "In", "ssd"))}
+    given = args("NodeAffinity", addedAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [term]})
+    [rule] = [each.priority for each in made(pluginConfig=[given]).priorities if each.priority.name == given["name"]]
+    assert isinstance(rule, NodeAffinityScore)
+    assert [(each.weight, each.preference.match_expressions[0].key) for each in rule.added] == [(5, "disk")]
+
+
+@pytest.mark.parametrize("point", ["preFilter", "filter", "permit"])
+def test_a_plugin_that_does_nothing_here_may_be_enabled_where_kube_scheduler_has_it(point: str) -> None:
+    profile = made(plugins={point: {"enabled": enabled("DeferredPodScheduling")}})
+    assert (predicates(profile), weights(profile)) == (DEFAULT_PREDICATES, DEFAULT_WEIGHTS)
 
 
 def test_arguments_of_spreading() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from extender.plugins.volume_restrictions import VolumeRestrictions
 from tests.builders import HOSTNAME, PodBuilder, make_pod
-from tests.preemption.clusters import chosen, node, preempted, preemptor, victim
+from tests.preemption.clusters import RULES, chosen, node, preempted, preemptor, victim
 
 NODES = [node("n").obj(), node("m").obj()]
+DISK = {"gcePersistentDisk": {"pdName": "d"}}
 PODS = [victim(f"{name}{i}", name, minute=i).obj() for name in ("n", "m") for i in range(4)]
 
 
@@ -29,6 +31,9 @@ def nominated(cpu: str = "2", priority: int = 100) -> PodBuilder:
             nominated("1").host_port(80), {"m": (["m2", "m3"], 0)}, id="a port that is promised cannot be freed"
         ),
         pytest.param(
+            nominated("0").volume("v", DISK), {"m": (["m2", "m3"], 0)}, id="a disk that is promised cannot be freed"
+        ),
+        pytest.param(
             nominated("0").label(app="web"), {"m": (["m2", "m3"], 0)}, id="whom it does not stand with is to come"
         ),
         pytest.param(
@@ -39,8 +44,9 @@ def nominated(cpu: str = "2", priority: int = 100) -> PodBuilder:
     ],
 )
 def test_room_of_nominated_pods_stays_free(waiting: PodBuilder, expected: dict[str, tuple[list[str], int]]) -> None:
-    pod = preemptor("2").host_port(80).anti_affinity(HOSTNAME, labels={"app": "web"})
-    assert chosen(preempted(pod, *NODES, *PODS, waiting.obj())) == expected
+    pod = preemptor("2").host_port(80).anti_affinity(HOSTNAME, labels={"app": "web"}).volume("v", DISK)
+    rules = (*RULES, VolumeRestrictions())
+    assert chosen(preempted(pod, *NODES, *PODS, waiting.obj(), rules=rules)) == expected
 
 
 def test_a_nominated_pod_must_not_make_the_preemptor_fit() -> None:

@@ -36,6 +36,12 @@ def test_an_item_does_not_wait_for_earlier_ones() -> None:
     assert done.get(timeout=10) == "slow in test"
 
 
+def test_a_thread_does_not_keep_the_process_alive() -> None:
+    done: SimpleQueue[bool] = SimpleQueue()
+    ParkedThreads[str](lambda _: done.put(current_thread().daemon), "test").take("item")
+    assert done.get(timeout=10) is True
+
+
 def test_of_many_threads_that_are_done_at_once_four_wait_and_the_others_end() -> None:
     meeting = Barrier(10)
     threads = ParkedThreads(lambda _: meeting.wait(10), "crowd")

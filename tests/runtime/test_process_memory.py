@@ -58,6 +58,14 @@ def test_the_limits_grow_with_the_number_of_nodes(monkeypatch: pytest.MonkeyPatc
     assert options == {arenas: 1, mapped_from: 16_000_000, trimmed_from: 64_000_000}
 
 
+def test_the_heap_keeps_four_mebibytes_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    c_library = SimpleNamespace(malloc_trim=lambda size: kept.append(size.value))
+    monkeypatch.setattr(process_memory, "_CLIBRARY", c_library)
+    process_memory.give_back()
+    assert kept == [4 * 2**20]
+
+
 # Arrays of 2 MiB, one after another, as a decision over 50,000 nodes makes them; how many pages the kernel cleared.
 _ARRAYS = """
 import resource

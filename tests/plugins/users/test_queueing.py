@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender import Handle, Pod
+from extender import Handle, Node, Pod
 from extender.framework.status import Refusal, unresolvable
 from extender.plugins.users import OfflineHost, pre_enqueue, queue_sort
-from tests.builders import make_pod
-from tests.framework.cluster import pod_info
+from tests.builders import make_node, make_pod
+from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import Remembered
 
 POD = pod_info(make_pod("p").obj())
@@ -109,6 +109,16 @@ def test_the_handle_of_a_queue_rule_logs_with_the_pod_that_is_decided() -> None:
     assert admits.rule("a", {}, host).refuse(POD) is None
     assert sorts.rule("s", {}, host).key(POD) == (1,)
     assert host.messages == [("a", "default/p", "admitted"), ("s", "default/p", "sorted")]
+
+
+def test_a_rule_of_pre_enqueue_reads_the_table_that_it_is_given() -> None:
+    @pre_enqueue
+    def needs_node(pod: Pod, *, handle: Handle) -> bool:
+        return handle.objects.get(Node, "n") is not None
+
+    rule = needs_node.rule("mine", {}, OfflineHost())
+    assert rule.refuse(POD, table_of(make_node("n").obj())) is None
+    assert rule.refuse(POD, table_of()) == unresolvable("mine", "held back by mine")
 
 
 @pytest.mark.parametrize(
