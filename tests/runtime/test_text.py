@@ -1,10 +1,10 @@
-"""Amounts of resources as text."""
+"""Amounts, ages and names as text."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.runtime.text import quantity, rounded
+from extender.runtime.text import age, printable, quantity, rounded
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,14 @@ from extender.runtime.text import quantity, rounded
 )
 def test_an_amount_is_written_exactly_or_rounded(resource: str, amount: int, exact: str, short: str) -> None:
     assert (quantity(resource, amount), rounded(resource, amount)) == (exact, short)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172799, "47h"), (172800, "2d")]
+)
+def test_an_age_has_the_largest_unit_of_which_it_has_two(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+def test_control_characters_in_names_are_escaped() -> None:
+    assert [printable(name) for name in ("web", "gr\u00fcn", "a\x1b[2J")] == ["web", "gr\u00fcn", "a\\x1b[2J"]

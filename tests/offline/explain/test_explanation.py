@@ -142,6 +142,38 @@ def test_the_waterfall_adds_up() -> None:
             id="a claim that is missing",
         ),
         pytest.param(
+            make_pod("p").node_selector(dict.fromkeys("abcde", "x")).obj(),
+            NODES[:1],
+            "node(s) didn't match Pod's node affinity/selector",
+            "nodeSelector a=x not met on 1 node, nodeSelector b=x not met on 1 node, nodeSelector c=x not met on 1 node"
+            ", nodeSelector d=x not met on 1 node and 1 more",
+            id="many labels",
+        ),
+        pytest.param(
+            make_pod("p").obj(),
+            [make_node("n").capacity(pods="1").obj(), make_pod("other").node("n").obj()],
+            "Too many pods",
+            "the largest of these nodes allows 1 pod",
+            id="too many pods",
+        ),
+        pytest.param(
+            make_pod("p").affinity(HOSTNAME, labels={"app": "web"}).obj(),
+            NODES[:2],
+            "node(s) didn't match pod affinity rules",
+            "affinity to pods with app=web within kubernetes.io/hostname not met on 2 nodes",
+            id="affinity",
+        ),
+        pytest.param(
+            make_pod("p")
+            .anti_affinity(HOSTNAME, labels={"app": "web"})
+            .anti_affinity(HOSTNAME, labels={"app": "db"})
+            .obj(),
+            [NODES[0], make_pod("db").label(app="db").node("big").obj()],
+            "node(s) didn't match pod anti-affinity rules",
+            "anti-affinity to pods with app=db within kubernetes.io/hostname violated on 1 node",
+            id="one of two anti-affinity terms",
+        ),
+        pytest.param(
             make_pod("p").pvc("c").obj(),
             [
                 make_pvc("c", volume="v"),
