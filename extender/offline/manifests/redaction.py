@@ -22,15 +22,8 @@ _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
 _UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
-_MANIFESTS = frozenset(
-    {
-        "kubectl.kubernetes.io/last-applied-configuration",
-        "kapp.k14s.io/original",
-        "objectset.rio.cattle.io/applied",
-        "banzaicloud.com/last-applied",
-    }
-)
-"""Annotations in which tools keep the manifest that they applied."""
+_MANIFEST = re.compile(r"[^/]*/last-(applied|handled)|kapp\.k14s\.io/original|objectset\.rio\.cattle\.io/applied")
+"""Annotations in which kubectl, operators and other tools keep the manifest that they applied."""
 _SEPARATORS = re.compile("(__|/)")
 _TEMPLATE_HASH = "pod-template-hash"
 _HASH_BYTES = 6
@@ -64,9 +57,9 @@ _LABELS = _words("labels matchLabels nodeSelector selector annotations")
 def without_manifests(obj: ObjectT) -> ObjectT:
     """Returns the object without annotations that repeat its manifest, with environment variables and commands."""
     annotations = obj.metadata.annotations
-    if annotations is None or annotations.keys().isdisjoint(_MANIFESTS):
+    if annotations is None or not any(map(_MANIFEST.match, annotations)):
         return obj
-    others = {name: value for name, value in annotations.items() if name not in _MANIFESTS} or None
+    others = {name: value for name, value in annotations.items() if not _MANIFEST.match(name)} or None
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=others))
 
 

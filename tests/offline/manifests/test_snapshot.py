@@ -92,6 +92,8 @@ def test_annotations_stay_but_no_manifest_and_in_a_redacted_file_no_free_text(re
     pod["metadata"]["annotations"] = {
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
         "example.com/owner": "me",
+        "kopf.zalando.org/last-handled-configuration-ofDRS": "secret",
+        "operator.example.com/last-applied-spec": "secret",
         "volume.kubernetes.io/selected-node": "7",
     }
     pod["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "secret"}]

@@ -295,6 +295,7 @@ def test_a_config_map_in_a_config_map_is_a_fault(depth: int, tmp_path: Path) -> 
 APPLIED = {
     "kubectl.kubernetes.io/last-applied-configuration": '{"env": [{"name": "PASSWORD", "value": "secret"}]}',
     "kapp.k14s.io/original": "secret",
+    "kopf.zalando.org/last-handled-configuration": "secret",
 }
 
 
