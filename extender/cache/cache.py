@@ -158,14 +158,14 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
 
-        `check` may be slow, so it runs without the lock. If the node changes during the run, `check` runs again. The
-        last run of a quick `check` holds the lock, so that nothing can change. The scheduler's own loop passes no
-        check, because no other thread assumes pods there.
+        `check` may be slow, so it runs without the lock. If anything but other nodes changes during the run, `check`
+        runs again, because its result may differ. The last run of a quick `check` holds the lock, so that nothing can
+        change. The scheduler's own loop passes no check, because no other thread assumes pods there.
 
         Raises:
             UnknownNode: the node is not in the cache.
             IllegalTransition: the pod has a node already, assumed or confirmed.
-            Outdated: the node changed during each run of a slow `check`.
+            Outdated: something changed during each run of a slow `check`.
         """
         if check is None:
             with self._locked("assume"):

@@ -116,7 +116,7 @@ class VictimColumns(NamedTuple):
     def without(self, reprieved: BoolColumn) -> VictimColumns:
         """Returns only the pods that are still evicted: those for which `reprieved`, bool[n], is False.
 
-        The result lists equally important pods as upstream does: first those that a PodDisruptionBudget protects.
+        Among equally important pods, those whose eviction violates a PodDisruptionBudget come first, as upstream.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
