@@ -235,6 +235,13 @@ def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> No
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
+def test_a_file_that_grows_too_large_is_a_failure_too(tmp_path: Path) -> None:
+    script, output = Path(sys.executable).parent / "extender", tmp_path / "cluster.json"
+    command = ["/bin/sh", "-c", 'ulimit -f 1; exec "$0" "$@"', script, "snapshot", *ON_EXAMPLE, "-o", output]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, f"error: {output}: File too large\n")
+
+
 UNREADABLE = "/proc/self/mem"  # it can be opened, but the first read fails, as of a damaged disk
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 import time
@@ -39,6 +40,7 @@ _GROUP_PREFIXES = {
 }
 KIND_PREFIXES = (*_POD_PREFIXES, *_GROUP_PREFIXES)
 """The words before the name of a pod or group, as in pod/web-0."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # only a write fails for these reasons
 _PROGRESS_SECONDS = 1.0
 _FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
 
@@ -214,8 +216,8 @@ def input_faults() -> Iterator[None]:
     except (MalformedInput, UnknownPod, UnknownNode) as error:
         raise ConfigurationError([str(error)]) from None
     except OSError as error:
-        if error.filename is None:
-            raise  # standard output cannot be written; errors of files have a name
+        if error.filename is None or error.errno in _FULL:
+            raise  # standard output, which has no name, or the file to write is at fault
         raise ConfigurationError([os_error_text(error)]) from None
 
 
