@@ -57,7 +57,11 @@ def _kind(document: object) -> str:
 
 
 def _content(config_map: object) -> str:
-    """Returns the value in the ConfigMap's data that is a policy. Raises ConfigurationError if not exactly one is."""
+    """Returns the only value in the ConfigMap's data; of several values, the one that is a policy.
+
+    Raises:
+        ConfigurationError: there is no value, or not exactly one of several is a policy.
+    """
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
     policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts

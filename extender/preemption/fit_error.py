@@ -34,8 +34,9 @@ def fit_message(fit: Fit) -> str:
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
     """Returns the text to append to the message if preemption found no candidate; empty if it nominated a node.
 
-    The text has the reasons why nodes refuse the pod now. Upstream has the reasons for which they would still refuse it
-    after all evictions. These are usually the same: a node that still lacks cpu after the evictions lacks it now, too.
+    For nodes on which evictions could help but are not enough, the text has the reasons why they refuse the pod now.
+    Upstream has the reasons for which they would still refuse it after all evictions. These are usually the same: a
+    node that still lacks cpu after the evictions lacks it now, too.
     """
     if preemption.nominated_node is not None:
         return ""

@@ -241,8 +241,8 @@ class PlanLine(_TreeLine, tag="plan"):
     Attributes:
         number: the number of the plan in its process.
         nodes: the nodes in the request of the call.
-        before: the number of an earlier plan for the group; 0 if there was none. Members for which filter had answered
-            from the earlier plan kept their nodes.
+        before: the number of the plan that this one continues; 0 if it continues none. Members for which filter had
+            answered from that plan kept their nodes.
         answered: the UIDs of the members that kept their nodes.
         emptied: True if the group fits only once all pods of lower priority have left.
     """

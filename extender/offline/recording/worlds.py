@@ -262,7 +262,7 @@ class World:
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns node -> plugin -> points, for the existing nodes in `names`, or by default for all nodes that fit."""
+        """Returns plugin -> node -> points, for the existing nodes in `names`, or by default for all nodes that fit."""
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:

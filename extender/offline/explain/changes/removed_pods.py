@@ -85,7 +85,7 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
 
 
 def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
-    """Returns pods whose removal is enough, each of them necessary; None if the search finds no such pods.
+    """Returns pods whose removal is enough, as few as the search finds; None if it finds no such pods.
 
     The search tries pods of one node first. If they are not enough, it also removes the pods that can affect every
     node (`_related`).
@@ -100,7 +100,7 @@ def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
 
 
 def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
-    """Returns only those victims that must be removed. The most important pods are spared first."""
+    """Leaves out victims that need not be removed. Tries the most important ones first, at most _MOST_PUT_BACK."""
     needed = list(victims)
     for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
         rest = [victim for victim in needed if victim is not info]
