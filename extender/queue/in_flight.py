@@ -108,6 +108,13 @@ class InFlight:
             self._not_recording[uid] = flight
             self._end_recording(uid)
 
+    def record_events_again(self, uid: str) -> None:
+        """Records changes for this pod's attempt from now on, after a call of `stop_recording_events`."""
+        flight = self._not_recording.pop(uid, None)
+        if flight is not None:
+            flight.started = self._dropped + len(self._changes)
+            self._flights[uid] = flight
+
     def end(self, uid: str) -> Flight | None:
         """Ends and returns the attempt of this pod; None if the pod is not in flight."""
         return self._not_recording.pop(uid, None) or self._end_recording(uid)

@@ -186,6 +186,11 @@ class PriorityQueue:
         with self.lock:
             self._in_flight.stop_recording_events(uid)
 
+    def record_events_again(self, uid: str) -> None:
+        """Records events again for this pod's attempt, because a rule may now reject the pod."""
+        with self.lock:
+            self._in_flight.record_events_again(uid)
+
     def done(self, uid: str) -> None:
         """Ends a pod's attempt; the pod leaves the queue.
 

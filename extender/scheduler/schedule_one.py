@@ -305,7 +305,7 @@ class BindingCycle:
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        # no plugin rejects the pod after this, so no event can help it
+        # only a PreBind rule may reject the pod after this, and it sees everything that changes before its call
         self.queue.stop_recording_events(assumed.pod.uid)
         for reservation in assumed.reservations:
             try:
@@ -319,6 +319,7 @@ class BindingCycle:
     def _run_pre_bind_rules(self, assumed: AssumedPod) -> None:
         """Runs users' PreBind rules once the volumes and devices are ready, and binds the pod."""
         pod = assumed.pod.info
+        self.queue.record_events_again(pod.uid)
         try:
             timed = partial(assumed.timer.plugin, PRE_BIND)
             self.permits.run_bind_rules(assumed.pre_bind, pod.pod, assumed.node_name, timed)
@@ -326,6 +327,7 @@ class BindingCycle:
         except Exception as error:  # whatever the error is, nothing may stay reserved
             self._fail(assumed, error)
         else:
+            self.queue.stop_recording_events(pod.uid)
             self.bind(assumed)
 
     def _wait(
@@ -359,8 +361,7 @@ class BindingCycle:
 
     def bind(self, assumed: AssumedPod) -> None:
         """Binds a pod that has nothing to wait for."""
-        pod = assumed.pod.info.pod
-        node_name = assumed.node_name
+        pod, node_name = assumed.pod.info.pod, assumed.node_name
         assumed.timer.passed(PRE_BIND)
         try:
             # a queued "unschedulable" status must not be written after the bind
@@ -384,8 +385,7 @@ class BindingCycle:
 
     def _post(self, assumed: AssumedPod, binding: Binding) -> None:
         """Posts the Binding. Measures for every pod, not only for a sample, how long the API server takes."""
-        began_at = self.clock.monotonic()
-        status = PointStatus.ERROR
+        began_at, status = self.clock.monotonic(), PointStatus.ERROR
         try:
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(binding)

@@ -294,6 +294,22 @@ def test_a_pod_that_pre_bind_rejects_is_not_bound_and_unreserved(answer: object,
     assert [each.pod.name for each in world.queue.pods()[tier]] == ["p"]
 
 
+def test_an_event_during_the_call_of_a_pre_bind_rule_wakes_the_pod() -> None:
+    answers: list[str | None] = ["no service", None]
+
+    def needs_service(_pod: Pod, _node: Node) -> str | None:
+        if len(answers) == 2:
+            world.put(make_service("s", {"app": "web"}))
+            world.watch()
+        return answers.pop(0)
+
+    rule = made(pre_bind(woken_by={"Service": "Add"})(needs_service), "needs-service")
+    world = world_of(node("n1"), pod("p"), pre_bind=[rule])
+    world.settle()
+    world.pass_time(30)
+    assert world.node_of("p") == "n1"
+
+
 def test_pre_bind_runs_once_the_volumes_of_the_pod_are_bound() -> None:
     calls: list[str] = []
     volume = make_pv("v", storage_class="late", node_terms=[node_term(expression(ZONE, "In", "z1"))])
