@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-base image-smoke sign push-chart binary krew release-notes audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -151,9 +151,6 @@ image-context: wheel ## put exactly what goes into the image into build/image
 
 image: image-context ## build the image: make image IMAGE=registry.example.com/podseat:0.2.0; DOCKER=podman works too
 	$(DOCKER) build --tag $(IMAGE) build/image
-
-image-base: ## print the base image by its digest, as base=..., for --build-arg BASE=...
-	@echo "base=python:3.13-slim@$$($(DOCKER) buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}')"
 
 image-smoke: ## run an image that was built: make image-smoke IMAGE=...
 	$(DOCKER) run --rm --read-only --tmpfs /tmp $(call lower,$(IMAGE)) --version

@@ -39,6 +39,12 @@ def test_the_image_installs_nothing_else() -> None:
     assert len(installs) == 2
 
 
+def test_the_base_image_is_named_by_its_digest() -> None:
+    images = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"python:3\.13-slim@sha256:[0-9a-f]{64}", images[0])
+    assert set(images[1:]) == {"base"}
+
+
 def test_the_build_backend_is_pinned_with_its_hash() -> None:
     pinned = re.findall(r"^(\S+==\S+) .*\n +--hash=", (ROOT / "build-requirements.txt").read_text(), re.MULTILINE)
     assert set(pinned) > set(tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
