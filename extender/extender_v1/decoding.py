@@ -290,7 +290,7 @@ def _check_few(body: bytes, where: str) -> None:
     """Raises MalformedRequest if the JSON has so many values that reading it key by key would hold up other calls."""
     if (values := body.count(b",")) > _MOST_SHORT_VALUES:
         raise MalformedRequest(
-            f"{where}: about {values} values; so many are accepted only as JSON with every field, keys as Go has them"
+            f"{where} has about {values} values, too many unless all keys are as kube-scheduler writes them"
         )
 
 
