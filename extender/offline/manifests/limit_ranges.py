@@ -64,11 +64,9 @@ def claim_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterat
         if item.type == _CLAIM:
             yield from _violations(LimitRangeItem(min=item.min), requests, {}, "the claim", limits.name)
             for resource, quantity in (item.max or {}).items():
-                limit = f"the maximum of {quantity} in LimitRange {limits.name}"
-                if resource not in requests:
-                    yield f"the claim: a request of {resource} is missing, which {limit} requires"
-                elif _is_less(nano(quantity), requests[resource]):
-                    yield f"the claim: its request of {resource} is more than {limit}"
+                if resource not in requests or _is_less(nano(quantity), requests[resource]):
+                    limit = f"the maximum of {quantity} in LimitRange {limits.name}"
+                    yield f"the claim: its request of {resource} is missing, or more than {limit}"
 
 
 def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:

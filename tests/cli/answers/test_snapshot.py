@@ -77,7 +77,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(cluster: str, tmp_path:
     path.write_text("what was there")
     command = f'ulimit -f 0; exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o "{path}"'
     told = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert (told.returncode, told.stderr) == (2, f"error: {path}: File too large\n")
+    assert (told.returncode, told.stderr) == (1, f"error: {path}: File too large\n")
     assert path.read_text() == "what was there"
     assert {each.name for each in tmp_path.iterdir()} == {"c.json", "s.json"}
 

@@ -150,10 +150,10 @@ def test_a_limit_range_may_refuse() -> None:
 @pytest.mark.parametrize(
     ("requests", "faults"),
     [
-        ({}, ["the claim: a request of storage is missing, which the maximum of 1Gi in LimitRange defaults requires"]),
+        ({}, ["the claim: its request of storage is missing, or more than the maximum of 1Gi in LimitRange defaults"]),
         (
             {"storage": "2Gi"},
-            ["the claim: its request of storage is more than the maximum of 1Gi in LimitRange defaults"],
+            ["the claim: its request of storage is missing, or more than the maximum of 1Gi in LimitRange defaults"],
         ),
         ({"storage": "1Gi"}, []),
     ],
