@@ -6,7 +6,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, NoReturn
 
@@ -46,10 +47,8 @@ class _Commands(click.Group):
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parses the arguments, or prints the help."""
-        try:
+        with _ending_by_signal():
             return super().make_context(*args, **extra)
-        except (BrokenPipeError, KeyboardInterrupt) as error:
-            _end_by(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands under the headings of _SECTIONS."""
@@ -60,10 +59,19 @@ class _Commands(click.Group):
             write_commands(formatter, heading, commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _ending_by_signal():
             return super().invoke(ctx)
-        except (BrokenPipeError, KeyboardInterrupt) as error:
-            _end_by(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """Ends the process after Ctrl-C, or if the program that reads its output has ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _end_by(signal.SIGINT)
+    except BrokenPipeError:
+        _end_by(signal.SIGPIPE)
 
 
 def _end_by(number: signal.Signals) -> NoReturn:

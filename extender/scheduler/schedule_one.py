@@ -318,10 +318,10 @@ class BindingCycle:
 
     def _run_pre_bind_rules(self, assumed: AssumedPod) -> None:
         """Runs users' PreBind rules once the volumes and devices are ready, and binds the pod."""
-        pod = assumed.pod.info
-        self.queue.record_events_again(pod.uid)
+        pod, timed = assumed.pod.info, partial(assumed.timer.plugin, PRE_BIND)
+        if assumed.pre_bind:
+            self.queue.record_events_again(pod.uid)
         try:
-            timed = partial(assumed.timer.plugin, PRE_BIND)
             self.permits.run_bind_rules(assumed.pre_bind, pod.pod, assumed.node_name, timed)
             self.waiting.leave(pod)
         except Exception as error:  # whatever the error is, nothing may stay reserved

@@ -35,13 +35,17 @@ class _Answer(NamedTuple):
     media_type: str
     body: bytes
 
+    @property
+    def is_page(self) -> bool:
+        return self.media_type == _HTML
+
     def is_of_extender(self, status: int) -> bool:
         """Returns True if an extender may have given the answer, with the expected status."""
-        return self.status == status and self.media_type != _HTML
+        return self.status == status and not self.is_page
 
     def text(self, expected: int) -> str:
         """Returns the answer in one line. A page is not quoted, because another server has written it."""
-        if self.media_type == _HTML:
+        if self.is_page:
             return f"{self.status} with {_HTML}; an extender answers {expected}, so this may be another server"
         return f"{self.status}: {' '.join(self.body.decode('utf-8', 'replace').split())[:_LONGEST_TEXT]}"
 
@@ -124,8 +128,8 @@ def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:
         text = f"/readyz of {caller.endpoint.host} answers {answer.text(200)}"
-        is_page = answer.media_type == _HTML
-        yield fail("ready", text, "check host and port of urlPrefix" if is_page else "wait, or fix the failing check")
+        fix = "check host and port of urlPrefix" if answer.is_page else "wait, or fix the failing check"
+        yield fail("ready", text, fix)
 
 
 def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:

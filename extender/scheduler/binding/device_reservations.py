@@ -27,10 +27,9 @@ from extender.model.devices.claims import (
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.device_holds import DeviceHolds
-from extender.scheduler.binding.reservations import running
+from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import ClaimWriter, Events
 from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
-from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
 
 CLAIM = ResourceClaim.__name__
@@ -207,7 +206,9 @@ class ClaimReservation:
         return all(shown) and all(self._is_ready(claim) for claim in self._written)
 
     def overdue(self) -> BindingFailed:
-        return self._failed(f"device binding timeout: devices are not ready after {self.timeout_seconds:g} s")
+        return pre_bind_failed(
+            DEVICES, f"device binding timeout: devices are not ready after {self.timeout_seconds:g} s"
+        )
 
     def undo(self) -> None:
         while self._undo_steps:
@@ -222,9 +223,6 @@ class ClaimReservation:
                 self._retry_later(step)
         while self._pending:
             self._holds.leave(self._pending.pop(), self._pod.uid)
-
-    def _failed(self, message: str) -> BindingFailed:
-        return BindingFailed(running(PRE_BIND, self.plugin) + message)
 
     def _retry_later(self, step: UndoStep) -> None:
         """Hands the failed step to DeviceClaims, which retries it."""
@@ -264,7 +262,9 @@ class ClaimReservation:
             self._confirm(self._written[-1], pending.key)
             return
         if not self._is_allocated(current.key):
-            raise self._failed(f"claim {current.name} was not allocated for another member of the pod's group")
+            raise pre_bind_failed(
+                DEVICES, f"claim {current.name} was not allocated for another member of the pod's group"
+            )
         # The other member has written the allocation. If it frees the devices, this write must not allocate them again.
         self._undo_later(decided, "", deallocate=True)
         self._written.append(self._writer.bind(decided, self._plan.consumer_of(decided, pod), None))
@@ -305,7 +305,7 @@ class ClaimReservation:
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
             # If the claim is not in a later list, the API server was restored from a backup.
             if self._cache.listed_since(created_at, CLAIM):
-                raise self._failed(f"claim {created.name} no longer exists")
+                raise pre_bind_failed(DEVICES, f"claim {created.name} no longer exists")
             return False
         self._confirm(observed, pending)
         del self._created[pending]
@@ -314,15 +314,15 @@ class ClaimReservation:
     def _is_ready(self, written: ResourceClaim) -> bool:
         claim = self._cache.effective(CLAIM, written.key)
         if not isinstance(claim, ResourceClaim) or claim.uid != written.uid:
-            raise self._failed(f"claim {written.name} no longer exists")
+            raise pre_bind_failed(DEVICES, f"claim {written.name} no longer exists")
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
-            raise self._failed(f"claim {written.name} is no longer reserved for the pod")
+            raise pre_bind_failed(DEVICES, f"claim {written.name} is no longer reserved for the pod")
         if not _has_conditions(written):
             return True
         if is_failed(claim):
-            raise self._failed(f"device binding failed: claim={claim.name}")
+            raise pre_bind_failed(DEVICES, f"device binding failed: claim={claim.name}")
         if is_overdue(claim, self._clock.now(), self.timeout_seconds):
-            raise self._failed(f"device binding timeout: claim={claim.name}")
+            raise pre_bind_failed(DEVICES, f"device binding timeout: claim={claim.name}")
         return is_ready(claim)
 
 

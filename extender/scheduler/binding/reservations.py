@@ -10,6 +10,7 @@ from typing import Protocol
 
 from extender.errors import BindingFailed
 from extender.scheduler.scheduling_cycle import Chosen
+from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
 
 
@@ -63,6 +64,11 @@ class Reserver(Protocol):
 def running(point: str, plugin: str) -> str:
     """Returns the words that precede the error of a plugin (upstream RunPreBindPlugins, RunBindPlugins)."""
     return f'running {point} plugin "{plugin}": '
+
+
+def pre_bind_failed(plugin: str, message: str) -> BindingFailed:
+    """Returns the error for a pod whose reservation, made by this plugin, can no longer be completed."""
+    return BindingFailed(running(PRE_BIND, plugin) + message)
 
 
 def undo(reservations: Sequence[Reservation]) -> None:

@@ -21,10 +21,9 @@ from extender.model.volumes.storage import (
     PersistentVolumeClaim,
 )
 from extender.plugins.volume_binding import VolumePlan, plan_volumes
-from extender.scheduler.binding.reservations import running
+from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import VolumeWriter
 from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
-from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
 
 VOLUME = PersistentVolume.__name__
@@ -84,15 +83,12 @@ class VolumeReservation:
 
     def overdue(self) -> BindingFailed:
         names = ", ".join(claim.name for claim in self._claims() if not self._is_bound(claim))
-        return self._failed(f"binding volumes: {names} not bound after {self.timeout_seconds:g} s")
+        return pre_bind_failed(VOLUME_BINDING, f"binding volumes: {names} not bound after {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
         for kind, key in self._assumed:
             self._cache.restore_object(kind, key)
         self._assumed.clear()
-
-    def _failed(self, message: str) -> BindingFailed:
-        return BindingFailed(running(PRE_BIND, self.plugin) + message)
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         reference = (type(obj).__name__, obj.key)
@@ -115,9 +111,9 @@ class VolumeReservation:
         """Returns True if the watch shows the volume as written or newer. Raises BindingFailed if it is gone."""
         volume = self._cache.effective(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
-            raise self._failed(f'binding volumes: pv "{written.name}" no longer exists')
+            raise pre_bind_failed(VOLUME_BINDING, f'binding volumes: pv "{written.name}" no longer exists')
         if volume.spec.claim_ref is None or volume.spec.claim_ref != written.spec.claim_ref:
-            raise self._failed(f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
+            raise pre_bind_failed(VOLUME_BINDING, f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
         return self._is_shown(written)
 
     def _is_claim_shown(self, written: PersistentVolumeClaim) -> bool:
@@ -128,7 +124,7 @@ class VolumeReservation:
         self._claim(written)
         claim = self._cache.effective(CLAIM, written.key)
         if isinstance(claim, PersistentVolumeClaim) and claim.selected_node != self._node_name:
-            raise self._failed(f'binding volumes: provisioning failed for PVC "{claim.name}"')
+            raise pre_bind_failed(VOLUME_BINDING, f'binding volumes: provisioning failed for PVC "{claim.name}"')
         return self._is_shown(written)
 
     def _is_shown(self, written: PersistentVolume | PersistentVolumeClaim) -> bool:
@@ -143,17 +139,19 @@ class VolumeReservation:
     def _claim(self, planned: PersistentVolumeClaim) -> PersistentVolumeClaim:
         claim = self._cache.observed(CLAIM, planned.key)
         if not isinstance(claim, PersistentVolumeClaim) or claim.uid != planned.uid:
-            raise self._failed(f'binding volumes: persistentvolumeclaim "{planned.name}" no longer exists')
+            raise pre_bind_failed(
+                VOLUME_BINDING, f'binding volumes: persistentvolumeclaim "{planned.name}" no longer exists'
+            )
         return claim
 
     def _is_within_reach(self) -> bool:
         with self._cache.snapshot("volumes") as table:
             row = table.nodes.row_of.get(self._node_name)
             if row is None or not table.nodes.present[row]:
-                raise self._failed(f'binding volumes: node "{self._node_name}" no longer exists')
+                raise pre_bind_failed(VOLUME_BINDING, f'binding volumes: node "{self._node_name}" no longer exists')
             plan = plan_volumes(self._pod, table, row)
         if isinstance(plan, Refusal):
-            raise self._failed(f"binding volumes: {', '.join(plan.reasons)}")
+            raise pre_bind_failed(VOLUME_BINDING, f"binding volumes: {', '.join(plan.reasons)}")
         return plan == VolumePlan()
 
 
