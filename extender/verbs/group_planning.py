@@ -17,6 +17,7 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDe
 from extender.groups.group_preemption import victim_units
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.users.predicate import without_users_predicates
+from extender.preemption import leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
@@ -267,6 +268,26 @@ class Planner:
         is_constrained = leaf.group.topology_key is not None
         rules = GroupRules.beside_scheduler(profile, by_placements=is_constrained and domain is None)
         return decide_group(leaf, trial, decide_one, rules)
+
+
+def void_nominations(plan: Plan, call: MemberCall, table: Table) -> list[str]:
+    """Returns the UIDs of the members of a refused group whose nominations reserve room for nothing.
+
+    These are the members on whose nominated nodes no victims are leaving. kube-scheduler clears such nominations once,
+    and does not try again if the API server refuses that. If the call is about one topology domain, the group may still
+    get its nominated nodes in another domain.
+    """
+    if plan.refusal is None:
+        return []
+    domain = call.domain(table)
+    void = []
+    for info in plan.members.values():
+        if (nominated := table.nominated.of(info.uid)) is not None:
+            row = table.nodes.row_of.get(nominated[1], -1)
+            is_elsewhere = domain is not None and row not in domain
+            if not is_elsewhere and (row < 0 or not len(leaving_victims(table, row, info.pod.priority))):
+                void.append(info.uid)
+    return void
 
 
 def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:

@@ -19,6 +19,9 @@ again with the group, but in one pass it asks about each member only once.
 
 A plan reserves nothing: other pods are judged without it. `group_quorum` keeps a gang together at bind.
 
+When a group is refused, the nominations of its members end, except those to nodes that victims are leaving. Until the
+watch shows a new nominated node, other pods may take their room.
+
 If the group does not fit, the call may belong to the dry run of the group's preemption, for which kube-scheduler has
 removed all pods of lower priority from its snapshot. So the group is planned again without these pods, unless only
 users' rules refuse it. In that case kube-scheduler, which does not run these rules, has no reason for a preemption.
@@ -47,7 +50,7 @@ from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.trial import Trial
-from extender.verbs.group_planning import GroupAnswer, Judge, MemberCall, Plan, Planner, PlanRequest
+from extender.verbs.group_planning import GroupAnswer, Judge, MemberCall, Plan, Planner, PlanRequest, void_nominations
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
@@ -251,7 +254,7 @@ class GroupPlans:
         return self._made_plan(call, [call.info, *others], state, before)
 
     def _made_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
-        """Makes a plan, and reports it to the observer."""
+        """Makes a plan and reports it to the observer; ends the nominations of a group that it refuses."""
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         if self._observer is not None:
             self._observer.plan_begins()
@@ -264,6 +267,9 @@ class GroupPlans:
             plan.number = self._made
             if self._observer is not None:
                 self._observer.planned(plan, request, table)
+            void = void_nominations(plan, call, table)
+        for uid in void:
+            self._cache.nominate(uid, "")
         return plan
 
 

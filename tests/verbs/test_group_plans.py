@@ -122,6 +122,46 @@ def test_a_gang_that_does_not_fit_gets_no_node_at_all() -> None:
     assert webhook.telemetry.planned == {"refused": 1}
 
 
+def nominated(pod: Object, node_name: str) -> Object:
+    return {**pod, "status": {"nominatedNodeName": node_name}}
+
+
+def test_the_nominations_of_a_refused_gang_keep_no_room() -> None:
+    gang = [nominated(pod, f"n{i % 4}") for i, pod in enumerate(members(5))]
+    other = make_pod("other").uid("other").req(cpu="4").obj()
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang, other)
+    assert webhook.ask(other, NAMES) == []
+    assert webhook.ask(gang[0], NAMES) == []
+    assert webhook.ask(other, NAMES) == NAMES
+
+
+def test_a_nomination_after_the_refusal_keeps_room_again() -> None:
+    gang = [nominated(pod, "n0") for pod in members(5)]
+    other = make_pod("other").uid("other").req(cpu="4").obj()
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang, other)
+    assert webhook.ask(gang[0], NAMES) == []
+    tell(webhook.cache, [nominated(gang[1], "n1")])
+    assert webhook.ask(other, NAMES) == ["n0", "n2", "n3"]
+
+
+def test_a_refused_gang_stays_nominated_to_a_node_that_victims_are_leaving() -> None:
+    gang = [nominated(pod, f"n{i}") for i, pod in enumerate(members(2, priority=10))]
+    victim = make_pod("victim").uid("victim").node("n0").deleted().obj()
+    other = make_pod("other").uid("other").req(cpu="4").obj()
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang, victim, other)
+    assert webhook.ask(gang[0], NAMES) == []
+    assert webhook.ask(other, NAMES) == ["n1", "n2", "n3"]
+
+
+def test_a_gang_refused_in_one_rack_stays_nominated_in_another() -> None:
+    racks = [node(f"n{i}", rack=f"r{i // 2}") for i in range(4)]
+    gang = [nominated(pod, name) for pod, name in zip(members(3), ["n0", "n2", "n3"], strict=True)]
+    other, constraint = make_pod("other").uid("other").req(cpu="4").obj(), {"topology": [{"key": "rack"}]}
+    webhook = Webhook(*racks, make_pod_group("gang", 3, schedulingConstraints=constraint), *gang, other)
+    assert webhook.ask(gang[0], ["n0", "n1"]) == []
+    assert webhook.ask(other, NAMES) == ["n0", "n1"]
+
+
 def test_a_second_pass_plans_again() -> None:
     gang = members(5)
     webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
