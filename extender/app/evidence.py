@@ -44,7 +44,7 @@ def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
     for binding in bindings:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:
-            with suppress(ExtenderError):  # the node was deleted
+            with suppress(ExtenderError):  # assuming a pod fails if its node was deleted
                 cache.assume(info, binding.node)
                 cache.finish_binding(binding.uid, certain=False)
                 _log.warning(

@@ -38,7 +38,7 @@ from extender.web.telemetry.metrics import Metrics
 HAND_OVER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 LEAD_SECONDS = 3.0  # how long a call waits until its replica leads; kube-scheduler waits 5 s for an answer
-RELIST_SECONDS = 5.0  # a leader that lists again is not ready, but keeps its lease this long
+RELIST_SECONDS = 5.0  # how long a leader keeps its lease while it lists the cluster again
 _RECONCILED_KINDS = (Pod.__name__, ResourceClaim.__name__)
 
 
@@ -85,7 +85,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
         return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.access)
     credentials.load()
-    # The identity is chosen before the fork. So if a worker replaces a crashed one, it still holds the lease.
+    # The identity is chosen before the fork, so a worker that replaces a crashed one still holds the lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
@@ -123,7 +123,7 @@ class _Unelected:
 
     def settle(self) -> None:
         """Finds out the outcome of unsettled writes. Call it about once a second when the cache is filled."""
-        # earlier processes had ended before this one requested its lists, so every list shows their last writes
+        # Earlier processes ended before this process requested its lists, so every list shows their last writes.
         self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
@@ -152,7 +152,8 @@ class FileFeed(_Unelected, InMemoryCluster):
         self.lister = self
         self.fence = Fence(writes)
         self.settlement = Settlement(writes, self.reconcile, evidence, clock)
-        writes.vouch()  # this cluster is in the memory of this process, so no earlier process wrote to it
+        # This cluster exists only in the memory of this process, so no earlier process has written to it.
+        writes.vouch()
 
     def activate(self, pod: Pod) -> None:
         """Does nothing, because no scheduler waits for these pods; see Activator."""

@@ -27,12 +27,9 @@ WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between t
 UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
-# The copies of the cache that decisions read. A scheduler filters and binds at the same time, and the comparer may need
-# a third table.
+# One copy of the cache is for filter, one is for bind, and one is for the comparer.
 TABLES = 3
-# The longest time that a thread keeps the GIL while others wait for it. With the default of 5 ms, the loop would leave
-# too little time to the binders. A call releases the GIL in NumPy, and would wait each time until a watch thread
-# returns it.
+# A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
 SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
@@ -96,7 +93,7 @@ def activate(refused: RefusedPods, activator: Activator) -> None:
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
     """Evicts pods to help pods that only users' rules have refused. If an eviction fails, the next call repeats it."""
     pods = refused.take(preemption.rules())
-    failed = [uid for uid, _ in pods]  # if the run raises an unexpected error, it has failed for all pods
+    failed = [uid for uid, _ in pods]  # an unexpected error counts as a failure for every pod
     try:
         failed = preemption.run(pods)
     finally:

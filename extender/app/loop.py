@@ -188,7 +188,8 @@ def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
     """Returns the sort key of the queue. A QueueSort rule of the profiles comes before PrioritySort."""
 
     def order(pod: Entity) -> tuple[Any, ...]:
-        rule = next(iter(cycles.values())).profile.queue_sort  # read each time, because a reload may replace it
+        # The profile is looked up each time, because a reload of the policy may replace it.
+        rule = next(iter(cycles.values())).profile.queue_sort
         return priority_sort(pod) if rule is None else (rule.key(pod.info), *priority_sort(pod))
 
     return order
@@ -200,7 +201,8 @@ def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) ->
     If such a pod is being tried and the attempt fails, the pod is tried again after its backoff, because the attempt
     may have used outdated information.
     """
-    in_flight = queue.pods_in_flight()  # read before `queue.pods`, in case a pod returns in between
+    # Read before the queue, because a pod in flight may return to the queue between the two reads.
+    in_flight = queue.pods_in_flight()
     tiers = queue.pods()
     candidates = (*in_flight, *tiers[Tier.BACKOFF], *tiers[Tier.UNSCHEDULABLE])
     in_namespace = [info for info in candidates if info.pod.namespace == namespace]

@@ -34,7 +34,7 @@ CONFIG_MAP = "configmap:"
 _TRIES = 5
 _GZIP, _GZIP_FORMAT = b"\x1f\x8b", zlib.MAX_WBITS | 16
 _MOST_BYTES = 64 * 1024 * 1024
-# This includes the modules of packages. It excludes `..data`, where the files of a mounted ConfigMap are.
+# Python files, also in packages, but not those in `..data`, where a mounted ConfigMap keeps its files.
 _MODULES = ("*.py", "[!.]*/*.py")
 
 _CLOCK = SystemClock()
@@ -214,9 +214,9 @@ class PolicyReload:
         self._reloaded = reloaded
         self._files = PolicyFiles(settings.policy, settings.access)
         self._requested = False
-        self._seen: Mapping[str, bytes] = {}  # the contents when the files were last checked
-        self._read: Mapping[str, bytes] = {}  # the contents that were last read as a policy
-        self._adopted: Mapping[str, bytes] = {}  # the contents of the policy in force
+        self._seen: Mapping[str, bytes] = {}  # the contents of the files at the last check
+        self._read: Mapping[str, bytes] = {}  # the contents of the files when the policy was last read
+        self._adopted: Mapping[str, bytes] = {}  # the contents of the files of the policy in force
 
     def read(self, adopt: Adopt = lambda _policy, _text: None) -> Policy:
         """Reads the current policy, calls `adopt` to put it in force, and returns it.
@@ -245,7 +245,7 @@ class PolicyReload:
         contents = self._contents()
         self._read = contents
         self._seen = contents
-        # a new host counts errors from 0, so the first errors of the new rules are logged
+        # A new host counts the errors of rules from 0, so the first errors after a reload are logged.
         limit = TimeLimit(self._clock, settings.decision_seconds)
         host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message, watching(self._hanging))
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
@@ -282,7 +282,7 @@ class PolicyReload:
         seen_before = self._seen
         try:
             self._seen = self._files.contents()
-        except ClusterError as error:  # only the ConfigMap could not be read; the policy may be the same
+        except ClusterError as error:  # the ConfigMap could not be read, but the policy may be unchanged
             _log.debug("policy not checked policy=%s reason=%r", self._settings.policy, str(error))
             return False
         return seen_before == self._seen != self._read

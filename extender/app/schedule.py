@@ -57,8 +57,7 @@ REFRESH_SECONDS = 30.0
 POP_SECONDS = 0.5
 BIND_RATE = 5000.0
 PAUSE_SECONDS = 0.05
-# Limits of the waits when the process ends. With the release of the lease, they take less than the 30 s that a kubelet
-# allows.
+# Time limits at the end of the process. Together they stay below the 30 s that a kubelet waits.
 TICKERS_STOP_SECONDS = 2.0
 WRITERS_STOP_SECONDS = 10.0
 

@@ -47,7 +47,7 @@ MOST_JUDGED = 200
 LOOPBACK = "127.0.0.1"
 _STEPS_KEPT = 8
 _READ_EVERY_SECONDS = 10.0
-_REST_PER_READING = 10  # so at most about a tenth of the time is spent on reading
+_REST_PER_READING = 10  # after each reading, the thread pauses ten times as long as the reading took
 LookOf = Callable[[Arguments], Look]
 Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 

@@ -138,7 +138,7 @@ class Upkeep:
 
     def stop(self, timeout_seconds: float) -> None:
         """Stops everything. Waits at most `timeout_seconds` for each thread."""
-        self.feed.stop()  # stopped first, which ends API calls that other threads may wait for
+        self.feed.stop()  # the feed stops first, because that ends API calls for which other threads may wait
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
         self.announcement.stop(timeout_seconds)

@@ -27,12 +27,12 @@ from extender.scheduler.rule_preemption import RulePreemption
 from extender.scheduler.scheduler_ports import Events, WaitingForBind
 from extender.web.telemetry.metrics import Metrics
 
-# The API server spends less time on each Binding if many arrive together, and a Binding in flight needs no thread. More
-# threads of the other kinds would only compete with the loop for the GIL.
+# The API server spends less time on each Binding if many arrive together. A Binding in flight needs no thread.
 BINDINGS = 64
+# More of these threads would only compete with the scheduling loop for the GIL.
 PRE_BINDERS = 16
 PREEMPTORS = 8
-_PREEMPTION_RATE = 100.0  # the largest numbers of statuses and of events per second
+_PREEMPTION_RATE = 100.0  # the most status writes, and the most events, per second
 
 
 class Writers:
@@ -63,7 +63,7 @@ class Writers:
         self.binders = FiberPool("binder", BINDINGS, on_error)
         self.pre_binders = WorkerPool("pre-binder", PRE_BINDERS, on_error)
         self.preemptors = WorkerPool("preemptor", PREEMPTORS, on_error)
-        # stopped in this order, because tasks hand writes to the writers, and started in the opposite one
+        # Threads that hand over writes stop before the writers do, and start after them.
         tasks = (self.binders, self.pre_binders, self.preemptors)
         self._workers = (*tasks, self.statuses, self.group_statuses, self.events)
 

@@ -36,7 +36,7 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
-_BATCH = 50  # the number of listed objects that are stored in one hold of the lock, which takes 1 or 2 ms
+_BATCH = 50  # how many listed objects are stored before the lock is released; this takes 1 or 2 ms
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
@@ -76,8 +76,8 @@ class Cache:
         self._tables = TablePool(self._changes, self._locked, features)
         self.reader = ObjectReader(telemetry, self._pods.watched)
         self._notifications = Notifications()
-        self._listed_at: dict[str, float] = {}  # kind -> the time when the last stored list of it was requested
-        self._interrupted: set[str] = set()  # the kinds with a change that an error interrupted
+        self._listed_at: dict[str, float] = {}  # kind -> the time when its last stored list was requested
+        self._interrupted: set[str] = set()  # the kinds for which an error has interrupted a change
 
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""
@@ -108,7 +108,7 @@ class Cache:
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
-            gone = [key for key in stored if key not in listed]  # without the lock, as it takes 0.1 s for 200,000 pods
+            gone = [key for key in stored if key not in listed]  # not under the lock: it takes 0.1 s for 200,000 pods
             self._in_batches(kind, gone, partial(self._remove, kind))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
@@ -277,7 +277,7 @@ class Cache:
         """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
-            self._note_object(kind, key)  # always, because an earlier call may have failed before this
+            self._note_object(kind, key)  # an earlier call may have failed before it noted this
             if assumed is not None:
                 self._notifications.discarded(assumed, self._objects.effective(kind, key))
 
@@ -382,7 +382,7 @@ class Cache:
         self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
-        for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a backup
+        for lost in self._objects.lost(kind, asked_at):  # lost when the API server was restored from a backup
             self._objects.drop(kind, lost.key)
             self._note_object(kind, lost.key)
             self._notifications.discarded(lost, self._objects.effective(kind, lost.key))
@@ -394,7 +394,7 @@ class Cache:
     def _repair(self, kind: str) -> None:
         """Corrects placements and tables after an interrupted change. The caller has just stored a list of the kind."""
         if kind == POD:
-            for uid in self._placements.confirmed() - self._pods.watched.keys():  # an error interrupted their removal
+            for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal had failed
                 self._displace(uid, PodEvent.REMOVE)
             pods = {uid: self._pods.effective(uid) for uid in self._pods.watched}
             self._changes.restart(kind, {**pods, **self._placements.by_uid()})
@@ -434,7 +434,7 @@ class Cache:
         before, info = self._pods.effective(uid), self._pods.put(info)
         placed, node_name = self._placements.get(uid), info.pod.node_name
         if placed and placed.node_name != node_name and (node_name or placed.state is PodState.ADDED):
-            self._displace(uid, PodEvent.REMOVE)  # bound elsewhere, or the API server was restored from a backup
+            self._displace(uid, PodEvent.REMOVE)  # bound to another node, or lost in a restore of the API server
         if node_name:
             self._placements.confirm(info)
         self._note_pod(uid)

@@ -144,13 +144,13 @@ class Comparer:
         """Waits for the watch; returns the suspects that really differ, and those that cannot be judged yet."""
         differing: list[_Suspect] = []
         for _ in range(_POLLS):
-            # The watch is asked before the cache, so that the cache has everything that the watch has delivered.
+            # The watch is read before the cache, so that the cache contains everything that the watch has delivered.
             delivered = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             differing += compress(suspects, delivered)
             suspects = [suspect for suspect, done in zip(suspects, delivered, strict=True) if not done]
             suspects = [suspect for suspect in suspects if not self._cache.reported_since(begin, suspect.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
-                return differing, []  # all are judged, or the process is ending
+                return differing, []  # no object is left to check, or the process is ending
         gone = [suspect for suspect in suspects if suspect.listed is None]
         return differing + gone, [suspect for suspect in suspects if suspect.listed is not None]
 

@@ -207,7 +207,7 @@ class GroupStates:
     def _shortage(self, name: GroupName, group: PodGroup | CompositePodGroup) -> str | None:
         if isinstance(group, PodGroup):
             known = len(self._groups.get(group.key, ()))
-            if known >= group.min_count:  # a basic group needs one pod: the pod that is asked about
+            if known >= group.min_count:  # a group with the basic policy needs only the pod that is asked about
                 return None
             return f"waiting for pods of PodGroup {group.key}: {known} of {group.min_count} exist"
         children = [(child, self._objects[child]) for child in self._children.get(name, ())]

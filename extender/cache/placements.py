@@ -28,7 +28,8 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # kept apart, because Expiry often checks them
+        # A separate dict, because Expiry often reads the unconfirmed placements.
+        self._unconfirmed: dict[str, PodPlacement] = {}
 
     def __len__(self) -> int:
         return len(self._placements)

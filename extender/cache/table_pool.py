@@ -200,7 +200,7 @@ class TablePool:
         else:
             return False
         try:
-            with suppress(Exception):  # the comparison shows what is missing after an error
+            with suppress(Exception):  # after an error, the comparison shows what the table lacks
                 replica.catch_up()
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)

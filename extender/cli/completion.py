@@ -19,9 +19,9 @@ from extender.errors import ConfigurationError
 LIMIT_SECONDS = 2.0
 _SHELLS = ("bash", "zsh", "fish")
 _NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
-_FILES = ":0"  # cobra's ShellCompDirectiveDefault, after which the shell completes files
+_FILES = ":0"  # cobra's ShellCompDirectiveDefault: the shell completes file names
 _GROUPS = "podgroup"
-_PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's bash script does not quote, and names may come from a file
+_PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's bash script does not quote names, which may come from a file
 _WHERE = {
     "bash": "add it to ~/.bashrc:  eval \"$(extender completion bash)\"",
     "zsh": "add it to ~/.zshrc:  eval \"$(extender completion zsh)\"",
@@ -112,7 +112,7 @@ def _context_names(ctx: click.Context) -> list[str]:
 def _names(ctx: click.Context, kind: str, namespace: str = "") -> list[tuple[str, str]]:
     """Returns (namespace, name) of the objects of this kind in the cluster that the options name."""
     if (cluster := ctx.params.get("cluster")) and str(cluster) == "-":
-        return []  # the user types on standard input
+        return []  # the cluster comes from standard input, where the user is typing
     if cluster:
         from extender.offline.manifests.files import load
 

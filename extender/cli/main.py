@@ -35,7 +35,7 @@ from extender.runtime.text import printable
 _WIDTH = 120
 USAGE_ERROR = 2
 FAILURE = 1
-_BY_SIGNAL = 128  # if a signal ends a process, its exit status is this plus the signal's number
+_BY_SIGNAL = 128  # the exit status of a process that a signal ended is this plus the signal's number
 
 
 class _Commands(click.Group):
@@ -78,7 +78,7 @@ def _end_by(number: signal.Signals) -> NoReturn:
     """Ends the process silently by a signal that Python otherwise handles."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(_BY_SIGNAL + number)  # reached if the parent has blocked the signal, or if this process is PID 1
+    os._exit(_BY_SIGNAL + number)  # only reached if the parent blocked the signal, or if this process is PID 1
 
 
 def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:
@@ -155,7 +155,7 @@ def kubectl() -> None:
 
 
 _plugin = copy(explain)
-_plugin.params = [*explain.params]  # a separate list, because `explain` has no --version
+_plugin.params = [*explain.params]  # the list is copied, because `explain` itself has no option --version
 kubectl.add_command(_version_option(_plugin), "podseat")
 
 

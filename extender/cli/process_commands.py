@@ -89,7 +89,8 @@ def serve(config: Path | None, **flags: Any) -> None:
     Exit status: 0 after SIGTERM or Ctrl-C, 2 for wrong settings or a faulty policy, 1 for a failure.
     """
     settings = _load("serve", config, flags)
-    from extender.app.serve import serve as run  # --help and errors in the settings must not wait for NumPy
+    # Imported here, so that --help and errors in the settings do not wait for NumPy.
+    from extender.app.serve import serve as run
 
     run(settings)
 
@@ -116,7 +117,8 @@ def schedule(config: Path | None, **flags: Any) -> None:
     Lease.
     """
     settings = _load("schedule", config, flags)
-    from extender.app.schedule import schedule as run  # --help and errors in the settings must not wait for NumPy
+    # Imported here, so that --help and errors in the settings do not wait for NumPy.
+    from extender.app.schedule import schedule as run
 
     run(settings)
 
@@ -150,7 +152,7 @@ def _serve(address: str) -> None:
 
     extender = "extender" if shutil.which("extender") else sys.argv[0]
     settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})
-    listener_at(*host_and_port(settings.bind)).close()  # an error comes before the text, which says that it serves
+    listener_at(*host_and_port(settings.bind)).close()  # an address in use must fail before the text is printed
     click.echo(f"A made-up cluster of 20 nodes, served on {address} until Ctrl-C. Try in another terminal:")
     for verb in ("filter", "bind"):
         click.echo(f"  {CALL.format(extender=extender, verb=verb, address=address)}")

@@ -26,7 +26,7 @@ from extender.runtime.near_names import nearest, plainly, with_suggestion
 # Variables that Kubernetes sets in every pod for a Service called extender or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
 
-_ALIKE = 0.75  # the similarity that counts as a typo; high, because all variables share a prefix
+_ALIKE = 0.75  # texts that are at least this similar count as a typo; all variables share a prefix
 
 _OWN_PATHS = {"", "livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui", "openapi.json"}
 _OWN_FOLDERS = ("debug/", "ui/")

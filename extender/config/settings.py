@@ -68,7 +68,8 @@ def _path(value: str) -> str:
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
-Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]  # the longest time that a thread can wait
+# TIMEOUT_MAX is the longest time that a thread can wait.
+Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -373,7 +374,7 @@ class Option:
         defaults: the default of each command that has the setting, of the type given by `annotation`.
     """
 
-    name: str  # the name of the field in Settings; a trailing _ keeps it from being a Python keyword
+    name: str  # the field's name in Settings, with a final _ if it would be a Python keyword
     description: str
     defaults: Mapping[Command, Any]
     annotation: Any

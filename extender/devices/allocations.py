@@ -84,7 +84,7 @@ class Devices:
                 self._totals.clear()
             self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
         totals = self._totals[expressions]
-        with self._table.until(NO_DEADLINE):  # for the same reason as in `refresh`
+        with self._table.until(NO_DEADLINE):  # an interruption would lose changes that are already marked as read
             totals.refresh(self.inventories.pools)
         return totals
 

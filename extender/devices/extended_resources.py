@@ -60,12 +60,12 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        # sorted by name, as the API server lists them
+        # The API server lists classes sorted by name, and upstream reads them in that order.
         for _, device_class in sorted(self._objects.all(DeviceClass).items()):
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
             if other is not None and _created(device_class) <= _created(other):
-                continue  # as in upstream, such a class also provides no implicit resource
+                continue  # as in upstream, a class whose name is taken provides no implicit resource either
             by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
             if named is not None:
                 by_resource[named] = device_class

@@ -88,7 +88,8 @@ class NodeClaims:
             self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
-        if special.requests:  # An earlier attempt created the claim, possibly for another node, so it cannot be used.
+        # An earlier attempt created the claim, possibly for another node, so the pod cannot use it.
+        if special.requests:
             self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
             return
         unfit = np.zeros(len(self._rows), np.bool_)

@@ -106,7 +106,7 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
     """Returns the decoded answer to prioritize. Raises MalformedAnswer."""
     try:
         priorities = _PRIORITIES.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # the keys may be valid, but not in Go's upper and lower case
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # the keys may differ from Go's in upper and lower case
         entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
         priorities = [_priority(entry) for entry in entries]
     if any(each.score not in _INT64 for each in priorities):

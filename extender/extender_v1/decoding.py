@@ -29,14 +29,14 @@ from extender.model.pod import Pod
 from extender.model.quantity import INT64_MAX
 
 _LARGEST_KEPT_BYTES = 1024 * 1024
-# Limits above what the largest clusters need. Even a value of one character of JSON takes 60 bytes of memory.
+# The largest clusters stay below these limits. Decoded, even a JSON value of one character takes 60 bytes.
 _MOST_NODES = 200_000
 _MOST_VICTIMS = 500_000
 _MOST_SHORT_VALUES = 200_000
-# In a scheduler's request there are 26 to 36 bytes for each comma; in one with managedFields, about 13.
+# A scheduler's request has 26 to 36 bytes for each comma, or about 13 if it includes managedFields.
 _FEWEST_BYTES_A_NODE_VALUE = 12
 _FEWEST_BYTES_A_VALUE = 16
-_LONGEST_NAME = 253  # the API server's limit; longer names would only use memory, because recent pods are remembered
+_LONGEST_NAME = 253  # the API server's limit; recent pods are remembered, so longer names would waste memory
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
@@ -130,7 +130,7 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     reader = reader or NamesReader()
     names = None if fields.node_names == NULL else reader.read(fields.node_names)
     nodes = None
-    # a scheduler sends either nodes or names; if a request has both, the names count
+    # A scheduler sends either nodes or names. If a request has both, only the names count.
     if fields.nodes != NULL and names is None:
         _check_text(body)
         _check_values(body, _FEWEST_BYTES_A_NODE_VALUE)
@@ -186,7 +186,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
         if args.pod_name and args.pod_namespace and args.pod_uid and args.node:
             return args
     except UNDECODABLE:
-        pass  # The keys are not in Go's upper and lower case, or the body is faulty: read it key by key to find out.
+        pass  # the keys differ from Go's in case, or the body is faulty; reading it key by key shows which
     fields = _lower_fields(body)
     required = ("PodName", "PodNamespace", "PodUID", "Node")
     values = [optional_as(fields.get(name.lower()), str, name) or "" for name in required]
@@ -259,7 +259,7 @@ def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
         raise MalformedRequest(f"victims of {node}: about {commas} values, expected fewer than {_MOST_VICTIMS}")
     listed = optional_as(fields.pods, list[msgspec.Raw], f"victims of {node}: Pods") or []
     violations = fields.num_pdb_violations or 0
-    if not 0 <= violations <= INT64_MAX:  # the answer repeats the number, and Go could not decode a larger one
+    if not 0 <= violations <= INT64_MAX:  # the answer repeats this number, and Go could not decode a larger one
         raise MalformedRequest(f"victims of {node}: NumPDBViolations: {violations}: expected 0 to {INT64_MAX}")
     uids: list[str] = []
     pods: list[Pod] = []

@@ -24,13 +24,12 @@ NULL = msgspec.Raw(b"null")
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _STORED = (Pod, Node)
-# The API server accepts requests of up to 3 MiB, and etcd values of up to 1.5 MiB. Empty structures take a hundred
-# times as much memory as JSON.
+# The API server accepts requests of up to 3 MiB. Decoded, empty structures take a hundred times as much memory.
 _LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
-# Decoding a map of this size takes a second, and msgspec holds the interpreter lock all that time.
+# Decoding a map of this size takes a second, and msgspec holds the GIL all that time.
 _MOST_VALUES = 1_000_000
 _FORMS: tuple[Any, ...] = (Pod, Node, str, int, list[str], list[msgspec.Raw], RawObject)
-# Built on import: msgspec crashes if two threads use a type that it has not built yet.
+# These decoders are built at import, because msgspec crashes if two threads use a new type.
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {form: msgspec.json.Decoder(form) for form in _FORMS}
 
 
@@ -69,7 +68,7 @@ def lower_keys(fields: Mapping[str, msgspec.Raw]) -> RawObject:
     return {key.lower(): value for key, value in fields.items()}
 
 
-# Go writes the name first. If the name is elsewhere, the whole node is decoded to find it.
+# Go writes a node's name first. If the name is elsewhere, the whole node is decoded to find it.
 _NAME_FIRST = re.compile(rb'\s*\{"metadata":\{"name":"([^"\\]{1,253})"')
 
 

@@ -117,7 +117,7 @@ class Fit:
         """
         feasible: BoolColumn | None = None
         for mask, refusal in verdict:
-            if np.count_nonzero(mask):  # faster than any(), which calls back into Python
+            if np.count_nonzero(mask):  # np.count_nonzero is faster than any(), which calls back into Python
                 positions = np.arange(len(self.rows)) if positions is None else positions
                 self.refuse(positions[mask], refusal)
                 feasible = ~mask if feasible is None else feasible & ~mask

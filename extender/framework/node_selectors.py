@@ -109,7 +109,7 @@ def required_node_selector(pod: Pod) -> NodeSelector | None:
 
 
 def _nodes_with_field(requirement: Requirement, table: Table, rows: Rows) -> BoolColumn:
-    # The API allows only metadata.name here, with a single value.
+    # The API allows only the field metadata.name here, with a single value.
     is_allowed = requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
     if requirement.key != NODE_NAME_FIELD or not is_allowed:
         return np.zeros(len(rows), np.bool_)

@@ -269,7 +269,7 @@ class Permits:
         self._snapshot = snapshot
         self._activate = activate
         self._limit = limit
-        # The rules run for one pod at a time. Otherwise, each of a gang's last two members could wait for the other.
+        # Rules run for one pod at a time. Otherwise, each of a gang's last two members could wait for the other.
         self._one_at_a_time = threading.RLock()
         self._lock = threading.Lock()  # guards the permits, because handles change them in other threads
         self._permits: dict[str, Permit] = {}
@@ -414,7 +414,7 @@ class Permits:
                 if call.needs_unreserve:
                     self._unreserve_rule(call.permit, call.rule)
 
-    # ---- called through `Handle`
+    # ---- methods that rules call through `Handle`
 
     def pending(self, rule: str) -> list[PendingPermit]:
         """Returns the permits of the pods that wait until the rule allows them."""

@@ -29,8 +29,7 @@ from extender.table.podinfo import Group
 from extender.table.pods.pod_templates import of_one_template
 
 _DOES_NOT_FIT = np.iinfo(np.int64).min
-# A ranking can apply these changes. Any other change may affect PerNode rules on all nodes, so the ranking must be
-# rebuilt.
+# A ranking is updated after these changes, and rebuilt after all others, which may affect any node.
 _FOLLOWED = frozenset(
     (
         RESOURCES,
@@ -48,7 +47,7 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
-# A larger template gets no ranking, because a ranking keeps a whole pod of its template in memory.
+# A larger template gets no ranking, because each ranking keeps a whole pod in memory.
 _MAX_TEMPLATE_BYTES = 32 * 1024
 _MAX_REMEMBERED = 2048  # this is enough, because nodes that fill up at the same time often have equal resources
 
@@ -109,7 +108,7 @@ class Ranking:
         for scorer, weight in self._normalised:
             raw = np.zeros(self._capacity, np.int64)
             raw[rows] = scorer.map(rows)
-            # a plugin that gives all nodes the same score makes no difference
+            # A plugin that gives all nodes the same score does not change the order.
             if len(self._rows) and np.ptp(raw[self._rows]):
                 self._raw.append((scorer, weight, raw))
         self._refresh(self._rows)
@@ -313,7 +312,7 @@ class Rankings:
             if len(msgspec.json.encode(pod.pod)) <= _MAX_TEMPLATE_BYTES:
                 if len(self._by_group) >= _MAX_TEMPLATES:
                     del self._by_group[next(iter(self._by_group))]  # removes the least recently used entry
-                # stores only the pod; the ranking is built for the second replica
+                # The first pod is only stored; the ranking is built when the second replica arrives.
                 self._by_group[pod.group] = pod, None
             return None
         if ranking is None or not ranking.follow():

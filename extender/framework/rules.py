@@ -22,7 +22,7 @@ from extender.table.labels import BoolColumn, IntColumn, Rows
 MAX_SCORE = 100
 Scores = NDArray[np.int64]
 
-# Pairs (mask, refusal): the mask, bool[n], is True for each checked row with this refusal. The masks do not overlap.
+# Pairs (mask, refusal). A mask, bool[n], is True for the checked rows with this refusal; masks do not overlap.
 Verdict = Sequence[tuple[BoolColumn, Refusal]]
 NO_REFUSAL: Verdict = ()
 

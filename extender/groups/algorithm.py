@@ -206,7 +206,7 @@ class _Attempt:
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
         if not placements:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
-        # Upstream has these metrics for PodGroups only.
+        # Upstream records these metrics for PodGroups only.
         observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED
         observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []

@@ -164,7 +164,7 @@ def _select(
     for unit in ordered:
         for info, _ in unit.pods:
             trial.take_away(info.uid)
-    for info in members:  # for the same reason as in decide_group
+    for info in members:  # Upstream ignores the nominations of members while it schedules their group.
         trial.withdraw(info.uid)
     decision = decide()
     if not decision.is_success:

@@ -89,7 +89,7 @@ def total_scores(
 ) -> list[int]:
     """Returns the total score of each placement in `proposed`, as if the members listed with it were placed there."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
-    most = max(*counts, 1)  # all counts are 0 if the group has no minimum and no member fits
+    most = max(*counts, 1)  # at least 1, because all counts are 0 if there is no minimum and no member fits
     return [
         scoring.pods_count_weight * (count * _MOST_POINTS // most)
         + scoring.resources_weight * _use_of_resources(table, placement, infos, scoring.resources)

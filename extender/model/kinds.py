@@ -100,7 +100,7 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 COSCHEDULING_POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups")
 """The PodGroups of the coscheduling plugin. A webhook may read these instead of Kubernetes' PodGroups."""
 
-# These kinds are not watched, and rules do not read them. Only offline commands about future pods do.
+# Only offline commands about future pods read these kinds. They are not watched.
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (

@@ -100,7 +100,7 @@ class CustomObject(Object, frozen=True):
 
 def custom_type(kind: str) -> type[CustomObject]:
     """Creates the type of the objects of this kind; like every other type, it is named after its kind."""
-    return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]  # a Struct
+    return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]
 
 
 class LabelSelectorRequirement(Value, frozen=True):

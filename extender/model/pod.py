@@ -100,7 +100,8 @@ class Affinity(Value, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):  # the API requires some of these fields
+# The defaults are written, because the API requires some of these fields.
+class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):
     max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
@@ -174,7 +175,7 @@ class PodExtendedResourceClaimStatus(Value, frozen=True):
     resource_claim_name: str = ""
 
 
-# The condition of a pod that a scheduler has evicted (DisruptionTarget, PodReasonPreemptionByScheduler).
+# The condition of a pod that a scheduler has preempted (upstream PodReasonPreemptionByScheduler).
 PREEMPTED_CONDITION, PREEMPTED_REASON = "DisruptionTarget", "PreemptionByScheduler"
 
 

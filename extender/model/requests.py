@@ -13,8 +13,7 @@ from extender.model.quantity import NANO, Quantity, amount_from_nano, nano
 
 Nanos = dict[str, int]
 
-# The requests that scoring assumes for a container without requests
-# (upstream util.DefaultMilliCPURequest, util.DefaultMemoryRequest).
+# The amounts that scoring assumes for a container without requests (DefaultMilliCPURequest, DefaultMemoryRequest).
 NONZERO_DEFAULTS: Mapping[str, int] = {"cpu": 100 * NANO // 1000, "memory": 200 * 1024 * 1024 * NANO}
 _NO_DEFAULTS: Mapping[str, int] = {}
 
@@ -138,7 +137,7 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # Other resources can be skipped: only sidecars use them at this point, and `running` includes all sidecars.
+        # A resource that only sidecars use needs no check here, because `running` includes all sidecars.
         for name, nanos in own.items():
             needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
             starting[name] = max(starting.get(name, needed), needed)

@@ -19,7 +19,7 @@ _EXAMINED = ("NodeAffinity", "TaintToleration")
 
 def nodes_of_daemons(state: ClusterState, pod: Pod) -> list[str]:
     """Returns the nodes for which the controller would create this pod, however few resources they have free."""
-    # controllers know nothing of the policy, so it does not count here
+    # Controllers do not read the scheduling policy, so the default profile is used.
     engine = Engine(state.table, Profiles([default_profile()]))
     names = [name for name in state.node_names() if pod.node_name in ("", name)]
     for plugin in _EXAMINED:

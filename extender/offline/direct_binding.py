@@ -27,7 +27,7 @@ def objection(pod: Pod, state: ClusterState) -> str | None:
     name = pod.node_name
     if not state.has_node(name):
         return f"there is no node {name} in this cluster"
-    # kubelets know nothing of the policy, so it does not count here
+    # Kubelets do not read the scheduling policy, so the default profile is used.
     engine = Engine(state.table, Profiles([default_profile()]))
     reasons = [
         reason

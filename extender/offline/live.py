@@ -26,7 +26,7 @@ from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
 from extender.offline.state import ClusterState
 
-# Without these kinds there is no answer. If another kind cannot be read, a note says what the answer leaves out.
+# An answer needs these kinds. If another kind cannot be read, a note says what the answer leaves out.
 NEEDED = ("Node", "Pod")
 _SUBJECTS = {
     "volumes": ("PersistentVolume", "PersistentVolumeClaim", "StorageClass"),

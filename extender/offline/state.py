@@ -28,7 +28,7 @@ from extender.table.object_index import Objects
 
 Amounts = NDArray[np.int64]
 
-_MOST_COMPARED = 5000  # at most this many node names are compared with a wrong name
+_MOST_COMPARED = 5000  # at most this many node names are compared with a misspelt one
 _ONLY_SCORED = ("nonzero-cpu", "nonzero-memory")
 
 
@@ -124,7 +124,8 @@ class ClusterState:
         """Returns `; did you mean NAMESPACE/NAME?`, pending pods first; nothing if no pod has a similar name."""
         names = {each: each.partition("/")[2] for each in (*(info.pod.key for info in self.pending), *self.infos)}
         name = key.partition("/")[2]
-        in_namespace = (each for each in names if each.startswith(f"{key}-"))  # the key may be that of a workload
+        # The user may have given the name of a workload.
+        in_namespace = (each for each in names if each.startswith(f"{key}-"))
         elsewhere = (each for each, other in names.items() if other.startswith(f"{name}-"))
         similar = next(in_namespace, None) or next(elsewhere, None)
         if similar is None and (near := nearest(name, list(names.values())[:_MOST_COMPARED])) is not None:

@@ -40,6 +40,6 @@ PLUGIN = Plugin(
     NAME,
     DefaultPreemptionArgs,
     points=frozenset(("preEnqueue", "postFilter")),
-    # Wakes no pod: once the victims have left, the interests of the plugins that refused the pod wake it.
+    # This interest wakes no pod: when victims leave, the plugins that refused the pod wake it.
     interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
 )

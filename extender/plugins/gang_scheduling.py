@@ -49,7 +49,7 @@ PLUGIN = Plugin(
     Arguments,
     points=frozenset(("preEnqueue", "permit")),
     default=False,
-    # The queue wakes a group without this interest when another member starts to wait or a parent group changes.
+    # The queue itself wakes a group when another member starts to wait or a parent group changes.
     interests=Interests(
         (Interest(Resource.ASSIGNED_POD, Action.ADD, _same_group, _OF_GROUP, _group_of_changed),),
     ),

@@ -167,7 +167,7 @@ PLUGIN = Plugin(
     lambda _: NodeVolumeLimits(),
     interests=Interests(
         (
-            # Upstream registers for the CSINode only, but that may arrive before its node.
+            # Upstream waits for the CSINode only, which may arrive before its node.
             Interest(Resource.NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),

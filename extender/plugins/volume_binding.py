@@ -176,7 +176,7 @@ class VolumeBindingScore(PerNode):
             for usage in _usage_by_class(PodVolumes(claims, table, rows)).values():
                 total += np.where(usage.counts, by_utilization[_utilization(usage)], 0)
                 classes += usage.counts
-            # Rounds halves up, as math.Round does, in exact integers.
+            # Rounds halves up like Go's math.Round, but with exact integers.
             averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)
             return averages
 

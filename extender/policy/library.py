@@ -48,7 +48,7 @@ def fresh_imports(folder: str) -> Iterator[None]:
     before = _modules_of(folder)
     _drop(before)
     importlib.invalidate_caches()
-    linecache.checkcache()  # makes tracebacks show the new lines
+    linecache.checkcache()  # tracebacks then show the new lines of the file
     try:
         yield
     except BaseException:

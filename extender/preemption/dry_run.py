@@ -176,7 +176,7 @@ class DryRun:
 
 def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
     """Yields the indices of the units to reprieve in each round, one unit per node. `rows`: intp[unit]."""
-    # The sort is stable, so more important units stay before less important ones.
+    # The sort is stable, so more important pods and groups stay before less important ones.
     order = np.lexsort((~violating, rows))
     begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
     units_on_node = np.diff(begins, append=len(rows))

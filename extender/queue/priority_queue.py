@@ -51,8 +51,8 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
-BACKLOG = 50  # with more ready pods than this, it takes a noticeable time until all are tried
-PART = 500  # the number of pods that are moved before the lock is released for a moment
+BACKLOG = 50  # with more ready pods than this, trying all of them takes a noticeable time
+PART = 500  # how many pods are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
 
 

@@ -101,7 +101,7 @@ class SubQueues:
         self._on_ready = on_ready
         self.rejections: Counter[tuple[str, ...]] = Counter()
         self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
-        self._group_of: dict[str, QueuedGroup] = {}  # UID of a member -> its group
+        self._group_of: dict[str, QueuedGroup] = {}  # UID of a pod -> its group in the queue
         self.active = Heap(order)
         self.backoff = BackoffQueue(backoff, order)
         self.unschedulable = UnschedulablePods(hints)
@@ -192,7 +192,7 @@ class SubQueues:
         del entity.members[pod.uid]
         del self._group_of[pod.uid]
         self._uncount(pod.uid)
-        if tier is Tier.GATED:  # this member may be the one that gated the group
+        if tier is Tier.GATED:  # the pod that left may be the one that gated the group
             self.requeue(entity, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def refile(self, place: Place) -> None:

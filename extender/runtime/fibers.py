@@ -19,14 +19,14 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from greenlet import getcurrent, greenlet  # type: ignore[import-untyped,unused-ignore]  # its stubs are another package
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped,unused-ignore]  # greenlet's type stubs are a separate package
 
 from extender.errors import Refused, TaskFailed
 from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
-_TURN_SECONDS = 0.002  # a new task waits at most so long while all other tasks wait for their sockets
-_CHECK_SECONDS = 1.0  # while all fibers are busy, `submit` checks this often that the thread is alive
+_TURN_SECONDS = 0.002  # how long a new task waits at most while all other tasks wait for their sockets
+_CHECK_SECONDS = 1.0  # how often `submit` checks that the thread is alive while all fibers are busy
 _EXPIRY_SECONDS = 0.1  # the time between two checks of the time limits of waiting fibers
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class FiberPool:
 
     def __init__(self, name: str, fibers: int, on_error: OnError) -> None:
         self._on_error = on_error
-        # the fibers to start or resume; None ends the thread
+        # Functions that start or resume a fiber; None ends the thread.
         self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._room = threading.Semaphore(fibers)
         self._poll = select.poll()
@@ -81,7 +81,7 @@ class FiberPool:
         def work() -> None:
             try:
                 result.set_result(call())
-            except BaseException as error:  # `result.result()` raises it in the fiber
+            except BaseException as error:  # `result.result()` raises the error again in the fiber
                 result.set_exception(error)
             self._due.put(fiber.switch)
 
@@ -124,14 +124,14 @@ class FiberPool:
         self._at_work += 1
         try:
             task()
-        except BaseException as error:  # even SystemExit, which would end the thread and all other fibers
+        except BaseException as error:  # includes SystemExit, which would end the thread and all other fibers
             self._on_error(self._thread.name, error)
         finally:
             self._at_work -= 1
             self._room.release()
 
 
-class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]  # see above
+class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]
     """One task of a pool. It can pause, and the pool's thread then runs other tasks."""
 
     def __init__(self, pool: FiberPool, task: Callable[[], object]) -> None:

@@ -66,7 +66,7 @@ class LinuxCpus:
     def keep_to(self, cpus: Iterable[int]) -> None:
         """Restricts all current and later threads of this process to these CPUs."""
         for thread in _threads():
-            with suppress(ProcessLookupError):  # the thread has ended
+            with suppress(ProcessLookupError):  # the thread has ended in the meantime
                 os.sched_setaffinity(thread, cpus)
 
     def prefer_this_thread(self) -> None:
@@ -101,7 +101,7 @@ class OneCpu:
             if len(self._allowed) > 1:
                 self._cpus.keep_to([self._cpus.current()])
                 self._last_reading = self._read()
-        except (OSError, AttributeError) as error:  # AttributeError: the system is not Linux
+        except (OSError, AttributeError) as error:  # an AttributeError means that the system is not Linux
             self._release(error)
 
     def look(self) -> None:

@@ -22,10 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-# A full collection visits the many long-lived objects while every call waits. The last number is so large that no full
-# collection happens. A collection of the youngest 5,000 objects takes a millisecond or two. Objects that survive are
-# visited once more, 25,000 at a time. While lists are read all objects survive, and 100,000 at a time took up to 110
-# ms.
+# A full collection would stop every call while it visits all long-lived objects, so the third number disables it.
+# Collecting the youngest 5,000 objects takes 1 or 2 ms. Survivors are visited once more, 25,000 at a time.
+# With 100,000 at a time, a collection took up to 110 ms while lists were read, because all objects survive then.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
 """The seconds between two calls of `collect_young`.
@@ -54,7 +53,7 @@ _PRIVATE = re.compile(r"(\w+)-(\w+) rw-p \w+ 00:00 .*\nSize: +(\d+) kB(?:\n.*){2
 def _c_library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(None)
-    except TypeError:  # on Windows, where only commands that read files can run
+    except TypeError:  # raised on Windows, where only commands that read files can run
         return None
 
 
@@ -86,7 +85,7 @@ class CollectionPauses:
             gc.callbacks.append(self._note)
 
     def _note(self, phase: str, _info: object) -> None:
-        # It takes no lock: a collection may start at any time, even while this thread holds that lock.
+        # This takes no lock, because a collection may start while the same thread already holds the lock.
         now = self._now()
         if phase == "start":
             self._began_at = now

@@ -50,7 +50,7 @@ def load_all(text: bytes | str) -> Iterator[object]:
         raise MalformedInput(
             f"position {error.position}: this byte is not allowed in YAML; is it a text file?"
         ) from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: wrong encoding, or a number with too many digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError means a wrong encoding, or a number with too many digits
         raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 
 
@@ -123,7 +123,7 @@ class _Builder:
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> object:
     """Returns the value of a scalar without quotes: None, a boolean, a number or a string."""
-    tag = str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(_CORE)  # type: ignore[no-untyped-call]  # by the stubs
+    tag = str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(_CORE)  # type: ignore[no-untyped-call]  # PyYAML's stubs leave this untyped
     node = yaml.ScalarNode(tag, text)
     if tag == "null":
         return None

@@ -239,7 +239,7 @@ class WorkerPool:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except BaseException as error:  # even SystemExit, which would end only this thread
+            except BaseException as error:  # includes SystemExit, which would end only this thread
                 self._on_error(threading.current_thread().name, error)
             finally:
                 self._room.release()

@@ -40,16 +40,15 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-# A reconciliation that takes longer starts again: if the API server was restored from a backup, the cache may never
-# reach the versions that the earlier one has read.
+# A slower reconciliation starts again: after a restore from a backup, the cache may never reach its versions.
 ASK_AGAIN_SECONDS = 15.0
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
 _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
-_HEAD = Struct("<BHd")  # state, length of the text, deadline; the state, one byte, is written last
+_HEAD = Struct("<BHd")  # a slot's state, text length and deadline; the state, one byte, is written last
 _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
-# After the slots: a byte, which is 1 if earlier processes may have writes in flight, and the deadline of these writes.
+# The byte after the slots is 1 if earlier processes may have writes in flight. The deadline of these writes follows.
 _PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES
 
 _log = logging.getLogger(__name__)
@@ -233,13 +232,13 @@ class Settlement:
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        # Held by the thread that reads from the API server. Other threads do not wait for this lock.
+        # The thread that reads from the API server holds this lock. Other threads do not wait for it.
         self._asking = threading.Lock()
         self._shown_at = LONG_AGO  # the cache shows everything that the API server had at this time
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO
         self._is_shown: Callable[[], bool] | None = None
-        self._looked_until: float | None = None  # the value of `predecessors_until` at the last check by `look`
+        self._looked_until: float | None = None  # the value of `predecessors_until` when `look` last checked it
 
     def waiting_for(self) -> str | None:
         """Returns why this process must not place pods yet; None if no write of an earlier process can arrive."""
@@ -300,7 +299,7 @@ class Settlement:
 
     def _ask(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # before that, the last reconciliation is in progress or has just failed
+        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
             self._is_shown = None
             self._ask_again_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()

@@ -38,7 +38,7 @@ Group = PodGroup | CompositePodGroup
 _log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
-# if an allocation that is not written yet is dropped, its devices become free
+# If a claim is dropped before its allocation is written, its devices become free.
 _RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM
 
 
@@ -107,9 +107,9 @@ class EventRouter:
 
     def _group_changed(self, before: Group | None, after: Group | None) -> None:
         if before is not None and after is not None and _decisive(before) == _decisive(after):
-            return  # the scheduler itself writes these conditions, so nothing has changed for it
+            return  # only conditions changed that the scheduler itself writes
         versions = [group for group in (before, after) if group is not None]
-        # while a group did not exist, its members were queued under its name
+        # While a group did not exist, its members were queued under its name.
         roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
         for event in _events(type(versions[0]).__name__, before, after):
             self._queue.groups_changed(roots, event.label)

@@ -235,7 +235,7 @@ class GroupScheduler:
                     raise
         except DeadlineExceeded as error:
             return Failure(str(error))
-        except Exception as error:  # nothing has changed yet, and one group must not stop the others
+        except Exception as error:  # one group's error must not stop the others, and nothing has changed yet
             _log.exception("scheduling failed group=%s", root.key)
             return Failure(_text_of(error))
 
@@ -369,7 +369,8 @@ class GroupScheduler:
             reasons |= member_failures(decision, decided.preemption, rejection)
         failures = [(pod, failure) for pod in waiting if (failure := reasons.get(pod.uid)) is not None]
         preemption = decided.preemption
-        if preemption.victims:  # the last of these members starts the evictions, when all are back in the queue
+        # The member that is handled last starts the evictions, when all members are back in the queue.
+        if preemption.victims:
             preemptor = max(range(len(failures)), key=lambda index: failures[index][0].uid in preemption.nominated)
             pod, failure = failures.pop(preemptor)
             plan = EvictionPlan(

@@ -36,7 +36,7 @@ NAME = "Extender"
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
 """The factor that converts an extender's score of 0..10 to the range of a plugin's score, 0..100."""
-_HIGHEST = 2**62  # scores are limited to this, so that their sum does not overflow
+_HIGHEST = 2**62  # the limit for one score, so that sums of scores do not overflow
 
 _log = logging.getLogger(__name__)
 

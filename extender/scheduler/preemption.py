@@ -63,7 +63,7 @@ class EvictionsInProgress:
             return None
         with self._lock:
             evictions.held_back.add(pod.uid)
-            # if the evictions have just ended, the pod is admitted, because nothing would wake it
+            # If the evictions have just ended, the pod is admitted, because no event would wake it later.
             return _EVICTING if pod.uid in self._by_preemptor else None
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
@@ -84,7 +84,7 @@ class EvictionsInProgress:
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Sets the last victim. When the watch shows that this victim is terminating, the preemptor is admitted."""
         with self._lock:
-            if preemptor.uid in self._by_preemptor:  # the preemptor may have been admitted again
+            if preemptor.uid in self._by_preemptor:  # there is no entry if the preemptor was admitted again
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:

@@ -87,7 +87,7 @@ class RulePreemption:
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
         preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) is not None]
         failed = []
-        tried: set[str] = set()  # namespace/name -> group, for the groups of this run
+        tried: set[str] = set()  # the groups that this run has tried, as namespace/name
         for info in sorted(preemptors, key=lambda info: -info.priority):
             group = self._group_of(info)
             if not self._may_preempt(info) or (group is not None and group.key in tried):

@@ -160,7 +160,7 @@ class Placing:
 
     def undo(self, pod: QueuedPod, reservations: Sequence[Reservation]) -> None:
         """Undoes the reservations of an assumed pod, and removes the pod from its node."""
-        self.queue.stop_recording_events(pod.uid)  # releasing its own resources does not help this pod
+        self.queue.stop_recording_events(pod.uid)  # the pod's own released resources cannot help it
         self.permits.unreserve(pod.uid)
         undo(reservations)
         with suppress(IllegalTransition):  # the pod may have been deleted just now
@@ -265,14 +265,14 @@ class PodScheduler:
         """Returns the decision about the pod alone. An unexpected error becomes a Failure."""
         placing = self.placing
         try:
-            # read once, because a reload of the policy may replace the profile
+            # The profile is looked up once, because a reload of the policy may replace it.
             cycle = placing.cycles[pod.info.pod.spec.scheduler_name]
             info = placing.with_nomination(pod.info)
             with placing.cache.snapshot("schedule", self.limit.begin()) as table:
                 return cycle.schedule_pod(info, table)
         except DeadlineExceeded as error:
             return Failure(str(error))
-        except Exception as error:  # nothing has changed yet, and one pod must not stop the loop
+        except Exception as error:  # one pod's error must not stop the loop, and nothing has changed yet
             _log.exception("scheduling failed pod=%s", pod.info.pod.key)
             return Failure(f"{type(error).__name__}: {error}")
 
@@ -300,12 +300,12 @@ class BindingCycle:
 
     def wait_at_permit(self, assumed: AssumedPod) -> None:
         """Binds a pod with reservations. If it has to wait for Permit, volumes or devices, another thread binds it."""
-        # events are still recorded, because one may help the pod if Permit rejects it
+        # Events are still recorded, because one may help the pod if a Permit rule rejects it.
         self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        # only a PreBind rule may reject the pod after this, and it sees everything that changes before its call
+        # From here on, only a PreBind rule can reject the pod, and it sees all changes before its call.
         self.queue.stop_recording_events(assumed.pod.uid)
         for reservation in assumed.reservations:
             try:
@@ -364,7 +364,7 @@ class BindingCycle:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
         assumed.timer.passed(PRE_BIND)
         try:
-            # a queued "unschedulable" status must not be written after the bind
+            # A queued "unschedulable" status must not be written after the bind.
             self.statuses.withdraw(pod)
             self._post(assumed, Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
@@ -410,8 +410,8 @@ class BindingCycle:
         pod = assumed.pod
         if not isinstance(error, (ClusterError, BindingFailed)):
             _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
-        self.queue.stop_recording_events(pod.uid)  # releasing its own resources does not help this pod
-        with suppress(BindingFailed):  # the pod fails with `error`, whether or not it was cancelled
+        self.queue.stop_recording_events(pod.uid)  # the pod's own released resources cannot help it
+        with suppress(BindingFailed):  # the pod fails with `error` even if its wait was cancelled
             self.waiting.leave(pod.info)
         self.permits.unreserve(pod.uid)
         undo(assumed.reservations)
@@ -494,7 +494,7 @@ class FailureHandler:
 def failure_of(error: Exception, prefix: str = "") -> Failure:
     """Returns the Failure for an error. If a BindingFailed names a plugin, that plugin counts as rejecting the pod."""
     if not isinstance(error, BindingFailed):
-        return Failure(f"{prefix}{error}")  # a BindingFailed says itself which plugin failed
+        return Failure(f"{prefix}{error}")  # a BindingFailed names the plugin that failed
     if not error.plugin:
         return Failure(str(error))
     return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((error.plugin,))))

@@ -53,7 +53,7 @@ from extender.table.labels import Rows
 
 POD_UNSCHEDULABLE = "Unschedulable"
 POD_SCHEDULER_ERROR = "SchedulerError"
-ANYWHERE = "cluster"  # the victims of a group are on several nodes, so upstream writes this instead of a node's name
+ANYWHERE = "cluster"  # a group's victims are on several nodes, so upstream writes this instead of a node's name
 VOLUME_BINDING = "VolumeBinding"
 DEVICES = "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()
@@ -286,7 +286,7 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows, narrowed=narrowed)
         if fit.error is None:
-            with table.deadline.paused():  # extenders have timeouts of their own
+            with table.deadline.paused():  # calls of extenders have timeouts of their own
                 self._extenders.filter(pod, table, fit)
         return fit
 

@@ -77,7 +77,7 @@ class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
         value = self._work(instance)
-        # set by setattr, because using __dict__ would create a dict for each instance
+        # setattr is used, because __dict__ would create a dict for each instance.
         setattr(instance, self._name, value)
         return value
 

@@ -85,7 +85,7 @@ class Table:
         """Places the pod on the node, replacing any earlier placement or version of it."""
         slot = self.pods.slot_of.get(info.uid)
         if slot is not None:
-            # usually nothing changes: the watch confirms an assumed pod
+            # Usually the watch only confirms an assumed pod, and nothing changes.
             if self._is_placed_the_same(slot, info, node_name):
                 self._describe(slot, info)
                 return

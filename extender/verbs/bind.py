@@ -166,7 +166,7 @@ class Bind:
         self._permit_wait = permit_wait or PermitWait(0.0, 1)
         self._confirmation = confirmation or Confirmation(cache)
         self._quorum = quorum or GroupQuorum(cache, telemetry, most_seconds=0.0, most_waiting=0)
-        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (profile, at_bind(profile))
+        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (the profile, its variant for bind)
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
 
@@ -235,7 +235,7 @@ class Bind:
             return "", _Place.NONE
         return placement.node_name, _Place.CERTAIN if placement.certain else _Place.UNKNOWN
 
-    # ---- the pod has no node
+    # ---- cases in which the pod has no node
 
     def _bind_first(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
         deadline = self._limit.begin()
@@ -325,11 +325,11 @@ class Bind:
             self._forget(binding.uid)
             return self._end("refused", str(error))
 
-    # ---- the pod is bound
+    # ---- cases in which the pod is bound
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
-        # This restarts the pod's time to live. It fails if the pod was deleted in the meantime.
+        # This restarts the pod's time to live, unless the pod was deleted in the meantime.
         with suppress(IllegalTransition):
             self._cache.finish_binding(binding.uid)
         try:
@@ -340,7 +340,7 @@ class Bind:
             return self._end("refused", str(error))
         return self._end("already_bound")
 
-    # ---- the pod may be bound already
+    # ---- cases in which the pod may already be bound
 
     def _settle(self, binding: Binding, node: str, checked: bool) -> ExtenderBindingResult:
         """Repeats an earlier bind to `node` that got no answer, because only the API server knows its outcome.
@@ -382,7 +382,7 @@ class Bind:
         try:
             return self._post(binding)
         except (Conflict, NotFound) as error:
-            # The API server checks this before anything else, so the error does not say whether the pod is bound.
+            # The API server checks for a deletion first, so this error does not say whether the pod is bound.
             if _BEING_DELETED in str(error):
                 return self._end("unknown", str(error))
             self._forget(binding.uid)
@@ -390,7 +390,7 @@ class Bind:
         except Refused as error:  # the refusal says nothing about the outcome of the earlier attempt
             return self._end("unknown", str(error))
 
-    # ---- common to all cases
+    # ---- steps that all cases share
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
         """Posts the Binding, records that the bind has ended, and returns the answer.

@@ -129,7 +129,7 @@ class Filter:
             nodes = requested_nodes(request, table)
             fits = [find_fit(profile, info, part.table, part.rows) for part in nodes.parts]
             if self._scheduler_filters and is_member(info.pod) and not any(len(fit.feasible) for fit in fits):
-                # This may be the dry run of the group's preemption. If it is not, `bind` refuses the node.
+                # The call may belong to a dry run of the group's preemption. If not, `bind` refuses the node.
                 for fit, part in zip(fits, nodes.parts, strict=True):
                     fit.accept(rows_in_dry_run(profile, info, part.table, part.rows))
             for fit, part in zip(fits, nodes.parts, strict=True):

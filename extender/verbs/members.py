@@ -19,8 +19,7 @@ from extender.preemption import rows_without_lower_priority
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-# These rules can refuse a node because of pods on other nodes. They are left to kube-scheduler, which has run them
-# before it called the extender, on a snapshot that may lack such pods (as in a dry run of preemption).
+# kube-scheduler has run these rules before the call, on a snapshot that may lack pods of other nodes.
 _SEE_OTHER_NODES = frozenset((INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, VOLUME_RESTRICTIONS))
 
 

@@ -121,7 +121,7 @@ def _lifecycle(
     def start() -> None:
         if server:
             server.start()
-        backend.start()  # first, because it limits how many malloc arenas the later threads may use
+        backend.start()  # started first, because it limits how many malloc arenas the later threads may use
         notifier.start()
 
     def stop() -> None:

@@ -140,7 +140,7 @@ class Exemptions:
 class Outcome(StrEnum):
     """The ways in which a call of a verb can end. Observers receive only DECIDED, PASSED and FAILED."""
 
-    DECIDED = verbs.DECIDED  # the verb has answered, with the rules of the policy
+    DECIDED = verbs.DECIDED  # the verb has answered by the rules of the policy
     PASSED = verbs.PASSED  # the pod is exempt, or the cache is not filled yet, so every node was accepted
     FAILED = verbs.FAILED  # an unexpected exception was raised
     ERROR = "error"  # the verb's answer contains an error, or the decision took too long
@@ -229,7 +229,7 @@ class Calls:
             request = verb.decode(body)
             missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
             if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
-                # For bind, this binds the pod: if the answer has no error, kube-scheduler takes the pod as bound.
+                # If the answer to a bind has no error, kube-scheduler takes the pod as bound.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
@@ -260,7 +260,7 @@ class Calls:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:
             observer.called(verb.name, Outcome.FAILED, decision.request, None, decision.error)
-        # Closed, so that kube-scheduler opens a new connection, which may reach a replica that is ready.
+        # The connection is closed, so that kube-scheduler opens a new one, which may reach a ready replica.
         headers = (CLOSE,) if decision.outcome is Outcome.UNREADY else ()
         result = verb.failed(decision.request, decision.error)
         if result is None:

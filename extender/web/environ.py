@@ -105,7 +105,7 @@ def take_signals(lifecycle: Lifecycle) -> None:
             stop_worker(number, frame)
             return
         lifecycle.drain()
-        # The first signal has only begun to drain. A second one, after the drain, ends the worker.
+        # The first signal only starts the drain. A second one ends the worker after the drain.
         again = threading.Timer(lifecycle.drain_seconds, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()

@@ -21,7 +21,7 @@ from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
 _GAVE_UP = 1  # the exit status of gunicorn if it cannot listen
-# The file of gunicorn's heartbeat is in memory. On a disk that stalls, the worker would seem to hang.
+# gunicorn's heartbeat file is in memory, because a worker would seem to hang while a disk stalls.
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - the file is unlinked at once
 
 

@@ -11,7 +11,7 @@ from threading import Lock
 
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 1.0  # for example, permissions may be corrected, which does not change the file
+_RETRY_SECONDS = 1.0  # corrected permissions do not change a file's signature, so failed files are read again
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 

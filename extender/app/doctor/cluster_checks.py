@@ -183,7 +183,7 @@ def _rights(group: str, resource: str, *verbs: str) -> list[Right]:
 
 _LEASES = [
     *_rights("coordination.k8s.io", "leases", "create", "get", "update"),
-    *_rights("events.k8s.io", "events", "create"),  # for events about a change of the leader
+    *_rights("events.k8s.io", "events", "create"),  # an event is recorded when the leader changes
 ]
 
 

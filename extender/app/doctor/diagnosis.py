@@ -39,7 +39,7 @@ from extender.runtime.text import counted
 from extender.table import PodInfo
 
 _OF_THE_LOOP = (CustomPreEnqueue, CustomQueueSort, CustomPostFilter)
-_MOST_SECONDS = 0.1  # more is too slow, because kube-scheduler waits for the rule with every pod
+_MOST_SECONDS = 0.1  # a slower rule delays kube-scheduler too much, because it runs for every pod
 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:

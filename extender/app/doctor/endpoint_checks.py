@@ -19,14 +19,14 @@ from extender.runtime.text import counted
 
 _POD = b'{"metadata":{"name":"extender-doctor","namespace":"default","uid":"extender-doctor"},"spec":{"containers":[]}}'
 _JSON = [("Content-Type", "application/json")]
-_NOT_A_REQUEST = b"[]"  # a body that bind refuses with 400, so that nothing is bound
+_NOT_A_REQUEST = b"[]"  # bind refuses this body with 400, so nothing is bound
 _CALLS = 20
 _EXPIRY_WARN_DAYS = 30
 _DAY_SECONDS = 86400
 _CLUSTER_SUFFIXES = (".svc", ".cluster.local")
 _BAD_REQUEST = 400
 _DENIED = (401, 403)
-_HTML = "text/html"  # an extender answers no call with a page
+_HTML = "text/html"  # an answer in HTML does not come from an extender
 _LONGEST_TEXT = 300
 
 

@@ -167,7 +167,7 @@ def _without_keys(value: object) -> object:
             return {field: _NO_KEY if field == _KEY else _without_keys(inner) for field, inner in value.items()}
         case list():
             return [_without_keys(inner) for inner in value]
-        case str() if _KEY in value:  # the document is a ConfigMap, and this entry is a policy with a private key
+        case str() if _KEY in value:  # an entry of a ConfigMap: a policy with a private key
             return without_keys(value)
         case _:
             return value

@@ -154,7 +154,7 @@ profiles:
     args: {{label: example.com/team}}
 """
 _IN_SERVE = ("priority", "reserve", "permit", "pre_bind", "post_bind")
-# the new file uses these names itself, so a rule must not have them
+# The new file uses these names itself, so no rule may have one of them.
 _TAKEN = {
     *dir(builtins),
     *", ".join(("Mapping, predicate", *(each[0] for each in _OTHERS.values()))).split(", "),
@@ -200,7 +200,7 @@ def new(name: str, folder: Path, kind: str) -> None:
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; choose another --folder"])
-    # `import NAME` would find that module instead of the new file
+    # Otherwise `import NAME` would import the existing module instead of the new file.
     if name in _TAKEN or name in sys.modules or find_spec(name):
         raise ConfigurationError([f"{name}: Python or an installed module has this name; choose another"])
     folder.mkdir(parents=True, exist_ok=True)

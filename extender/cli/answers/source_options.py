@@ -40,7 +40,7 @@ _GROUP_PREFIXES = {
 }
 KIND_PREFIXES = (*_POD_PREFIXES, *_GROUP_PREFIXES)
 """The words before the name of a pod or group, as in pod/web-0."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # only a write fails for these reasons
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # these errors occur only when a file is written
 _PROGRESS_SECONDS = 1.0
 _FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
 
@@ -152,7 +152,7 @@ def access_options(command: _Command) -> _Command:
     decorated: Any = with_access
     for option in reversed(options):
         decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
+    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
 def source_options(
@@ -205,7 +205,7 @@ def source_options(
     decorated: Any = with_source
     for option in reversed(options):
         decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
+    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def input_faults() -> Iterator[None]:
         raise ConfigurationError([str(error)]) from None
     except OSError as error:
         if error.filename is None or error.errno in _FULL:
-            raise  # standard output, which has no name, or the file to write is at fault
+            raise  # the error is about standard output, which has no name, or about the output file
         raise ConfigurationError([os_error_text(error)]) from None
 
 

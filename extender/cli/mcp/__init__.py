@@ -39,6 +39,7 @@ def mcp(source: Source, url: str | None) -> None:
     from extender.cli.mcp.server import server_of
     from extender.cli.mcp.tools import Tools
 
-    source.profiles()  # a faulty policy must end the command, not each call
-    with redirect_stdout(answer_stream()):  # only the protocol writes to stdout; the SDK redirects what rules print
+    source.profiles()  # a faulty policy must end the command here, not fail each call
+    # Only the protocol may write to stdout. The SDK redirects what rules print.
+    with redirect_stdout(answer_stream()):
         server_of(Tools(source, url)).run("stdio")

@@ -42,7 +42,7 @@ def selector_of(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
-class _Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class _Parsed(click.ParamType):  # type: ignore[type-arg]  # the class is not generic before click 8.5
     """Parses the value of an option with one of the functions of this module."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:

@@ -55,7 +55,7 @@ class Output:
         return self.format is Format.HTML
 
 
-class _OutputType(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class _OutputType(click.ParamType):  # type: ignore[type-arg]  # the class is not generic before click 8.5
     """Parses the value of `-o`, and completes it in a shell."""
 
     name = "output"
@@ -141,7 +141,7 @@ def show(document: Mapping[str, Any], output: Output) -> None:
             for name in names_in(document):
                 say(printable(name))
         case Format.JSONPATH if output.template is not None:
-            say(_safe(output.template.render(document)), newline=False)  # kubectl prints no line end either
+            say(_safe(output.template.render(document)), newline=False)  # like kubectl, adds no line end
         case _:
             say(json.dumps(document, indent=2))
 

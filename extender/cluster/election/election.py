@@ -131,7 +131,7 @@ class Election:
         self._reconciled_term = 0
         self._resigned = False
 
-    # ---- called by the process
+    # ---- methods that the process calls
 
     @property
     def holder(self) -> str:
@@ -152,7 +152,7 @@ class Election:
         """Records that this process knows all writes of earlier leaders, so that it may lead until `term` ends."""
         self._reconciled_term = term
 
-    # ---- called by the Elector's thread
+    # ---- methods that the Elector's thread calls
 
     def next(self, now: float, wall: float) -> Step:
         """Returns what the caller must do next: sleep, read the lease or write the lease."""
@@ -178,7 +178,7 @@ class Election:
     def _expect_predecessors(self, lease: Lease, now: float) -> None:
         """Records in `writes` how long writes of the last holder may be in flight."""
         if lease.holder == self.identity:
-            return  # no other process has led since then
+            return  # no other process has led since this process last held the lease
         if lease.released:
             self._writes.vouch()
         elif lease.holder:  # the last holder had to stop leading some time before its lease expired

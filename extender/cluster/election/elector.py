@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _PROBE_SECONDS = 0.05
 _JOIN_SECONDS = 5.0
 _RELEASES = 3
-# the words of client-go's events
+# The events of client-go use the same words.
 _WON = "became leader"
 _STOPPED = "stopped leading"
 
@@ -107,7 +107,7 @@ class LeaderElector:
                 else:
                     self._stand_back()
                 self._observe()
-            except Exception as error:  # the thread must survive any error, to win the lease again
+            except Exception as error:  # the thread must survive any error, so that it can win the lease again
                 expected = isinstance(error, ClusterError)
                 logger.warning(
                     "election step failed lease=%s reason=%r",
@@ -178,7 +178,7 @@ class LeaderElector:
                     self._election.reconciled(term)
                     logger.info("leading lease=%s", self._lease.key)
                     return
-            except Exception as error:  # the next turn of the loop tries again
+            except Exception as error:  # the next turn of the loop tries again to lead
                 logger.warning("not leading yet lease=%s reason=%r", self._lease.key, str(error))
             self._stopping.wait(_PROBE_SECONDS)
 

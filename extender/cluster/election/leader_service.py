@@ -21,7 +21,7 @@ from extender.errors import ClusterError, NotFound
 from extender.runtime.threads import Ticker
 
 UPDATE_SECONDS = 1.0
-PROXIES_SECONDS = 1.5  # kube-proxy collects changes for a second by default
+PROXIES_SECONDS = 1.5  # longer than the second for which kube-proxy collects changes by default
 _GROUP_VERSION = "discovery.k8s.io/v1"
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class LeaderService:
     def _service(self) -> Any:
         """Reads the Service from the API server. Raises ClusterError if it does not exist."""
         name = self._name
-        # The account may list services but may not get one.
+        # The account may be allowed to list services but not to get one.
         services = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")
         if not services["items"]:
             raise ClusterError(f"service {self._namespace}/{name} not found")

@@ -17,9 +17,9 @@ from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
-_EVENTS = "/apis/events.k8s.io/"  # an event reserves nothing, so it does not matter if one arrives late
+_EVENTS = "/apis/events.k8s.io/"  # events reserve nothing, so one that arrives late does no harm
 RELEASED_SECONDS = 1
-_MOST_CHARACTERS = 128  # the API server's limit for reportingInstance
+_MOST_CHARACTERS = 128  # the API server's limit for an event's reportingInstance
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -69,7 +69,7 @@ class LeaseClient:
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
-        self._uid = ""  # the lease's UID in the last answer, for events
+        self._uid = ""  # the lease's UID, to which events refer
 
     def get(self) -> Lease:
         """Returns the lease; an empty one without metadata if it does not exist yet.
@@ -146,7 +146,7 @@ class Fence:
         Raises:
             Refused: this process does not lead.
         """
-        # recorded before the check, so that the lease is not released while a write may still be sent
+        # The write is noted before the check, so that the lease is not released while the write may still be sent.
         with self._writes.noted(write):
             self.check()
             yield

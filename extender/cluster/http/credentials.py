@@ -102,8 +102,8 @@ def _output_of(command: list[str], environment: Mapping[str, str]) -> bytes:
 
 _RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour, and is replaced ten minutes before it expires
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-# the errors that a malformed file can cause
 _TOKEN_BYTES = frozenset(b"!#$&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
+# the errors that a malformed file can cause
 _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
@@ -167,12 +167,12 @@ class Kubeconfig:
 
         user, cluster = _user_and_cluster(document, self._context)
         impersonation = _impersonation_of(user, self._user, self._groups)
-        # If a plugin fails, the `kubernetes` client goes on without credentials; if it hangs, the client waits forever.
+        # The plugin runs here, because the `kubernetes` client ignores its failure, and waits forever if it hangs.
         plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
         configuration = Configuration()
-        loader = KubeConfigLoader(document, self._context, config_base_path="")  # type: ignore[no-untyped-call]  # the client ships a marker but few types
+        loader = KubeConfigLoader(document, self._context, config_base_path="")  # type: ignore[no-untyped-call]  # the package is marked as typed, but this class is not
         try:
-            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         except (AttributeError, KeyError, TypeError) as error:
             if "auth-provider" not in user:
                 raise
@@ -218,7 +218,7 @@ class ServiceAccount:
 
         configuration = Configuration()
         try:
-            load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as above
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             impersonation = _impersonation_of({}, self._user, self._groups)
             return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS, impersonation)
         except (ConfigException, *_FAULTY) as error:

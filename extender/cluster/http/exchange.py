@@ -60,7 +60,7 @@ class HttpConnection:
         self.used = False
         self.idle_since = 0.0
         self.deadline = inf
-        sock.setblocking(False)  # non-blocking, so that other fibers of this thread run while it waits
+        sock.setblocking(False)  # a wait must not block the other fibers of this thread
 
     def send(self, method: str, target: str, headers: Headers, body: bytes) -> None:
         """Sends a request. Raises BrokenExchange if the connection has ended."""
@@ -84,7 +84,7 @@ class HttpConnection:
             Hung: no byte arrived in `silence_seconds`, or before the deadline.
         """
         try:
-            if not self._pending():  # waits first, because a read without data would release and take the GIL once more
+            if not self._pending():  # avoids a read without data, which would release and take the GIL once more
                 self._wait(READABLE, silence_seconds)
             return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
@@ -205,8 +205,7 @@ class Response:
             if not self.complete:
                 raise BrokenExchange(f"the response is not HTTP: {error}") from None
         if self.complete:
-            # Without this, the parser and this object would be a reference cycle, which only the garbage collector
-            # frees.
+            # Breaks a reference cycle with the parser, which only the garbage collector would free.
             self._parser = None
 
     def _end(self) -> None:
@@ -235,7 +234,7 @@ class Response:
         if self.complete or 100 <= status < 200:
             return
         self.status = status
-        # must be read now, because the parser forgets it once the message is complete
+        # The value is read now, because the parser forgets it once the message is complete.
         self.keep_alive = self._parser.should_keep_alive()
         self._head_complete = True
 

@@ -66,7 +66,7 @@ def endpoint_of(config: ExtenderConfig) -> Endpoint:
     address = address_of(url)
     try:
         tls = _context(config.tls) if url.scheme == "https" else None
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # ssl.SSLError is a subclass of OSError
         raise ConfigurationError([f"extender {config.url_prefix}: certificates: {error}"]) from None
     return Endpoint(url.netloc, address, config.tls.server_name or address[0], tls)
 

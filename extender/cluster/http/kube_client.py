@@ -27,12 +27,12 @@ _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials, because a p
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-# status codes that show the object's current state, so they also tell the outcome of an unanswered attempt
+# A retry that gets 404 or 409 also shows what became of the first attempt, which had no answer.
 _CONCLUSIVE = (404, 409)
-# A gateway that stops waiting sends these, although the API server may still carry out the request. nginx sends 499.
+# A gateway that stops waiting sends 408 or 499, although the API server may still carry out the request.
 _INCONCLUSIVE = (408, 499)
 
-_NO_RESPONSE = "<error>"  # the label that client-go's metrics have
+_NO_RESPONSE = "<error>"  # client-go's metrics give this label to a request without a response
 ObserveRequest = Callable[[str, str, str, float], object]
 """Receives the method, the host, the status code or "<error>", and the seconds until the response began."""
 
@@ -95,7 +95,7 @@ class KubeClient(Caller):
         self._headers = {"User-Agent": f"extender/{product_version()}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._renewed: threading.Event | None = None  # is set when the renewal in progress ends
+        self._renewed: threading.Event | None = None  # the event is set when the renewal in progress ends
         self._renewal_began_at = 0.0
         self._renew_again_at = 0.0
 
@@ -212,7 +212,7 @@ class KubeClient(Caller):
             arguments = (config, rejected, renewed)
             try:
                 threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
-            except RuntimeError as error:  # a thread cannot be started
+            except RuntimeError as error:  # the system cannot start another thread
                 logger.warning("credentials not read, retrying reason=%r", str(error))
                 return None
             self._renewed = renewed

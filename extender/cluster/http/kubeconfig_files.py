@@ -85,6 +85,7 @@ def _entries(document: Document, kind: str, folder: Path) -> Iterator[Document]:
 def _with_absolute_paths(value: Document, kind: str, folder: Path) -> Document:
     paths: Document = {field: str(folder / value[field]) for field in _PATHS[kind] if value.get(field)}
     plugin = value.get("exec")
-    if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):  # a bare name is looked up in $PATH
+    # A name without a slash is looked up in $PATH.
+    if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
         paths["exec"] = {**plugin, "command": str(folder / plugin["command"])}
     return {**value, **paths}

@@ -115,7 +115,7 @@ class ConnectionPool:
     def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
             connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
-            if time.monotonic() >= deadline:  # if this process was paused for long, another process may lead now
+            if time.monotonic() >= deadline:  # after a long pause of this process, another process may lead
                 self._put_back(connection, reusable=False)
                 raise Refused("the request could not be sent in time", 503)
         except Refused as error:

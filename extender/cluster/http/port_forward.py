@@ -63,14 +63,14 @@ def forwarded_port(credentials: Credentials, namespace: str, pod: str, port: int
         headers.append(f"Authorization: {config.authorization}")
     channels = WebSocket(skip_utf8_validation=False)
     try:
-        channels.connect(  # type: ignore[no-untyped-call]  # neither package has types
+        channels.connect(  # type: ignore[no-untyped-call]  # neither package has type information
             f"{scheme}://{config.endpoint.host}{path}",
             socket=connection,
             header=headers,
             subprotocols=["v4.channel.k8s.io"],
         )
         connection.settimeout(None)
-        forwarded: socket.socket = PortForward(channels, [port]).socket(port)  # type: ignore[no-untyped-call]  # as above
+        forwarded: socket.socket = PortForward(channels, [port]).socket(port)  # type: ignore[no-untyped-call]
     except (WebSocketException, OSError, ValueError) as error:
         connection.close()
         raise ClusterError(f"port {port} of pod {namespace}/{pod} cannot be forwarded: {error}") from None

@@ -87,8 +87,7 @@ class SharedParts:
         return pod
 
     def _drop_unused(self) -> None:
-        # Python has no weak references to lists and dicts. So this compares each part's reference count with the count
-        # of a part that no pod uses.
+        # Lists and dicts allow no weak references, so reference counts show which parts no pod uses.
         references = {key: getrefcount(part) - (part is key[1]) for key, part in self._parts.items()}
         unused = references[_UNUSED_PART]
         parts = {key: part for key, part in self._parts.items() if key == _UNUSED_PART or references[key] > unused}
@@ -191,5 +190,5 @@ def version_number(version: str) -> int:
     return int(version)
 
 
-def page_type(item: type) -> Any:  # returns Any, because mypy cannot express a type that is computed at run time
-    return operator.getitem(Page, item)  # type: ignore[call-overload]  # Page is generic, not a container
+def page_type(item: type) -> Any:  # mypy cannot express a type that is computed at run time
+    return operator.getitem(Page, item)  # type: ignore[call-overload]

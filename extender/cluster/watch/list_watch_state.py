@@ -31,8 +31,7 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
-# A kind counts as removed only after nothing but 404 for this long. A single 404 may come from one of several API
-# servers that is being upgraded.
+# A kind counts as removed after 404 for this long: one 404 may come from a server that is being upgraded.
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
@@ -112,11 +111,11 @@ class ListWatchState:
         self._resume_at = 0.0
         self._failures = Counter[_FailureCount]()
         self._last_failure_at = float("-inf")
-        self._retries = 0  # how often in a row the server has set the time of the next attempt (Retry-After)
+        self._retries = 0  # how often in a row the server has set the time of the next attempt by Retry-After
         self._opened_at = 0.0
         self._progress = True  # True if something was delivered since the last watch or list broke
-        self._missing_since: float | None = None  # since then, every answer was 404
-        self._distrusted = False  # True after `distrust`, until the next list begins
+        self._missing_since: float | None = None  # the time since which every answer was 404
+        self._distrusted = False  # True from a call of `distrust` until the next list begins
 
     @property
     def version(self) -> str:

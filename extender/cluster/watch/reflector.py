@@ -136,7 +136,7 @@ class Reflector:
         """
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
-            # every API server serves the core group, so another server must have answered
+            # Every API server serves the core group, so this answer must come from another kind of server.
             failure = ListWatchFailure.OTHER
         self.state.failed(failure, now, retry_after_seconds)
         if self._sink_has_objects and not self.state.served:

@@ -24,12 +24,11 @@ from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
-# A watch is silent if nothing happens, but also if its connection hangs. So a watch that was silent for this long is
-# closed, and a new watch continues from the last version.
+# A watch that is silent for this long may have lost its connection, so it is closed and continued by a new one.
 WATCH_SILENCE_SECONDS = 90.0
 SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
-_LONGEST_WAIT_SECONDS = 1.0  # a longer pause consists of waits of this length, so that it can end early
+_LONGEST_WAIT_SECONDS = 1.0  # longer pauses are split into waits of this length, so that they can end early
 
 
 class ClusterSource:
@@ -134,12 +133,12 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.state.version:  # the thread before this one has ended, perhaps in the middle of an event
+        if reflector.state.version:  # the previous thread has ended, perhaps in the middle of an event
             self._distrust(reflector, "its thread had ended")
         while not self._stopping.is_set():
             try:
                 self._advance(reflector)
-            except Exception:  # the sink may have half of an event; the next list corrects that
+            except Exception:  # the sink may have received half of an event; the next list corrects that
                 logger.exception("reflector failed, listing again kind=%s", reflector.kind.name)
                 reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
 
@@ -170,7 +169,7 @@ class ClusterSource:
         opened_at = self._clock.monotonic()
         self._ask(reflector, query_of(reflector.kind, **query, resourceVersion=step.version))
         if self._clock.monotonic() - opened_at < step.timeout_seconds:
-            self._interrupted.add(reflector)  # removed when the API server accepts the next watch
+            self._interrupted.add(reflector)  # the entry is removed when the API server accepts the next watch
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query
@@ -214,13 +213,13 @@ class ClusterSource:
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
-        # While no watch was open, the API server may have been restored from a backup and reached our version again.
+        # While no watch was open, the API server may have been restored and have reached the same version again.
         if reflector in self._interrupted:
             self._interrupted.discard(reflector)
             self._surveyor.hurry(reflector)
         self._watches[reflector] = response
         try:
-            # If `_distrust` was called before this watch was registered, it could not abort the watch.
+            # If `_distrust` was called before this watch was registered, the call could not end the watch.
             if not reflector.state.synced:
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # the more objects a kind has, the rarer are its surveys, to limit the cost
+_OBJECTS_PER_SECOND = 200  # a kind with more objects is surveyed less often, to limit the cost
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -109,7 +109,8 @@ class Survey:
             return False
         if reflector.version_listed >= self._version or reflector.listed_as_of > self.asked_at:
             return True
-        version_seen = reflector.version_seen  # read before `delivered`, because the reflector updates that first
+        # Read before `delivered`, because the reflector updates `delivered` first.
+        version_seen = reflector.version_seen
         self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
         lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
         if lost:
@@ -127,7 +128,7 @@ class Survey:
 
     def _differing(self) -> list[str]:
         """Returns the UIDs of the objects that the list and the reflector do not have in the same version."""
-        # the copy is atomic, while the reflector's thread changes the original
+        # `copy` is atomic, so the reflector's thread may change the original at the same time.
         delivered = self.reflector.delivered.copy()
         changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
         return changed + [uid for uid in delivered if uid not in self._versions]
@@ -203,7 +204,8 @@ class Surveyor:
             Refused, OutcomeUnknown: the API server did not answer with a list.
         """
         self._hurried.discard(reflector)
-        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # replaced if the list succeeds
+        # A successful list sets a later time.
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS
         survey = self._ask(reflector)
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()

@@ -49,7 +49,7 @@ class ApiBinder:
             # The API server checks the UID before the node, so this conflict is about the same pod.
             if isinstance(error, Conflict) and f'is already assigned to node "{node}"' in str(error):
                 return
-            # without the status code, so that the pod's event has the same text as one from kube-scheduler
+            # The status code is removed, so that the pod's event has the same text as kube-scheduler's.
             words = str(error).removeprefix(f"{error.status}: ")
             raise type(error)(words, error.status) from None
 

@@ -62,7 +62,7 @@ class ApiClaims:
             current = self._read(claim)
             if _is_done(current, consumer, allocation):  # an earlier attempt without an answer was carried out
                 return current
-            if allocation is not None and _has(current, allocation):  # another member of the group was faster
+            if allocation is not None and _has(current, allocation):  # another member has written the allocation
                 allocation = None
             elif allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
@@ -73,8 +73,7 @@ class ApiClaims:
             try:
                 current = self._read(claim)
                 if not current.is_reserved_for(uid):
-                    # The patch changes the version, so that the API server refuses an allocation that is still in
-                    # flight.
+                    # Removing the finalizer changes the version, so the API server refuses an allocation in flight.
                     return self._without_finalizer(current) if deallocate and current.allocation is None else current
                 if deallocate and current.is_only_for(uid):
                     return self._without_finalizer(self.deallocate(current))

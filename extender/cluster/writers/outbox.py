@@ -22,10 +22,10 @@ V = TypeVar("V")
 MOST_TRIES = 10
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
-_TEMPORARY = (429, 503)  # 429: too many requests; 503: unreachable, or not the leader
+_TEMPORARY = (429, 503)  # 429 means too many requests; 503 means unreachable, or not the leader
 
 
-# The garbage collector need not look at these: thousands may wait, and none is in a reference cycle.
+# gc=False, because thousands of entries may wait, and none is in a reference cycle.
 class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):
     value: V
     tries: int = 0

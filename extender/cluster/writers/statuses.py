@@ -31,8 +31,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
-# Matches the messages of rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate about a wrong UID, but
-# no message of an admission policy.
+# Matches the API server's messages about a wrong UID, but no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ class ApiVolumes:
         self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        # Without the annotation, a volume that a user reserved for the claim remains reserved after the claim is
-        # deleted.
+        # A volume that a user reserved gets no annotation, and so stays reserved when the claim is deleted.
         by_controller = {} if volume.is_bound_to(claim) else {BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace}
         reference |= {"name": claim.name, "uid": claim.uid, "resourceVersion": claim.metadata.resource_version}

@@ -27,9 +27,9 @@ MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMax
 FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_CHECKS = 256
-_EASY_STEPS = 64  # up to this many steps, finding choices to skip takes longer than it saves
+_EASY_STEPS = 64  # a shorter search is faster if it does not look for choices to skip
 
-DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # for each claim, the devices that it gets
+DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # the devices that each claim gets
 
 
 class NodeTimeLimit(NamedTuple):
@@ -98,7 +98,7 @@ class _Allocator:
             raise AllocationError("allocation max size exceeded") from None
         return tuple(map(tuple, self._allocating.results)) if is_allocated else None
 
-    # ---- one request after another
+    # ---- the search, one request after another
 
     def _claim(self, index: int) -> bool:
         return index == len(self._claims) or self._request(index, 0)
@@ -141,7 +141,8 @@ class _Allocator:
             return self._request(request.claim, index + 1)
         if wanted - got > MAX_RESULTS - len(self._allocating.results[request.claim]):
             raise _TooManyDevicesError
-        if request.takes_all:  # The request must get exactly these devices, so the search tries no others.
+        # The request must get exactly these devices, so the search tries no others.
+        if request.takes_all:
             return self._try(index, request, got, self._all[request][got], 0)
         return self._any_of(index, request, got, start, wanted - got)
 
@@ -237,7 +238,7 @@ class _Allocator:
                     self._is_selectable(request, candidate) and self._consumed(request, candidate[0]) is not None
                     for candidate in self._candidates
                 ]
-            except AllocationError:  # ignored here; the search raises the error again if it reaches the device
+            except AllocationError:  # not raised here, because the search may never reach the device
                 self._eligible[request] = []
         return self._eligible[request] or None
 
@@ -252,7 +253,7 @@ class _Allocator:
             if special or any(r.takes_all or r.admin or self._eligible_for(r) is None for r in requests):
                 self._likeness[position] = device.id
             else:
-                selected = tuple(self._eligible_for(r)[position] for r in requests)  # type: ignore[index] # see above
+                selected = tuple(self._eligible_for(r)[position] for r in requests)  # type: ignore[index]
                 values = tuple(c.value_of(device) for claim in self._claims for c in claim.constraints)
                 taints = tuple((taint.key, taint.value, taint.effect) for taint in device.taints)
                 counters = (view.id, device.counters) if device.counters else ()

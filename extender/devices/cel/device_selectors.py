@@ -41,7 +41,7 @@ Verdict = bool | str
 # Anyone who can create a claim can write expressions, so the caches have limits.
 _MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
 _MAX_VERDICTS = 65536
-_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the bytes that a device stores for the verdict of each selector
+_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # a device stores one of these bytes for each selector
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"

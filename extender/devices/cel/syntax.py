@@ -47,7 +47,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
 _RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
 _RELATIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "in"))
-# macro -> {an allowed number of arguments: the number of variables among them}
+# macro -> {number of arguments: how many of them are variables}
 _COMPREHENSIONS = {
     "all": {2: 1, 3: 2},
     "exists": {2: 1, 3: 2},
@@ -141,7 +141,7 @@ class _Parser:
             symbol = self._next().text
             right = self._binary(level + 1)
             if symbol in ("&&", "||") and isinstance(node, CallNode) and node.function == symbol:
-                node = CallNode(symbol, (*node.args, right))  # a long chain becomes one node, not a deep tree
+                node = CallNode(symbol, (*node.args, right))  # a long chain becomes one node instead of a deep tree
             else:
                 node = CallNode(symbol, (node, right))
         return node

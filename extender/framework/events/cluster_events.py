@@ -182,7 +182,7 @@ def _pod_actions(old: PodInfo, new: PodInfo) -> Iterator[Action]:
     before, after = old.pod.spec, new.pod.spec
     if before.scheduling_gates and not after.scheduling_gates:
         yield Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    # The API only allows adding tolerations, so their number changes.
+    # The API only allows adding tolerations, so a change shows in their number.
     if len(before.tolerations or ()) != len(after.tolerations or ()):
         yield Action.UPDATE_POD_TOLERATION
     if _generated_claims(old) != _generated_claims(new):

@@ -29,7 +29,7 @@ AZURE_DISK = "kubernetes.io/azure-disk"
 CINDER = "kubernetes.io/cinder"
 PORTWORX = "kubernetes.io/portworx-volume"
 
-# the CSI driver that has replaced each in-tree plugin
+# In-tree plugin -> the CSI driver that has replaced it.
 MIGRATED_PLUGINS: Mapping[str, str] = {
     AWS_EBS: "ebs.csi.aws.com",
     GCE_PD: "pd.csi.storage.gke.io",
@@ -37,7 +37,7 @@ MIGRATED_PLUGINS: Mapping[str, str] = {
     CINDER: "cinder.csi.openstack.org",
     PORTWORX: "pxd.portworx.com",
 }
-# The scheduler does not count the attached volumes of these plugins, although CSI drivers have replaced them, too.
+# The scheduler does not count the volumes of these plugins, although CSI drivers have replaced them, too.
 UNCOUNTED_PLUGINS = frozenset(("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"))
 
 _TOPOLOGY_KEYS = {

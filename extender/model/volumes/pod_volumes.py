@@ -114,5 +114,5 @@ def _mounts(volume: Volume) -> Iterator[Mount]:
     if (iscsi := volume.iscsi) is not None:
         yield Mount(Disk("iscsi", (iscsi.iqn,)), iscsi.read_only)
     if (rbd := volume.rbd) is not None:
-        for monitor in rbd.monitors or ():  # two images are the same if they have a monitor in common
+        for monitor in rbd.monitors or ():  # two RBD images are the same if they have a monitor in common
             yield Mount(Disk("rbd", (monitor, rbd.pool, rbd.image)), rbd.read_only)

@@ -38,8 +38,8 @@ _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
 _VOLUME_CLAIM_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.DELETE)
 _CAPACITY_UPDATE = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE)
-# Annotations that exist only in a simulated cluster:
-_POOL = "simulation/pool"  # on a claim: the key of the CSIStorageCapacity that its volume was taken from
+# These annotations exist only in a simulated cluster.
+_POOL = "simulation/pool"  # on a claim: the CSIStorageCapacity from which its volume was taken
 _ALLOWED = "simulation/maximum-volume-size"  # on a CSIStorageCapacity: the largest volume that the driver reported
 
 

@@ -322,7 +322,7 @@ class RuleTrialsDocument(Document):
 
 class _Finding(DocumentPart):
     level: Literal["ok", "warn", "fail"]
-    check: Literal[CHECKS]  # type: ignore[valid-type]  # mypy reads no tuple in a Literal
+    check: Literal[CHECKS]  # type: ignore[valid-type]  # mypy does not accept a tuple in a Literal
     message: str
     fix: str
     docs: str

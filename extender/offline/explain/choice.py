@@ -102,7 +102,7 @@ def waterfall(decision: Decision) -> Waterfall | None:
     )
 
 
-# (reason, cost) of each rule of upstream pickOneNodeForPreemption, in its order; the lowest cost wins.
+# The (reason, cost) of each rule, in the order of upstream pickOneNodeForPreemption. The lowest cost wins.
 _RULES: Sequence[tuple[str, Callable[[Candidate], float]]] = (
     ("it violates the fewest PodDisruptionBudgets", lambda candidate: candidate.num_pdb_violations),
     ("its most important victim has the lowest priority", lambda candidate: candidate.victims[0].priority),

@@ -40,7 +40,7 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     if kind not in _NAMES:
         return None
     metadata = item.get("metadata") or {}
-    if isinstance(metadata, Mapping):  # if it is not a mapping, the checks below report that
+    if isinstance(metadata, Mapping):  # the checks below report metadata that is not a mapping
         metadata = named(metadata, namespace, place)
     item = {**item, "metadata": metadata}
     if groups_and_claims.is_checked(item):

@@ -183,7 +183,7 @@ def _json_documents(data: bytes) -> Iterator[bytes]:
 
 def _one_after_another(data: bytes, error: msgspec.DecodeError) -> Iterator[bytes]:
     decoder, text, begin = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
-    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # always matches
+    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # the pattern always matches
         try:
             end = decoder.raw_decode(text, begin)[1]
         except (ValueError, RecursionError):
@@ -264,7 +264,7 @@ def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if document is None:  # an empty document between two separators
+    if document is None:  # the document between two separators is empty
         return
     if not isinstance(document, dict):
         raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")

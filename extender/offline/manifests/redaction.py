@@ -36,7 +36,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Values of these fields are kept: words of the API, product names and numbers. All other text may be confidential.
+# The values of these fields are kept: API words, product names, numbers. Other text may be confidential.
 _KEPT_FIELDS = _words("""
     apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
     nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
@@ -92,7 +92,8 @@ class Redaction:
         self._key = blake2b(token_bytes(_KEY_BYTES) if key is None else key, digest_size=_KEY_BYTES).digest()
         self._texts = texts
         self._composed: dict[str, str] = {}  # a compound name -> the joined hashes of its parts
-        self._claim_bases: dict[str, tuple[str, str]] = {}  # claim's name without ordinal -> (template, StatefulSet)
+        # The name of a claim without its ordinal -> (template, StatefulSet).
+        self._claim_bases: dict[str, tuple[str, str]] = {}
 
     def learn(self, objects: Collection[Object]) -> None:
         """Finds names made of other names, such as "web-0"; each part of them is then hashed separately.

@@ -18,7 +18,7 @@ from extender.runtime.near_names import with_suggestion
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
-# The values that the API server accepts for fields that schedulers read, by "Type.field".
+# Type.field -> the values that the API server accepts, for fields that schedulers read.
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1TopologySpreadConstraint.whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
     "V1TopologySpreadConstraint.nodeAffinityPolicy": _POLICIES,
@@ -47,8 +47,8 @@ _QUANTITIES = (
     "V1ResourceFieldSelector.divisor",
     "V1CapacityRequirements.requests",
 )
-_PORTS = ("V1HTTPGetAction.port", "V1TCPSocketAction.port")  # a number, or the name of a port
-# The API types of kinds whose types are not named V1KIND.
+_PORTS = ("V1HTTPGetAction.port", "V1TCPSocketAction.port")  # a port may be a number or a name
+# The API types whose names are not V1 followed by the kind.
 _TYPE_NAMES = {
     "PodGroup": "V1beta1PodGroup",
     "CompositePodGroup": "V1alpha3CompositePodGroup",

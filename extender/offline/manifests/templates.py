@@ -30,7 +30,7 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 POD_HASH = "pod-template-hash"
 """The label that tells the pods of a Deployment's ReplicaSets apart."""
-_GENERATED = "template"  # used for a UID, or a part of a name, that a controller would generate
+_GENERATED = "template"  # replaces a UID, or a part of a name, that a controller would generate
 _OWNERS = {
     "Deployment": "ReplicaSet",
     "ReplicaSet": "ReplicaSet",
@@ -129,7 +129,7 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     if faults := schema.faults(kind, item, template, template_path):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     metadata: Any = item.get("metadata") or {}
-    if not isinstance(metadata, Mapping):  # the fields of this kind are not known
+    if not isinstance(metadata, Mapping):  # there is no schema for this kind, so `metadata` is unchecked
         raise MalformedCluster(f"{place}: metadata: expected a mapping")
     own = named(metadata, namespace, place)
     if not own.get("name"):
@@ -210,7 +210,7 @@ def _of_job(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> tu
 def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item: Mapping[str, Any]) -> Object | None:
     if kind not in _OWNERS:
         return None
-    is_plain = kind == "ReplicationController"  # the selector of this kind is a map of labels
+    is_plain = kind == "ReplicationController"  # a ReplicationController's selector is a map of labels
     selector: Dict = dict(_get(item, ("spec", "selector")) or (labels if is_plain else {"matchLabels": labels}))
     if kind == "Deployment":
         name = f"{name}-{_GENERATED}"

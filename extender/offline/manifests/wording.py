@@ -13,7 +13,7 @@ _MISMATCH = re.compile(r"Expected `([^`]*)`(?:, got `[^`]*`)?(?: ([<>]=?) (\S+))
 _LIMITS = {"<=": " of at most ", ">=": " of at least "}
 _OTHER = re.compile(r"(.*?)(?: - at `\$(.*)`)?")
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-# msgspec's name of a type -> the name in words, and the Python types.
+# msgspec's name of a type -> its name in words, and the Python types.
 _TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
@@ -41,7 +41,7 @@ def plain(error: msgspec.ValidationError, document: Any) -> str:
         limit = f"{_LIMITS.get(match[2], f' {match[2]} ')}{match[3]}" if match[2] else ""
         return f"{path or 'the object'}: expected {_expected(kinds, value)}{limit}, got {_shown(value)}"
     match = _OTHER.fullmatch(text)
-    assert match is not None  # it matches any line
+    assert match is not None  # the pattern matches any line
     path, value = _found(document, match[2] or "", [])
     if match[1] == _TIME:
         return f"{path}: expected a time, like 2026-11-25T09:00:00Z, got {_shown(value)}"

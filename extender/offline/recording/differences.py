@@ -168,7 +168,7 @@ def _elsewhere_now(recorded: Mapping[str, str], replayed: Mapping[str, str]) -> 
             yield Difference(f"{key}: {before or 'no node'}", f"{key}: {after or 'no node'}", "", nodes)
 
 
-# ---- verdicts in words
+# ---- the words for a verdict
 
 
 def _plan_outcome(message: str, *, emptied: bool) -> str:

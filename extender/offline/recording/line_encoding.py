@@ -144,7 +144,7 @@ class LineEncoder:
         if isinstance(request, ExtenderArgs):
             try:
                 numbers = self._numbers.of(request.names)
-            except KeyError:  # some node has no number yet, which is rare
+            except KeyError:  # a node has no number yet, which is rare
                 yield from self._naming(at, request.names)
                 numbers = self._numbers.of(request.names)
             line.nodes = as_ranges(np.unique(numbers))

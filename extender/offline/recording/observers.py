@@ -43,7 +43,7 @@ class RecordedChanges(Changes):
         self._recorder.change(self.now, kind, key, present, self.all)
 
     def since(self, cursor: int) -> Updates | None:
-        # called when a table is brought up to date, and when a bind looks for changes since its check
+        # This is called when a table is brought up to date, and when a bind looks for changes since its check.
         self._reader.moment = self.now
         return super().since(cursor)
 
@@ -57,7 +57,7 @@ class RecordedRandom(Random):
 
     def getrandbits(self, bits: int, /) -> int:
         number = super().getrandbits(bits)
-        if bits <= _MOST_BITS:  # longer numbers only become parts of generated names, which influence no decision
+        if bits <= _MOST_BITS:  # longer numbers only become parts of generated names, and influence no decision
             self._draws.append((bits, number))
         return number
 
@@ -101,7 +101,7 @@ class RecordingObserver:
         return plan
 
     def plan_begins(self) -> None:
-        if self._random is not None:  # drops the draws of an earlier plan that ended in an error
+        if self._random is not None:  # forgets the random numbers of an earlier plan that failed
             self._random.take_draws()
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:

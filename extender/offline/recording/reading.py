@@ -47,7 +47,7 @@ from extender.table import PodInfo
 _GZIP = b"\x1f\x8b"
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     **DECODERS,
-    # Not a kind of the API. It represents a claim that the scheduling loop is about to allocate for a pod.
+    # A PendingClaim is not an API kind: it represents a claim that the loop is about to allocate for a pod.
     PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
 MOST_BYTES = MOST_JSON_BYTES
@@ -218,7 +218,7 @@ def _line(text: bytes, numbers: NodeNumbers) -> Line:
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
     """Yields the lines; ends with b"" if the file is incomplete because its process was killed."""
-    is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # a BufferedReader
+    is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # the file is a BufferedReader
     stream = gzip.GzipFile(fileobj=file) if is_gzip else file
     try:
         while text := stream.readline(MOST_LINE_BYTES + 1):

@@ -37,14 +37,14 @@ MOST_TEXT_BYTES = 512 * 1024 * 1024
 """The largest uncompressed size of a file without its first checkpoint. Readers accept twice as much."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # the memory of a waiting change; its object is not counted, because the cache holds it anyway
+CHANGE_BYTES = 500  # the memory of a waiting change, without its object, which the cache keeps anyway
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
 _GZIP, _OF_GZIP = b"\x1f\x8b", 16
 _HEAD, _HEAD_BYTES = b'{"line":"header",', 4096
 IN_THE_WAY = "it is not a recording and would be overwritten later: move it away, or record to another file"
-_PRIVATE = 0o600  # the file's permissions; a recording shows what runs in a cluster
+_PRIVATE = 0o600  # only the owner may read a recording, because it shows what runs in the cluster
 Dropped = Callable[[str, int], object]
 LinesOf = Callable[[LineEncoder], Iterator[Line]]
 """A function that makes the lines of an entry; it is called when the entry is written."""

@@ -142,7 +142,8 @@ def capacity(
     by_node: dict[str, Mapping[str, int]] = {name: {} for name in pods}
     exhausted: dict[str, Sequence[Reason]] = {}
     for name in _daemon_sets(templates):
-        exhausted[name] = _reasons(copied, pods[name], None)  # before the simulation adds pods of the DaemonSet
+        # The reasons are found before the simulation adds pods of the DaemonSet.
+        exhausted[name] = _reasons(copied, pods[name], None)
         by_node[name] = _on_each_node(simulation, pods[name], most)
     others = {name: pod for name, pod in pods.items() if name not in exhausted}
     turns = dict(zip(pods, weights or [1] * len(pods), strict=True))

@@ -26,7 +26,7 @@ from extender.runtime.near_names import nearest
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import twin
 
-# kubectl's names for kinds of workloads -> the kind of the object that owns the pods.
+# kubectl's name for a kind of workload -> the kind of the object that owns its pods.
 KINDS = {
     "deploy": "ReplicaSet",
     "deployment": "ReplicaSet",
@@ -39,7 +39,7 @@ KINDS = {
 }
 
 MOST_NEW = 1_000_000
-_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # as upstream's rand.SafeEncodeString writes it
+_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # the characters that upstream's rand.SafeEncodeString uses
 
 
 @dataclass(frozen=True, slots=True)

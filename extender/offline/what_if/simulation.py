@@ -253,7 +253,7 @@ class Simulation:
             if pod.uid not in outcome.placed:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
-        for victim in outcome.victims:  # the group waits now, so these evictions cause another attempt
+        for victim in outcome.victims:  # the group is back in the queue, so these evictions cause another attempt
             self.evict(victim, f"{PREEMPTION} by {queued.root.kind} {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:

@@ -23,7 +23,7 @@ from extender.table.labels import BoolColumn, RowIndex, Rows
 from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 from extender.table.nodes.distinct_resources import ResourceColumns, RuleOfResources
 
-_MAX_AMOUNT = 2**62  # more than a node has, and small enough for sums with it to stay in int64
+_MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
 _MAX_CACHED = 64
 
 
@@ -171,8 +171,7 @@ def cached_scores(
     Args:
         rule: the cache key of `compute`, together with the requests for `resources`.
     """
-    # Not cached: a single row, which is quick to compute, and scores that depend on devices, whose changes the cache
-    # does not see.
+    # A single row is quick to compute, and the cache does not notice changes of devices.
     if len(rows) == 1 or may_be_devices(resources):
         return compute(table.nodes, rows)
     key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])

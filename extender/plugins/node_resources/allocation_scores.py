@@ -60,7 +60,7 @@ class RequestedToCapacityRatio:
         counts = allocation.offered & (scores > 0)
         total = (scores * allocation.weights * counts).sum(axis=0)
         weights = (allocation.weights * counts).sum(axis=0)
-        # Rounds halves up, as math.Round does, in exact integers.
+        # Rounds halves up like Go's math.Round, but with exact integers.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
 
@@ -122,7 +122,7 @@ class NodeResourcesBalancedAllocation(PerNode):
     name: str = BALANCED_ALLOCATION
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        # Resized requests in the pod's status count here, unlike in NodeResourcesFit.
+        # Unlike NodeResourcesFit, scores count the resized requests in the pod's status.
         footprint = dict(pod.footprint.requests)
         requests = {resource.name: footprint.get(resource.name, 0) for resource in self.resources}
         if not any(requests.values()):

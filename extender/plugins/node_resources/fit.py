@@ -45,7 +45,7 @@ class NodeResourcesFitFilter(PerNode):
             counted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in counted if may_be_backed(name) and class_behind(name, table))
             check = _NodeResourcesFitCheck(counted, backed, table)
-            # A check with unknown resources is not cached, because pods may name any number of them.
+            # A check with resources that no node has is not cached, because pods may name any number of them.
             if all(name in table.nodes.resources or name in backed for name, _ in requests):
                 if len(checks) >= _MAX_CHECKS:
                     checks.clear()
@@ -81,8 +81,7 @@ class _NodeResourcesFitCheck(Check):
     def __init__(self, requests: dict[str, int], backed: frozenset[str], table: Table) -> None:
         nodes: NodeColumns = table.nodes
         self._requests = requests
-        # Resources that a device class provides are left to DynamicResources on nodes where no device plugin offers
-        # them (upstream shouldDelegateResourceToDRA).
+        # DynamicResources provides these resources where no device plugin offers them (shouldDelegateResourceToDRA).
         self._backed = backed
         self._nodes = nodes
         self._distinct = table.distinct_resources
@@ -92,7 +91,7 @@ class _NodeResourcesFitCheck(Check):
         self._amounts = np.array([1, *[requests[name] for name in self._offered]])[:, np.newaxis]
         self._index_amounts = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
         self._used_before = False
-        self._short_by_id: BoolColumn | None = None  # bool[id]: True if a resource is short
+        self._short_by_id: BoolColumn | None = None  # bool[id of resources]: True if a resource is short
         self._cursor = BEGINNING
 
     def refuse(self, rows: Rows) -> Verdict:
@@ -113,7 +112,7 @@ class _NodeResourcesFitCheck(Check):
         distinct = self._distinct
         short_by_id = self._short_by_id
         if not self._used_before:
-            self._used_before = True  # results are kept from the second pod on
+            self._used_before = True  # results are stored only from the second pod on
             return distinct.values(self._lacking_in, rows)
         distinct.follow()
         is_usable = short_by_id is not None and len(short_by_id) >= len(distinct)

@@ -26,7 +26,7 @@ from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Ro
 NAME = "PodTopologySpread"
 DO_NOT_SCHEDULE, SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
-# The constraints that apply to pods without constraints if defaultingType is System.
+# Pods without constraints get these constraints if defaultingType is System.
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
@@ -275,7 +275,7 @@ def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, cou
     """Returns the part of the score that one constraint adds for each node: float64[row]."""
     column = table.nodes.labels[constraint.topology_key]
     pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
-    if constraint.topology_key == HOSTNAME:  # by hostname, each node counts as its own domain
+    if constraint.topology_key == HOSTNAME:  # with the topology key hostname, each node is a domain
         return np.where(column.ids != ABSENT, _worth(pods, constraint, len(scored)), 0.0)
     domain = _domains(column)
     domains = int(domains_in(column, domain[scored]).sum())

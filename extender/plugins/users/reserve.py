@@ -161,7 +161,7 @@ class CustomCall(CustomRule):
         inputs: tuple[Any, ...] = (pod, node, handle) if self.decorated.columns else (pod, node)
         function = partial(BoundFunction(self.decorated.function, given), *inputs)
 
-        def call() -> object:  # runs in another thread if there is a deadline, and may hang after it
+        def call() -> object:  # with a deadline, this runs in another thread, and may hang after the deadline
             with self.host.watch(self.name, pod.key, node.name):
                 return function()
 

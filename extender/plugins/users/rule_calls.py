@@ -57,7 +57,7 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
     """Waits for the answer for at most `seconds`; returns True if it has arrived."""
     try:
         answer.exception(max(seconds, 0.0))
-    except TimeoutError:  # raised by the wait or by the rule itself; `done` tells them apart
+    except TimeoutError:  # the wait or the rule itself raised this; `done` tells which
         return answer.done()
     return True
 
@@ -65,7 +65,7 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
 def _run(call: Callable[[], T], answer: Future[T]) -> None:
     try:
         answer.set_result(call())
-    except KeyboardInterrupt as error:  # raised by the rule itself: Ctrl-C reaches the main thread only
+    except KeyboardInterrupt as error:  # the rule itself raised this, because Ctrl-C reaches only the main thread
         answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
     except BaseException as error:  # a user's rule may raise any exception
         answer.set_exception(error)

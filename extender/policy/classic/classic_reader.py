@@ -44,7 +44,7 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     if spec is None:
         return None
     predicates = _PredicateReader(library, faults).read(spec.predicates)
-    # kube-scheduler reads a missing weight as 0, and uses 1 instead.
+    # kube-scheduler treats a missing weight as 0, and then uses 1 instead of 0.
     by_name = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
     weighted = _PriorityReader(by_name, library, faults).read(spec.priorities)
     return Policy(

@@ -46,7 +46,7 @@ from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 MULTI_POINT = "multiPoint"
 PREEMPTION = "DefaultPreemption"
 POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))
-# The loop always binds; a profile cannot switch that off.
+# The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
 PRIORITY_SORT = "PrioritySort"
 # Plugins of earlier versions of kube-scheduler, which a configuration may still disable.
@@ -215,7 +215,7 @@ class _ProfileReader:
                     yield plugin.name, arguments
             seen.add(config.name)
 
-    # ---- the rules of these plugins
+    # ---- the rules that a profile's plugins provide
 
     def _running(self, point: str) -> list[str]:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
@@ -297,7 +297,7 @@ class _ProfileReader:
                 yield f"{self._path}.plugins: {name} cannot be disabled at {QUEUE_SORT} without a rule that replaces it"
             elif plugin.default and (running or name in ALWAYS_RUNNING):
                 for point in points:
-                    # Disabling DefaultPreemption at postFilter is supported: there is no preemption then.
+                    # DefaultPreemption may be disabled at postFilter; then there is no preemption.
                     if point not in running and (name, point) != (PREEMPTION, "postFilter"):
                         yield f"{self._path}.plugins: {name} cannot be disabled at {point}" + (
                             " alone; disable it by multiPoint" if running else ""

@@ -20,7 +20,8 @@ class DeviceHolds:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._lock = Lock()
-        self._holders: dict[str, set[str]] = {}  # key of the PendingClaim -> UIDs of pods
+        # Key of a PendingClaim -> the UIDs of the pods that hold it.
+        self._holders: dict[str, set[str]] = {}
 
     def take(self, pending: PendingClaim, uid: str) -> None:
         """Makes the claim's devices count as taken. Raises Outdated if another pod has taken the claim."""

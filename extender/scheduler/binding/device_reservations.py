@@ -72,7 +72,7 @@ class DeviceClaims:
         is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
         undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
         step = UndoStep("", claim, undo)
-        self._failed_steps[key] = step  # recorded before the check, so that no new attempt takes the claim
+        self._failed_steps[key] = step  # noted before the check, so that no new attempt takes the claim
         if self._cache.placement(pod.uid) is not None:
             del self._failed_steps[key]
         else:
@@ -97,7 +97,7 @@ class DeviceClaims:
         """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
         try:
             released = self._writer.release(claim, uid, deallocate=False)
-        except ClusterError as error:  # the group's next attempt removes the reservation if it is still there
+        except ClusterError as error:  # if the reservation is still there, the group's next attempt removes it
             _log.warning("unreserving a claim failed claim=%s reason=%r", claim.key, str(error))
         else:
             if released is not None:
@@ -169,7 +169,7 @@ class ClaimReservation:
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
-            # recorded before the call, so that `undo` restores the object even if the call raises
+            # Recorded before the call, so that `undo` restores the object even if the call raises.
             self._pending.append(pending.key)
             try:
                 self._holds.take(pending, self._pod.uid)
@@ -238,7 +238,7 @@ class ClaimReservation:
         Only a claim that was already reserved for the pod is compared. For other claims, the result is True.
         """
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
-            return True  # the claim will be written, and that fails if it was changed
+            return True  # if another client changed the claim, writing it will fail
         current = self._cache.effective(CLAIM, claim.key)
         return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
@@ -275,10 +275,11 @@ class ClaimReservation:
         return isinstance(claim, ResourceClaim) and claim.allocation is not None
 
     def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
-        """Records how to undo a write. A group keeps its reservation, because other members may use the claim."""
+        """Records how to undo a write. A group keeps its reservation, because other members may use the claim.
+
+        So without a reservation of the pod itself, only an allocation has to be undone.
+        """
         if deallocate or self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
-            # Such a claim has no reservation for the pod. So there is something to release only if devices were
-            # allocated.
             self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
@@ -303,7 +304,7 @@ class ClaimReservation:
         """Returns True if the watch shows the claim with its devices. Until then, `pending` keeps them allocated."""
         observed = self._cache.observed(CLAIM, created.key)
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
-            # If the claim is not in a later list, the API server was restored from a backup.
+            # If a later list lacks the claim, the API server was restored from a backup.
             if self._cache.listed_since(created_at, CLAIM):
                 raise pre_bind_failed(DEVICES, f"claim {created.name} no longer exists")
             return False

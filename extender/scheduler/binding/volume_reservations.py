@@ -92,7 +92,7 @@ class VolumeReservation:
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         reference = (type(obj).__name__, obj.key)
-        self._assumed[reference] = None  # recorded before the call, so that `undo` restores it even if the call raises
+        self._assumed[reference] = None  # noted first, so that `undo` restores the object even if the call raises
         try:
             self._cache.assume_object(obj)
         except Outdated:

@@ -117,7 +117,7 @@ class WaitingPods:
         with self._lock:
             on_end = waiting.on_end
             waiting.on_end = None
-        if on_end is not None:  # it is None if another thread has just ended the wait
+        if on_end is not None:  # None if another thread has just ended the wait
             self._workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:

@@ -66,7 +66,7 @@ class NameIndex:
         hashes = _hashes(row_of)
         rows = np.fromiter(row_of.values(), np.int32, len(row_of))
         self._mask = (1 << (8 * len(rows)).bit_length()) - 1
-        # hash slot -> row; if several names share a slot, it has the row of the last one
+        # Hash slot -> the row of the last name with this slot.
         self._slots = np.zeros(self._mask + 1, np.int32)
         self._slots[hashes & self._mask] = rows
         self._hash_of = np.full(capacity, _FREE_ROW_HASH, np.int64)
@@ -191,7 +191,7 @@ class NodeColumns:
             self.names[row] = ""
             self._index = None
             self._free.append(row)
-            # recorded again, because the row was still in use when `erase` recorded the removal
+            # The removal is recorded again, because the row was still in use when `erase` recorded it.
             self._journal.note_removed(TOPOLOGY, name)
 
     def write(self, node: Node) -> int:

@@ -67,7 +67,7 @@ class NodeFacts:
         column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
         if column is None:
             column = FactColumn(fact, self._journal)
-            self._columns[fact] = column  # type: ignore[assignment]  # see above
+            self._columns[fact] = column  # type: ignore[assignment]
         column.refresh(self._objects, capacity)
         return column
 

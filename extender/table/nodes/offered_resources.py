@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-# These are the first rows of each matrix of resources. Scores use the last two rows (upstream NonZeroRequested). In
-# them, a container without a request counts with a default amount.
+# The first rows of each matrix. In the last two, a container without a request counts with a default amount.
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))

@@ -29,7 +29,7 @@ MOST_KEY_BYTES = 4 * 1024 * 1024
 LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
 """The counts for a query larger than this are not stored, because they would replace many others."""
 _TEXT_BYTES = 50  # the size in bytes of a string object without its characters
-_FEW_AMOUNTS = 16  # up to this number, Python adds faster than NumPy
+_FEW_AMOUNTS = 16  # up to this many numbers, Python adds faster than NumPy
 _FEW = 64
 """Up to this number of groups, a query is compared with each group; above it, with all groups in one operation."""
 

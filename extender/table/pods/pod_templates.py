@@ -36,7 +36,7 @@ class Templates:
     """
 
     def __init__(self) -> None:
-        # The key is the group's hash. The group, with up to 100,000 labels, would stay in memory after its pods.
+        # The key is a hash, because a group, which may have 100,000 labels, would stay in memory after its pods.
         self._last: dict[int, list[ref[PodInfo]]] = {}
         self._max_groups = _MIN_GROUPS
 

@@ -121,7 +121,7 @@ class BoundedStream:
             if not self._is_read(0 if self._dropped else _PATIENCE_SECONDS):
                 self._dropped += lines.count(b"\n")
                 return
-            with suppress(OSError):  # the reader has closed the pipe
+            with suppress(OSError):  # the reader may have closed the pipe
                 os.write(self._fd, lines[start : start + select.PIPE_BUF])
 
     def flush(self) -> None:
@@ -175,12 +175,11 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
     """Sends all logging of the process to `stream`, by default to standard error."""
     try:
         bounded: Any = BoundedStream(stream or sys.stderr)
-    except (OSError, ValueError):  # the stream has no file descriptor, as in tests
+    except (OSError, ValueError):  # a stream in a test may have no file descriptor
         bounded = stream or sys.stderr
     handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(bounded)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    # Finding the caller's file and line costs more than writing the log line, and the log shows neither (the
-    # documentation of `logging` advises to switch such look-ups off).
+    # These look-ups cost more than writing the log line, which does not show their results.
     logging._srcfile = ""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -62,7 +62,7 @@ class Metrics(Telemetry):
             for name, row in series.items()
             if row.kind == "histogram"
         }
-        # prometheus-client takes a lock for each look-up of a series by its labels. With this cache that happens once.
+        # prometheus-client takes a lock for each look-up of a series. The cache looks each series up only once.
         self._counter = cache(partial(_child, counters))
         self._histogram = cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")

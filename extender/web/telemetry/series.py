@@ -11,8 +11,7 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
-# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3.3 s instead of 0.2 s, because
-# kube-scheduler waits up to 5 s for an extender's answer.
+# These buckets reach 3.3 s instead of kube-scheduler's 0.2 s, because it waits up to 5 s for an extender.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As kube-scheduler's framework_extension_point_duration_seconds.
 _POINT_BUCKETS = exponential(0.0001, 2, 12)

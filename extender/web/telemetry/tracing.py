@@ -130,7 +130,7 @@ def _provider(environ: Mapping[str, str]) -> TracerProvider:
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {"service.name": "extender"})
-    # `stop` shuts the provider down instead, with a shorter wait
+    # The provider does not stop itself at exit, because `stop` shuts it down after a shorter wait.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_exporter(environ)))
     return provider

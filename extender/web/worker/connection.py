@@ -99,8 +99,7 @@ class ClientConnection:
             make_way: True to end it also if the client has sent only part of its request.
         """
         self.finishing = True
-        # A complete request is still answered. This shuts down the socket below TLS, because SSLSocket.shutdown would
-        # remove TLS while another thread reads.
+        # The socket below TLS is shut down, because SSLSocket.shutdown would remove TLS while another thread reads.
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)
@@ -149,7 +148,8 @@ class ClientConnection:
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self.finishing or self._application.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
-        self._enter(Phase.IDLE)  # set before the answer is sent, because the next request may arrive at once
+        # The phase is set before the answer is sent, because the next request may arrive at once.
+        self._enter(Phase.IDLE)
         self._send(render(answer, connection, head_only=head.method == "HEAD"))
         return keep
 
@@ -230,7 +230,7 @@ class ClientConnection:
         sent = 0
         if self.tls is None:
             with suppress(BlockingIOError):
-                sent = os.write(self._socket.fileno(), data)  # does not wait, unlike the socket's `send`
+                sent = os.write(self._socket.fileno(), data)  # os.write does not wait, unlike the socket's `send`
         if sent < len(data):
             self._enter(Phase.HALF)
             self._limit(self._limits.send_seconds)
@@ -331,7 +331,7 @@ class Acceptor:
             _log.error("connection not accepted reason=%r", str(error))
             self._application.refuse(503, "", "", "the process has no file descriptors left for another connection")
             _make_way(self.open.copy())
-            time.sleep(_PAUSE_SECONDS)  # pauses, because the next try would fail at once, too
+            time.sleep(_PAUSE_SECONDS)  # waits a moment, because another attempt would fail at once, too
             return
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:

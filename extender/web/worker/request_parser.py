@@ -187,8 +187,8 @@ class _ChunkedBody:
         self._parser.feed_data(head.raw)
 
     def feed(self, data: bytes) -> bytes:
-        # llhttp would read on into the next request. A chunked body ends with an empty line, so llhttp gets pieces
-        # that end with one. The last bytes are kept for the next call, because an empty line may begin there.
+        # llhttp would read on into the next request, so it gets pieces that end with an empty line, as bodies do.
+        # The last bytes are kept for the next call, because an empty line may begin in them.
         data = self._unparsed + data
         while (end := data.find(_END_OF_HEAD)) >= 0:
             self._parse(data[: end + len(_END_OF_HEAD)])

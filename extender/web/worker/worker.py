@@ -39,7 +39,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         """Sets gunicorn's own handlers, after the fork."""
         super().init_signals()
         for number in (signal.SIGUSR2, signal.SIGHUP):
-            # these signals are ignored until `run`, because by default they end the process
+            # By default, these signals end the process, so they are ignored until `run` handles them.
             signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> None:

@@ -95,7 +95,7 @@ def _chained(function: Callable[[Any, Any], OptionalValue]) -> Callable[[Optiona
 def _number(text: str, within: range) -> int:
     number: int | None = (
         attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
-    )  # also None for numbers with more digits than Python converts
+    )  # None also for a number with more digits than Python converts
     if number is None or number not in within:
         raise EvaluationError("type conversion error: invalid syntax")
     return number

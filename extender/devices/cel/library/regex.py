@@ -56,7 +56,7 @@ class Pattern:
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Returns the range of the first match that begins at `start` or later; None if there is no match."""
         match: tuple[int, int] | None = None
-        threads: dict[int, int] = {}  # instruction -> the position where its match began; in order of preference
+        threads: dict[int, int] = {}  # instruction -> where its match began; the preferred instruction comes first
         steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
             if match is None:

@@ -23,7 +23,7 @@ _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT)(\d{1,2})(:\d\d:\d\d)(?:[.,](\d+))?(?:Z|([+-])([01]\d|2[0-4]):([0-5]\d|60))", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMESTAMP_SECONDS = range(-62_135_596_800, 253_402_300_800)  # seconds since 1970 from the year 1 to the year 9999
+_TIMESTAMP_SECONDS = range(-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970
 ZERO_TIMES = (Duration(0), Timestamp(_TIMESTAMP_SECONDS.start * SECOND))
 
 

@@ -31,7 +31,8 @@ def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         with state.engine.suppose(objects=[node, *companions]):
             fits = state.engine.feasible(pod, [node.name])
         if fits:
-            reported = [obj for obj in companions if not isinstance(obj, Pod)]  # controllers create pods, not the user
+            # Pods are left out, because controllers create them.
+            reported = [obj for obj in companions if not isinstance(obj, Pod)]
             text = f"add a node like {template.name}"
             return SuggestedChange("add-node", text, _SIZE, [node.name], set_objects=(node, *reported))
     return None

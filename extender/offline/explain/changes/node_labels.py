@@ -47,7 +47,7 @@ class NodeSelection:
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         drops = {drop for unmet, _ in unmet_demands(pod, state, _open_nodes(pod, state)) for drop in unmet}
-        if pod.spec.topology_spread_constraints:  # a node selector also decides which domains count for the skew
+        if pod.spec.topology_spread_constraints:  # a node selector also limits the domains that count for the skew
             drops |= {
                 Unmet(drop.term, frozenset(chosen))
                 for drop in _all_demands(pod)
@@ -190,7 +190,7 @@ def _affinity_demand(requirement: str) -> str:
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
     """Returns labels that meet all the demands; None if no labels can, or if Kubernetes sets these labels itself."""
     requirements = _label_requirements(pod, unmet.term)
-    if not unmet.demands <= requirements.keys():  # labels cannot meet a demand on a field
+    if not unmet.demands <= requirements.keys():  # labels cannot satisfy a requirement on a field
         return None
     labels: dict[str, str] = {}
     for key in dict.fromkeys(each.key for demand, each in requirements.items() if demand in unmet.demands):

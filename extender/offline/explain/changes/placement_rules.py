@@ -19,7 +19,7 @@ _DO_NOT_SCHEDULE = "DoNotSchedule"
 _SCHEDULE_ANYWAY = "ScheduleAnyway"
 _LARGEST_SKEW = 2**20
 
-# Position of a constraint in the pod's list -> its new maxSkew; None turns the constraint into a preference.
+# Position of a spread constraint in the pod -> its new maxSkew, or None to make it a preference.
 Skews = dict[int, int | None]
 
 

@@ -22,7 +22,7 @@ _MOST_NODES_TRIED = 3
 _MOST_PODS_COMBINED = 32
 _MOST_PUT_BACK = 64
 _MOST_TRIED = 3000
-_MOST_WORK = 1_000_000  # the limit on (sets of pods that are tried) * (nodes of the cluster)
+_MOST_WORK = 1_000_000  # the limit for the number of tried sets of pods times the number of nodes
 
 Pods = Sequence[PodInfo]
 

@@ -72,7 +72,7 @@ def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) 
                 continue
         victims = [state.infos[key] for key in change.removed]
         with state.engine.suppose(objects=change.set_objects, remove=victims):
-            nodes = state.engine.decide(change.pod or pod).feasible  # an error of scoring also fails the attempt
+            nodes = state.engine.decide(change.pod or pod).feasible  # an error in scoring also makes the attempt fail
         if nodes:
             holding.append(replace(change, nodes=sorted(nodes)))
     return holding

@@ -173,12 +173,13 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
         decision = decide(state, tree)
     if not admits_all(decision):
         return None
-    kept = tuple(obj for obj in objects if not isinstance(obj, Pod))  # controllers create pods, not the user
+    # Pods are left out, because controllers create them.
+    kept = tuple(obj for obj in objects if not isinstance(obj, Pod))
     text = f"add {counted(count, 'node')} like {template}"
     return SuggestedChange("add-node", text, _NEW_NODE_SIZE * count, _nodes(decision), set_objects=kept)
 
 
-# ---- changes found member by member
+# ---- changes that are found for one member after another
 
 
 @dataclass(slots=True)
@@ -287,7 +288,7 @@ def _next_step(
         return None
     if found is not None and found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
-        if changed.spec == pod.spec:  # the only change was to drop labels that `_asking` had added
+        if changed.spec == pod.spec:  # nothing changed except labels that `_asking` had added
             return None
         found = replace(found, pod=changed)
     return None if found is None else (found, pod)
@@ -329,7 +330,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
     most_beside, overhead = len(waiting_members(tree)), amounts(pod.spec.overhead).get(resource, 0)
     shares = {int(each) // count - overhead for each in free if each > 0 for count in range(1, most_beside + 1)}
     candidates = sorted(share for share in shares if 0 < share < amount)
-    # Requests in candidates[:least] let all members fit, those in candidates[most:] do not.
+    # All members fit with the requests in candidates[:least], and not with those in candidates[most:].
     least, most = 0, len(candidates)
     found: tuple[GroupDecision, Tree] | None = None
     while least < most:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from extender.offline.manifests.validation import formats, processes, resources
 from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
 
-_GRACE_PERIOD = 30  # the API server's default
+_GRACE_PERIOD = 30  # the number of seconds that the API server fills in
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
 

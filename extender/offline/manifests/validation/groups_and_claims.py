@@ -133,7 +133,7 @@ def _request(request: Fields, path: str) -> Iterator[str]:
 
 def _selector_fault(expression: str | None) -> str | None:
     if not expression:
-        return None  # `types` reports that it is missing
+        return None  # `types` reports the missing expression
     if len(expression) > _LONGEST_SELECTOR:
         return f"is longer than {_LONGEST_SELECTOR} characters"
     return compilation_fault(expression)

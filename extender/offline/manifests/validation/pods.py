@@ -88,7 +88,8 @@ def _spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_template
     yield from volumes.faults(spec, pod_name, path)
     yield from containers.faults(spec, path, is_template=is_template)
     yield from placement.faults(spec, labels, path)
-    if is_template or not spec.get("runtimeClassName"):  # else once `admission` has added those of the class
+    # A pod's RuntimeClass may add tolerations, so those are checked after `admission` has added them.
+    if is_template or not spec.get("runtimeClassName"):
         yield from placement.tolerations(spec, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")

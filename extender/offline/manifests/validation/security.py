@@ -12,7 +12,7 @@ _SYSTEMS = ("linux", "windows")
 _LOCALHOST = "Localhost"
 _LONGEST_PROFILE = 4095
 _PROFILES = ("appArmorProfile", "seLinuxOptions", "seccompProfile")
-# Fields that the security contexts of a Windows pod and of its containers may not have.
+# Fields that are not allowed in the security contexts of a Windows pod and its containers.
 _NOT_OF_WINDOWS_POD = (
     *(*_PROFILES, "fsGroup", "fsGroupChangePolicy", "runAsUser", "runAsGroup", "supplementalGroups"),
     *("supplementalGroupsPolicy", "seLinuxChangePolicy"),
@@ -21,7 +21,7 @@ _NOT_OF_WINDOWS_CONTAINER = (
     *(*_PROFILES, "capabilities", "readOnlyRootFilesystem", "privileged", "allowPrivilegeEscalation", "procMount"),
     *("runAsUser", "runAsGroup"),
 )
-# Field that shares a namespace with the host -> the sysctls that a pod then cannot set.
+# Field that shares a namespace with the host -> the sysctls that a pod with this field cannot set.
 _NAMESPACES = {
     "hostNetwork": re.compile(r"net\..*"),
     "hostIPC": re.compile(

@@ -9,7 +9,7 @@ from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.placement import label_selector
 from extender.offline.manifests.validation.tree import Fields, at, fields, items
 
-# The forms of an iSCSI name, by their first three letters.
+# The first three letters of an iSCSI name -> the form of the whole name.
 _ISCSI_NAMES = {
     "iqn": re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.[-A-Za-z0-9.]+:[^,;*&$|\s]+\Z"),
     "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
@@ -149,7 +149,7 @@ def _downward_api(source: Fields, path: str) -> Iterator[str]:
         yield from _downward_file(file, here)
 
 
-# Type -> the function that checks a source of this type.
+# Type of a volume source -> the function that checks it.
 CHECKS: Mapping[str, Callable[[Fields, str], Iterator[str]]] = {
     "V1ISCSIVolumeSource": _iscsi,
     "V1FCVolumeSource": _fibre_channel,

@@ -70,7 +70,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "V1DeviceToleration.effect": ("NoSchedule", "NoExecute", "None"),
     "V1PodCertificateProjection.keyType": (*("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"),),
 }
-# Fields of the dict above that may be left out, but must not be empty if they are given.
+# Fields of `_CHOICES` that may be left out, but must not be empty if they are given.
 _NEVER_EMPTY = frozenset(
     f"V1{field}"
     for field in (
@@ -116,7 +116,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "V1alpha3CompositeGangSchedulingPolicy.minGroupCount": _POSITIVE,
     **{f"{kind}.priority": (-(2**31), 10**9) for kind in ("V1beta1PodGroupSpec", "V1alpha3CompositePodGroupSpec")},
 }
-# Type -> the fields without which the API server refuses it.
+# Type -> the fields that the API server requires.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1PersistentVolumeClaimVolumeSource": ("claimName",),
     "V1ConfigMapVolumeSource": ("name",),
@@ -186,7 +186,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "V1DeviceClaimConfiguration": ("opaque",),
     "V1OpaqueDeviceConfiguration": ("driver",),
 }
-# Type -> the fields of which it must have exactly one.
+# Type -> the fields of which exactly one must be set.
 _ONE_OF: Mapping[str, tuple[str, ...]] = {
     "V1EnvVarSource": ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"),
     "V1EnvFromSource": ("configMapRef", "secretRef"),
@@ -306,7 +306,7 @@ def _parameters(configuration: Fields, path: str) -> Iterator[str]:
         yield f"{path}.parameters: expected a mapping"
 
 
-# Type -> the function that checks the fields of an object of this type together.
+# Type -> the function that checks whether the fields of an object agree.
 _CHECKS: Mapping[str, Callable[[Fields, str], Iterator[str]]] = {
     "V1SeccompProfile": security.seccomp_profile,
     "V1AppArmorProfile": security.app_armor_profile,

@@ -11,7 +11,7 @@ from importlib import resources
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# For each field: its lowest number, its highest, and the names that may replace numbers, beginning with the lowest.
+# For each field of a cron schedule: its lowest number, its highest, and the names that may replace numbers.
 _FIELDS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
     (0, 59, ()),
     (0, 23, ()),
