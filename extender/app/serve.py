@@ -6,10 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
-from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
+from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -26,7 +27,6 @@ from extender.app.policies import policy_of, refuse_changes, unreserves_of, watc
 from extender.app.recording.observation import check_places
 from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
-from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
@@ -51,8 +51,9 @@ from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
-from extender.verbs.group_plans import GroupPlans
-from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.pod_groups.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
@@ -147,9 +148,7 @@ class WebhookProcess:
         self._cache = cache
         self._feed = feed
         self._profiles = Profiles(setup.policy.profiles, setup.features)
-        self.upkeep = upkeep_of(
-            setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt
-        )
+        self.upkeep = upkeep_of(setup, cache, feed, self._profiles, lambda: self._prepare(unsettled), self._adopt)
         self._traces = traces_of(os.environ)
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
@@ -161,16 +160,25 @@ class WebhookProcess:
         self._preemption = self._create_preemption()
         self._tickers = self._create_tickers()
 
+    def _prepare(self, unsettled: Sequence[Binding]) -> None:
+        """Makes the filled cache ready for the first call."""
+        assume_unsettled(self._cache, unsettled)
+        self._feed.settlement.look()
+        prepare(self._cache)
+        if self._split is not None:
+            self._split.find()
+
     def _create_verbs(self) -> list[Verb[Any, Any]]:
         settings, limit = self._setup.settings, self._setup.limit
         cache, profiles = self._cache, self._profiles
         reader = NamesReader()
         # If the cluster is a file, no watch delivers nominations, so `preempt` itself remembers the preemptors.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
-        plans = self._group_plans()
+        self._split = self._split_gangs()
+        plans = self._group_plans(self._split)
         most_waiting = max(1, settings.connections // 2)
         self._quorum = GroupQuorum(
-            cache, self.metrics, settings.group_bind_seconds, most_waiting, plans, self._permit_wait.free
+            cache, self.metrics, settings.group_bind_seconds, most_waiting, plans, self._permit_wait.free, self._split
         )  # fmt: skip
         feasible = Filter(
             cache, profiles, self.metrics, reader, limit, self._refused, preemptors,
@@ -186,17 +194,27 @@ class WebhookProcess:
             bind,
         ]
 
-    def _group_plans(self) -> GroupPlans | None:
+    def _plans_groups(self) -> bool:
+        settings, features = self._setup.settings, self._setup.features
+        return bool(settings.group_plan_seconds) and (features.generic_workload or settings.coscheduling)
+
+    def _split_gangs(self) -> SplitGangs | None:
+        """Returns the object that keeps room for split gangs; None if groups or their plans are disabled."""
+        if not self._plans_groups():
+            return None
+        judge = MemberJudge(Random())  # noqa: S311  ties between nodes
+        return SplitGangs(self._cache, self._profiles, judge, self._setup.clock)
+
+    def _group_plans(self, split: SplitGangs | None) -> GroupPlans | None:
         """Returns the object that plans pod groups for `filter`; None if groups or these plans are disabled."""
         settings, setup = self._setup.settings, self._setup
-        has_groups = setup.features.generic_workload or settings.coscheduling
-        if not (settings.group_plan_seconds and has_groups):
+        if not self._plans_groups():
             return None
         judge = MemberJudge(setup.observation.random(None))
         return GroupPlans(
             self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
             scheduler_filters=settings.scheduler_filters, coscheduling=settings.coscheduling,
-            observer=setup.observation.recording,
+            observer=setup.observation.recording, split=split,
         )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:
@@ -288,12 +306,6 @@ class WebhookProcess:
         """
         obstacles = self.upkeep.own_obstacles()
         return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}
-
-
-def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> None:
-    assume_unsettled(cache, unsettled)
-    feed.settlement.look()
-    prepare(cache)
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:

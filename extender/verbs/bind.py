@@ -48,8 +48,8 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
-from extender.verbs.group_quorum import GroupQuorum
-from extender.verbs.members import without_nominated_siblings
+from extender.verbs.pod_groups.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.members import without_nominated_siblings
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import Confirmation
 
@@ -409,6 +409,8 @@ class Bind:
         return self._end("bound")
 
     def _finish(self, uid: str, *, certain: bool) -> None:
+        if not certain:
+            self._quorum.suspect(uid)
         with suppress(IllegalTransition):  # the watch may have shown in the meantime that the pod was deleted
             self._cache.finish_binding(uid, certain=certain)
         self._permits.finish(uid, certain=certain)
@@ -421,6 +423,7 @@ class Bind:
         self._telemetry.bound("unknown")
 
     def _forget(self, uid: str) -> None:
+        self._quorum.suspect(uid)
         try:
             self._permits.unreserve(uid)
         finally:

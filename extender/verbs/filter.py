@@ -24,8 +24,8 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.verbs.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
-from extender.verbs.members import is_member, rows_in_dry_run
+from extender.verbs.pod_groups.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
+from extender.verbs.pod_groups.members import is_member, rows_in_dry_run
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import RecentPreemptors

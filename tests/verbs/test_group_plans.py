@@ -26,8 +26,8 @@ from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
-from extender.verbs.group_plans import GroupPlans
-from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.prioritize import Prioritize
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_pod_group
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, tell

@@ -19,7 +19,7 @@ from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind, PermitWait
-from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
 from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until

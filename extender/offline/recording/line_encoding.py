@@ -39,7 +39,7 @@ from extender.offline.recording.lines import (
 )
 from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo
-from extender.verbs.group_planning import Plan, PlanRequest
+from extender.verbs.pod_groups.group_planning import Plan, PlanRequest
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())

@@ -53,7 +53,7 @@ from extender.table.labels import Rows
 from extender.table.trial import Trial
 from extender.verbs.bind import at_bind
 from extender.verbs.filter import Filter
-from extender.verbs.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
+from extender.verbs.pod_groups.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 

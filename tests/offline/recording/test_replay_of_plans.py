@@ -24,7 +24,7 @@ from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.table.features import FeatureGates
 from extender.verbs.filter import Filter
-from extender.verbs.group_plans import GroupPlans
+from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.web.calls import Calls
 from tests.builders import Object, make_node, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import mutated, uses

@@ -27,7 +27,9 @@ from extender.errors import BindingFailed
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from extender.verbs.group_plans import GroupPlans, find_group
+from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.pod_groups.members import find_group
+from extender.verbs.pod_groups.split_gangs import SplitGangs
 
 UNFIT, TIMEOUT = "unfit", "timeout"
 
@@ -76,6 +78,7 @@ class GroupQuorum:
         free: a semaphore that limits how many calls wait at once, of all gangs together. If it is None, this limit is
             `most_waiting`, too.
         plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
+        split: keeps room for the other members if the bind of one fails or gets no answer.
     """
 
     def __init__(
@@ -86,12 +89,14 @@ class GroupQuorum:
         most_waiting: int,
         plans: GroupPlans | None = None,
         free: threading.Semaphore | None = None,
+        split: SplitGangs | None = None,
     ) -> None:
         self._cache = cache
         self._telemetry = telemetry
         self.most_seconds = most_seconds
         self._most_waiting = most_waiting
         self._plans = plans
+        self._split = split
         self._free = free or threading.Semaphore(most_waiting)
         self._lock = threading.Lock()
         self._rounds: dict[str, _Round] = {}
@@ -150,6 +155,12 @@ class GroupQuorum:
                 its_round.gang = gang
                 its_round.failed.add(info.uid)
                 self._end_if_out_of_reach(its_round)
+
+    def suspect(self, uid: str) -> None:
+        """Records that the bind of an assumed pod has failed or got no answer, which may split its gang."""
+        placement = self._cache.placement(uid)
+        if self._split is not None and placement is not None:
+            self._split.suspect(placement.info.pod)
 
     def end_deleted(self) -> None:
         """Refuses the waiting bind call of each deleted member, so that its node is free again at once."""

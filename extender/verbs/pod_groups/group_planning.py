@@ -270,16 +270,17 @@ class Planner:
         return decide_group(leaf, trial, decide_one, rules)
 
 
-def void_nominations(plan: Plan, call: MemberCall, table: Table) -> list[str]:
+def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[str]:
     """Returns the UIDs of the members of a refused group whose nominations reserve room for nothing.
 
     These are the members on whose nominated nodes no victims are leaving. kube-scheduler clears such nominations once,
     and does not try again if the API server refuses that. If the call is about one topology domain, the group may still
-    get its nominated nodes in another domain.
+    get its nominated nodes in another domain. A split gang keeps its nominations, see `split_gangs`.
     """
-    if plan.refusal is None:
+    is_split = 0 < len(request.scheduled) < plan.group.min_count
+    if plan.refusal is None or is_split:
         return []
-    domain = call.domain(table)
+    domain = request.call.domain(table)
     void = []
     for info in plan.members.values():
         if (nominated := table.nominated.of(info.uid)) is not None:

@@ -50,7 +50,17 @@ from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.trial import Trial
-from extender.verbs.group_planning import GroupAnswer, Judge, MemberCall, Plan, Planner, PlanRequest, void_nominations
+from extender.verbs.pod_groups.group_planning import (
+    GroupAnswer,
+    Judge,
+    MemberCall,
+    Plan,
+    Planner,
+    PlanRequest,
+    void_nominations,
+)
+from extender.verbs.pod_groups.members import find_group
+from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
@@ -87,6 +97,7 @@ class GroupPlans:
         scheduler_filters, coscheduling: see Planner.
         observer: receives each plan; None if the process is not recorded.
         pause: sleeps while the watch has not shown the group; None means time.sleep.
+        split: keeps room for the waiting members of split gangs.
     """
 
     def __init__(
@@ -101,6 +112,7 @@ class GroupPlans:
         coscheduling: bool = False,
         observer: PlanObserver | None = None,
         pause: Callable[[float], object] | None = None,
+        split: SplitGangs | None = None,
     ) -> None:
         self._cache = cache
         self._planner = Planner(judge, scheduler_filters=scheduler_filters, coscheduling=coscheduling)
@@ -108,6 +120,7 @@ class GroupPlans:
         self._clock = clock
         self._seconds = seconds
         self._observer = observer
+        self._split = split
         self._made = 0
         self._pause = pause or time.sleep
         self._planning = Lock()
@@ -122,6 +135,8 @@ class GroupPlans:
 
         A plan is possible only for a member without a node, of a group that is not in a tree. Raises DeadlineExceeded.
         """
+        if self._split is not None:
+            self._split.keep_room()
         key = self._cache.groups.key_of(info.pod)
         if key is None:
             return None
@@ -267,16 +282,10 @@ class GroupPlans:
             plan.number = self._made
             if self._observer is not None:
                 self._observer.planned(plan, request, table)
-            void = void_nominations(plan, call, table)
+            void = void_nominations(plan, request, table)
         for uid in void:
             self._cache.nominate(uid, "")
         return plan
-
-
-def find_group(cache: Cache, key: str) -> PodGroup | None:
-    """Returns the PodGroup with this key; None if the watch has not shown it."""
-    group = cache.effective(PodGroup.__name__, key)
-    return group if isinstance(group, PodGroup) else None
 
 
 def _is_as_planned(plan: Plan, update: Update) -> bool:

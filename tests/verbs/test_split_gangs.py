@@ -1,0 +1,175 @@
+"""While a gang is split, no other pod gets the places that its waiting members need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+import pytest
+
+from extender.cache.cache import Cache
+from extender.errors import ExtenderError, OutcomeUnknown, Refused
+from extender.model.pod import Pod
+from extender.model.scheduling.pod_groups import PodGroup
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Telemetry
+from extender.scheduler.group_members import MemberJudge
+from extender.verbs.bind import Bind
+from extender.verbs.filter import Filter
+from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.pod_groups.group_quorum import GroupQuorum
+from extender.verbs.pod_groups.split_gangs import SplitGangs
+from extender.verbs.waiting import Confirmation
+from tests.builders import Object, make_node, make_pod, make_pod_group
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, tell
+
+NAMES = ["n0", "n1", "n2", "n3", "n4"]
+"""Five nodes with a place for one pod each."""
+NODES = [make_node(name).allocatable(cpu="4", memory="64Gi", pods="110").obj() for name in NAMES]
+GANG = make_pod_group("gang", 4)
+OTHER = make_pod("other").uid("other").req(cpu="4").obj()
+
+
+def member(index: int, node_name: str = "", *, nominated: str = "") -> Object:
+    pod = make_pod(f"m{index}").uid(f"m{index}").req(cpu="4").group("gang")
+    if nominated:
+        pod = pod.nominated(nominated)
+    return (pod.node(node_name) if node_name else pod).obj()
+
+
+def members(bound: Sequence[str], count: int = 4) -> list[Object]:
+    """The members of the gang; the first ones are bound to these nodes."""
+    return [member(index, bound[index] if index < len(bound) else "") for index in range(count)]
+
+
+class Webhook:
+    """filter and bind over a cache that tests change."""
+
+    def __init__(self, *objects: Object, errors: Sequence[ExtenderError] = ()) -> None:
+        self.clock = ManualClock()
+        self.cache = cache_of(*objects, clock=self.clock)
+        judge = MemberJudge(Random(0))
+        self.split = SplitGangs(self.cache, PROFILES, judge, self.clock)
+        plans = GroupPlans(
+            self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
+        )  # fmt: skip
+        self.filter = Filter(self.cache, PROFILES, Telemetry(), plans=plans)
+        quorum = GroupQuorum(self.cache, Telemetry(), 0.0, 0, split=self.split)
+        confirmation = Confirmation(self.cache, lambda _: None)
+        self.binder = FakeBinder(*errors)
+        self.verb = Bind(self.cache, PROFILES, self.binder, Telemetry(), confirmation=confirmation, quorum=quorum)
+
+    def ask(self, pod: Object) -> list[str]:
+        names: list[str] = answer(self.filter, args(pod, names=NAMES))["NodeNames"]
+        return names
+
+    def bind(self, pod: Object, node_name: str) -> str:
+        error: str = answer(self.verb, binding(pod, node_name))["Error"]
+        return error
+
+    def delete(self, pod: Object) -> None:
+        self.cache.deleted("Pod", msgspec.convert(pod, Pod))
+
+
+def split_at_start(bound: Sequence[str], *more: Object) -> Webhook:
+    """A process that starts while these members are bound; `other` waits, too."""
+    webhook = Webhook(*NODES, GANG, *members(bound), OTHER, *more)
+    webhook.split.find()
+    return webhook
+
+
+def test_a_gang_that_an_earlier_process_has_split_keeps_room_for_its_rest() -> None:
+    webhook = split_at_start(["n0", "n1"])
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_the_rest_of_a_split_gang_gets_its_places() -> None:
+    webhook = split_at_start(["n0", "n1"])
+    places = [webhook.ask(member(2))[0], webhook.ask(member(3))[0]]
+    assert len({"n0", "n1", *places}) == 4
+    assert [webhook.bind(member(2), places[0]), webhook.bind(member(3), places[1])] == ["", ""]
+    assert len(webhook.ask(OTHER)) == 1
+
+
+@pytest.mark.parametrize("bound", [[], ["n0", "n1", "n2", "n3"]], ids=["none", "all"])
+def test_a_gang_that_is_not_split_keeps_no_room(bound: list[str]) -> None:
+    webhook = split_at_start(bound, member(4))
+    assert len(webhook.ask(OTHER)) == len(NAMES) - len(bound)
+
+
+def test_no_more_room_is_kept_than_the_gang_needs() -> None:
+    webhook = split_at_start(["n0", "n1", "n2"], member(4))
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_member_whose_bind_is_refused_keeps_its_room() -> None:
+    webhook = Webhook(*NODES, GANG, *members([]), OTHER)
+    for index in range(3):
+        assert webhook.bind(member(index), f"n{index}") == ""
+    webhook.binder.errors.append(Refused("the API server is down", 503))
+    assert webhook.bind(member(3), "n3") == "the API server is down"
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_gang_none_of_whose_members_could_be_bound_keeps_no_room() -> None:
+    webhook = Webhook(*NODES, GANG, *members([]), OTHER, errors=[Refused("the API server is down", 503)] * 4)
+    for index in range(4):
+        assert webhook.bind(member(index), f"n{index}") == "the API server is down"
+    assert webhook.ask(OTHER) == NAMES
+
+
+def test_a_bind_without_an_answer_that_expires_keeps_its_room() -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1", "n2"]), OTHER, errors=[OutcomeUnknown("no answer")])
+    webhook.bind(member(3), "n3")
+    assert webhook.ask(OTHER) == ["n4"]
+    webhook.clock.advance(60.0)
+    assert webhook.cache.expire(["m3"], webhook.clock.monotonic()) == ["default/m3"]
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_room_is_kept_though_the_scheduler_clears_the_nomination() -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1", "n2"])[:3], member(3, nominated="n3"), OTHER)
+    webhook.split.find()
+    assert webhook.ask(OTHER) == ["n4"]
+    tell(webhook.cache, [member(3)])
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_room_is_kept_as_soon_as_there_is_some() -> None:
+    full = [make_pod(f"full{i}").uid(f"full{i}").req(cpu="4").node(f"n{i}").obj() for i in (3, 4)]
+    webhook = split_at_start(["n0", "n1", "n2"], *full)
+    webhook.delete(full[0])
+    webhook.clock.advance(2.0)
+    assert webhook.ask(OTHER) == []
+    webhook.delete(full[1])
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_split_gang_whose_rest_is_deleted_keeps_no_room() -> None:
+    webhook = split_at_start(["n0", "n1"])
+    for index in (2, 3):
+        webhook.delete(member(index))
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+
+
+def test_a_split_gang_whose_group_is_deleted_ends_without_an_error() -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER)
+    webhook.split.suspect(webhook_pod(webhook.cache, "m2"))
+    webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+
+
+def test_the_rest_keeps_its_room_while_filter_refuses_it() -> None:
+    """One of two places is free. If another pod took it, the gang would need two again."""
+    full = make_pod("full").uid("full").req(cpu="4").node("n4").obj()
+    webhook = split_at_start(["n0", "n1"], full, make_pod("big").uid("big").req(cpu="4").node("n3").obj())
+    tell(webhook.cache, [member(2, nominated="n2")])
+    assert webhook.ask(member(2, nominated="n2")) == []
+    assert webhook.ask(OTHER) == []
+
+
+def webhook_pod(cache: Cache, name: str) -> Pod:
+    info = cache.find_pod(name, f"default/{name}")
+    assert info is not None
+    return info.pod
