@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
-from extender.app.feed import FeedFactory, feed_factory_of
+from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -27,6 +27,7 @@ from extender.app.policies import policy_of, refuse_changes, unreserves_of, watc
 from extender.app.recording.observation import check_places
 from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
+from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
@@ -148,7 +149,9 @@ class WebhookProcess:
         self._cache = cache
         self._feed = feed
         self._profiles = Profiles(setup.policy.profiles, setup.features)
-        self.upkeep = upkeep_of(setup, cache, feed, self._profiles, lambda: self._prepare(unsettled), self._adopt)
+        self.upkeep = upkeep_of(
+            setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt
+        )
         self._traces = traces_of(os.environ)
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
@@ -159,14 +162,6 @@ class WebhookProcess:
         self._verbs = self._create_verbs()
         self._preemption = self._create_preemption()
         self._tickers = self._create_tickers()
-
-    def _prepare(self, unsettled: Sequence[Binding]) -> None:
-        """Makes the filled cache ready for the first call."""
-        assume_unsettled(self._cache, unsettled)
-        self._feed.settlement.look()
-        prepare(self._cache)
-        if self._split is not None:
-            self._split.find()
 
     def _create_verbs(self) -> list[Verb[Any, Any]]:
         settings, limit = self._setup.settings, self._setup.limit
@@ -239,7 +234,7 @@ class WebhookProcess:
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its resources count as free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
             Ticker("waiting", WAITING_SECONDS, self._end_deleted),
-            Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(feed.settle)),
+            Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
         ]
@@ -248,6 +243,11 @@ class WebhookProcess:
             run = self._if_leading(lambda: preempt(refused, preemption))
             tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
         return tickers
+
+    def _settle(self) -> None:
+        self._feed.settle()
+        if self._split is not None and not self.upkeep.leading():
+            self._split.search_again()
 
     def _end_deleted(self) -> None:
         """Ends the waits of binds whose pod was deleted."""
@@ -306,6 +306,12 @@ class WebhookProcess:
         """
         obstacles = self.upkeep.own_obstacles()
         return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}
+
+
+def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> None:
+    assume_unsettled(cache, unsettled)
+    feed.settlement.look()
+    prepare(cache)
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:

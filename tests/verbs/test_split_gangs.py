@@ -8,7 +8,6 @@ from random import Random
 import msgspec
 import pytest
 
-from extender.cache.cache import Cache
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
@@ -74,13 +73,19 @@ class Webhook:
 
 def split_at_start(bound: Sequence[str], *more: Object) -> Webhook:
     """A process that starts while these members are bound; `other` waits, too."""
-    webhook = Webhook(*NODES, GANG, *members(bound), OTHER, *more)
-    webhook.split.find()
-    return webhook
+    return Webhook(*NODES, GANG, *members(bound), OTHER, *more)
 
 
 def test_a_gang_that_an_earlier_process_has_split_keeps_room_for_its_rest() -> None:
     webhook = split_at_start(["n0", "n1"])
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_gang_that_another_leader_splits_keeps_room_for_its_rest() -> None:
+    webhook = split_at_start([])
+    assert webhook.ask(OTHER) == NAMES
+    tell(webhook.cache, members(["n0", "n1"]))
+    webhook.split.search_again()
     assert len(webhook.ask(OTHER)) == 1
 
 
@@ -130,7 +135,6 @@ def test_a_bind_without_an_answer_that_expires_keeps_its_room() -> None:
 
 def test_room_is_kept_though_the_scheduler_clears_the_nomination() -> None:
     webhook = Webhook(*NODES, GANG, *members(["n0", "n1", "n2"])[:3], member(3, nominated="n3"), OTHER)
-    webhook.split.find()
     assert webhook.ask(OTHER) == ["n4"]
     tell(webhook.cache, [member(3)])
     assert len(webhook.ask(OTHER)) == 1
@@ -154,8 +158,7 @@ def test_a_split_gang_whose_rest_is_deleted_keeps_no_room() -> None:
 
 
 def test_a_split_gang_whose_group_is_deleted_ends_without_an_error() -> None:
-    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER)
-    webhook.split.suspect(webhook_pod(webhook.cache, "m2"))
+    webhook = split_at_start(["n0", "n1"])
     webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
     assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
 
@@ -167,9 +170,3 @@ def test_the_rest_keeps_its_room_while_filter_refuses_it() -> None:
     tell(webhook.cache, [member(2, nominated="n2")])
     assert webhook.ask(member(2, nominated="n2")) == []
     assert webhook.ask(OTHER) == []
-
-
-def webhook_pod(cache: Cache, name: str) -> Pod:
-    info = cache.find_pod(name, f"default/{name}")
-    assert info is not None
-    return info.pod

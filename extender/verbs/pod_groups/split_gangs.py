@@ -42,12 +42,11 @@ class SplitGangs:
         self._lock = Lock()
         # Key of a gang that may be split -> when it may be planned, in monotonic seconds.
         self._suspects: dict[str, float] = {}
+        self._is_searched = False  # An earlier process may have split gangs.
 
-    def find(self) -> None:
-        """Looks at all gangs, because an earlier process may have split some; call it once the cache is filled."""
-        with self._lock:
-            self._suspects.update((group.key, 0.0) for group in self._cache.objects(PodGroup.__name__).values())
-        self.keep_room()
+    def search_again(self) -> None:
+        """Makes the next `keep_room` look at all gangs. Call it while another process binds pods."""
+        self._is_searched = False
 
     def suspect(self, pod: Pod) -> None:
         """Records that the bind of this pod has failed or got no answer, which may split its gang."""
@@ -58,14 +57,18 @@ class SplitGangs:
 
     def keep_room(self) -> None:
         """Nominates the waiting members of split gangs. Call it before each decision about another pod."""
-        if not self._suspects:
+        if self._is_searched and not self._suspects:
             return
         with self._lock:
+            if not self._is_searched:
+                self._is_searched = True
+                groups = self._cache.objects(PodGroup.__name__).values()
+                self._suspects.update((group.key, 0.0) for group in groups)
             now = self._clock.monotonic()
             for key, due in list(self._suspects.items()):
                 group, state = find_group(self._cache, key), self._cache.groups.get(key)
                 bound = sum(map(self._is_bound, state.scheduled))
-                if group is None or not group.is_self_contained or not state.scheduled or bound >= group.min_count:
+                if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
                     del self._suspects[key]
                 elif bound and now >= due and not self._nominate(group, state):
                     self._suspects[key] = now + RETRY_SECONDS
@@ -97,3 +100,9 @@ class SplitGangs:
             )
         nodes = ((info, plan.node_of(info.uid)) for info in waiting)
         return [(info, node_name) for info, node_name in nodes if node_name is not None]
+
+
+def _can_be_split(group: PodGroup, state: GroupState, bound: int) -> bool:
+    """Returns True if the gang is split, or will be if no further bind succeeds. `bound`: its bound members."""
+    is_settled = bound == len(state.scheduled)
+    return bool(state.scheduled) and bound < group.min_count and not (is_settled and not state.unscheduled)
