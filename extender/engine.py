@@ -119,7 +119,7 @@ class Decision:
 
     @cached_property
     def refusals(self) -> dict[str, Refusal]:
-        """Node -> the first refusal on it, with `plugin`, `code` and `reasons`.
+        """The first refusal on each node, with its `plugin`, `code` and `reasons`, by node name.
 
         The plugin is empty if plugins had limited the pod to certain other nodes beforehand (upstream PreFilterResult).
         """
@@ -134,7 +134,7 @@ class Decision:
 
     @cached_property
     def reasons(self) -> Counter[str]:
-        """Reason -> the number of nodes that refuse the pod for this reason."""
+        """The number of nodes that refuse the pod, for each reason."""
         counts: Counter[str] = Counter()
         for refusal, nodes in self.refused_nodes:
             counts.update(dict.fromkeys(refusal.reasons, len(nodes)))
@@ -147,7 +147,7 @@ class Decision:
 
     @cached_property
     def scores(self) -> dict[str, PluginScore]:
-        """Plugin -> its scores. Plugins that do not apply to the pod are left out, because they add no points."""
+        """The scores of each plugin. Plugins that do not apply to the pod are left out, because they add no points."""
         return {
             scored.plugin: PluginScore(scored.plugin, scored.weight, scored.raw, scored.scores)
             for scored in self._scoring.by_plugin
@@ -263,7 +263,7 @@ class Engine:
             return preempt(profile, info, self.table, fit, rows=None if nodes is None else self._rows(nodes))
 
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
-        """Returns node -> refusal for the nodes that one filter of the pod's profile refuses; runs this filter only.
+        """Runs one filter of the pod's profile; returns the refusal of each node that it refuses, by node name.
 
         Pods that are nominated to the nodes are not counted. If the plugin's PreFilter restricts the pod to certain
         nodes, the pod's own nominated node is allowed too; see `_fit`.

@@ -255,7 +255,7 @@ def cycles_of(
     observers: Sequence[AttemptObserver] = (),
     timer: ProfileTimer | None = None,
 ) -> Mapping[str, SchedulingCycle]:
-    """Returns schedulerName -> scheduling cycle.
+    """Returns one scheduling cycle for each schedulerName.
 
     Args:
         scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
@@ -291,9 +291,9 @@ def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
-    """Returns path in the policy -> value, for the parts that cannot change while the loop runs.
+    """Returns the parts of the policy that cannot change while the loop runs, by their paths in the policy.
 
-    They cannot change because the queue, the cache and the connections were created with them.
+    The queue, the cache and the connections were created with them.
     """
     return {
         "profiles: schedulerName": sorted(cycles),

@@ -124,7 +124,7 @@ class PolicyFiles:
         return {str(path): _content(path) for path in self._paths(self._policy)}
 
     def stamps(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns path -> stamp for each readable file. Every write of the file changes the stamp."""
+        """Returns the stamp of each readable file, by path. Every write of a file changes its stamp."""
         paths = () if self._policy is None or self._client is not None else self._paths(self._policy)
         stamps: dict[str, tuple[int, ...]] = {}
         for path in paths:
@@ -318,7 +318,7 @@ class Unreserve:
 
 
 def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
-    """Returns rule -> `Unreserve`, for each user's rule that has one."""
+    """Returns the `Unreserve` of each user's rule that has one, by the name of the rule."""
     rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
     return {rule.name: Unreserve(rule.undo.decorated.function) for rule in rules if rule.undo is not None}
 

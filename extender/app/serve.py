@@ -299,7 +299,7 @@ class WebhookProcess:
         return [*self.upkeep.revive(), *revive_tickers(self._tickers)]
 
     def unready(self) -> Mapping[str, str | None]:
-        """Returns check -> the reason why this process is not ready; None if the check passes.
+        """Returns, for each check, the reason why this process is not ready; None if the check passes.
 
         With a leader Service, a process that waits for the lease is ready, too: such a Service sends calls only to the
         leader, and a roll-out goes on only when all replicas are ready.
@@ -315,5 +315,5 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:
-    """Returns path in the policy -> value, for the parts that cannot change while the process runs."""
+    """Returns the parts of the policy that cannot change while the process runs, by their paths in the policy."""
     return {"featureGates": policy.features, "watch": watched(policy), **unreserves_of(policy.profiles)}

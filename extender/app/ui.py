@@ -55,7 +55,7 @@ Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 def live_pages(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Mapping[str, Page]:
-    """Returns path -> page, for the pages about the cluster in the cache. Pods are judged by `profiles`.
+    """Returns the pages about the cluster in the cache, by path. Pods are judged by `profiles`.
 
     Args:
         waiting_for: returns why the process is not ready; None if it is.

@@ -221,7 +221,7 @@ class Cache:
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns UID -> pod, for pods whose time to live has ended. None replaces a pod that no watch has shown."""
+        """Returns the pods whose time to live has ended, by UID. None replaces a pod that no watch has shown."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
@@ -313,7 +313,7 @@ class Cache:
             return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns node name -> the UIDs of the pods on the node that no watch event has shown there yet."""
+        """Returns, by node name, the UIDs of the pods on the node that no watch event has shown there yet."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 

@@ -48,10 +48,10 @@ class Notifications:
             self._pending.append(partial(self.listener.changed, kind, before, after))
 
     def discarded(self, assumed: Object, effective: Object | None) -> None:
-        """Reports that an assumed object was discarded. Readers now see `effective`; None means no object.
+        """Reports that an assumed object was discarded, and that readers now see `effective` (None: no object).
 
-        In the report, the assumed object has no resource version, because the API server never had this object.
-        Otherwise the listener could mistake it for an observed one.
+        The reported object has no resource version, because the API server never had it. With a version, the listener
+        could mistake it for an observed object.
         """
         metadata = structs.replace(assumed.metadata, resource_version="")
         self.changed(type(assumed).__name__, structs.replace(assumed, metadata=metadata), effective)

@@ -158,7 +158,7 @@ def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapp
 
 
 def queue_of(replica: RunningReplica) -> Mapping[str, Any]:
-    """Requests the queue of a running scheduler; returns tier -> the pods in it.
+    """Requests the queue of a running scheduler; returns the pods in each tier.
 
     Raises the errors of `RunningReplica.get`, and ExtenderError if the process is not `extender schedule`.
     """

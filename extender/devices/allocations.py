@@ -156,7 +156,7 @@ class Allocations:
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """Returns a score for each row: int64[len(rows)]. It is higher if requests got their first alternatives.
+        """Returns a score for each row, which is higher if requests got their first alternatives: int64[len(rows)].
 
         All rows must have the outcome FITS.
         """

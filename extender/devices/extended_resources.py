@@ -153,9 +153,10 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """Returns (request name, count) for the devices that a container needs in addition to reusable ones.
+        """Returns the request for the devices that a container needs in addition to the reusable ones.
 
-        Returns None if it needs no more devices. `reusable`: (request name, count) of the devices that it can reuse.
+        Returns None if it needs no more devices. A request is (name, number of devices). `reusable` has the requests
+        whose devices the container can reuse.
         """
         container = self._containers[index]
         nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0

@@ -42,7 +42,7 @@ class NodeGroup:
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
         """Yields (mask, refusal) for each reason why nodes cannot provide the devices; the mask is bool[n].
 
-        `rows`: n rows of the table. Those outside this group are not refused.
+        `rows` has n rows of the table. Rows outside this group are not refused.
         """
         outcomes = np.full(len(rows), FITS, np.intp)
         outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
@@ -77,7 +77,7 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def delegated(self) -> dict[str, DeviceClass]:
-        """Returns extended resource -> device class for those resources that no device plugin offers on the first row.
+        """Returns the device class of each extended resource that no device plugin offers on the first row.
 
         Callers use this if there is only one row.
         """

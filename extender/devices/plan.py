@@ -215,7 +215,7 @@ class DevicePlan:
     group: ConsumerReference | None = None
 
     def consumer_of(self, claim: ResourceClaim, pod: Pod) -> ConsumerReference:
-        """Returns the pod or its group, for which the claim must be reserved."""
+        """Returns a reference to the pod, or to its group if that shares the claim, to reserve the claim for."""
         return self.group if self.group is not None and claim.uid in self.shared else ConsumerReference.of_pod(pod)
 
 

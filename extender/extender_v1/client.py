@@ -115,7 +115,7 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
 
 
 def decode_preemption_result(body: bytes) -> dict[str, Offer]:
-    """Returns the answer to preempt: node name -> victims, for each accepted node. Raises MalformedAnswer."""
+    """Returns the answer to preempt: the victims on each accepted node, by node name. Raises MalformedAnswer."""
     fields = _fields(_decoded(body, "the answer"), "the answer")
     by_node = _read(fields, "NodeNameToMetaVictims", dict[str, Any], {})
     return {node: _offer(victims, f"victims of {node}") for node, victims in by_node.items()}

@@ -237,7 +237,7 @@ def _check_text(body: bytes) -> None:
 
 
 def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
-    """Returns node name -> the victims on that node, not decoded yet; None if the JSON is null.
+    """Returns the victims on each node, not decoded yet, by node name; None if the JSON is null.
 
     If any node lacks the key `Pods`, the JSON is read again with keys in any case.
     """

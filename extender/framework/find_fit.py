@@ -110,10 +110,10 @@ class Fit:
             self.refuse(same_cause, refusal if cause == FITS else merged(self.refusals[cause], refusal))
 
     def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
-        """Records the refusals of a check's verdict; returns the positions of the rows that are still feasible.
+        """Records the refusals of a verdict; returns the positions of the rows that are still feasible.
 
-        `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to. None means all positions,
-        both as an argument and as a result.
+        The masks of the verdict refer to the rows at `positions`, intp[n]. None means all positions, both as an
+        argument and as a result.
         """
         feasible: BoolColumn | None = None
         for mask, refusal in verdict:

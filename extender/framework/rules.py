@@ -77,10 +77,10 @@ class Check:
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
         """Returns the verdict for `rows` after preemption has removed the pods in `gone`.
 
-        For each node, only its own pods count as removed, and not those on other nodes. Callers read only which rows
-        are refused, so one refusal may cover all reasons. The pods in `gone.nominated` count only if
-        `sees_own_pods_only` is True. None means that the check cannot do this for several nodes in one call; the caller
-        then prepares the predicate again for each node.
+        A node is judged without its own removed pods, but with the removed pods on other nodes. Callers read only which
+        rows are refused, so all refused rows may share one refusal. The pods in `gone.nominated` count only if
+        `sees_own_pods_only` is True. Returns None if the check cannot judge several nodes in one call; the caller then
+        prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 

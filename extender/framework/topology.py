@@ -32,7 +32,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
-    """Returns bool[len(column)]: True for each id, including ABSENT, that occurs in `domain`."""
+    """Returns bool[len(column)]: True for each domain that occurs in `domain`, also for ABSENT."""
     occurring = np.zeros(len(column), np.bool_)
     occurring[domain] = True
     return occurring

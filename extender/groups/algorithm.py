@@ -251,9 +251,9 @@ class _Attempt:
     def _is_unsurpassed(self, decision: GroupDecision) -> bool:
         """Returns True if no placement that would be tried later can have a higher total score than this decision.
 
-        This is so if the decision places all members, because later placements score no higher with all members. The
-        exception is a score that counts an extended resource. It does so only if a placed member requests the resource,
-        and therefore may be higher if fewer members are placed.
+        Placements are tried in the order of their scores with all members. So this is true if the decision places all
+        members. There is one exception: a score for an extended resource counts only if a placed member requests the
+        resource, so it may be higher if fewer members are placed.
         """
         takes_all = decision.is_success and len(decision.placed) == len(waiting_members(decision.tree))
         return takes_all and not any(is_scalar(resource) for resource, _ in self.rules.scoring.resources)

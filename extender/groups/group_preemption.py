@@ -227,10 +227,10 @@ class _Reprieve:
             self._on_node[decisions[info.uid].node_name].append(info)
 
     def stays(self, unit: VictimUnit) -> bool:
-        """Returns True if the pods of the unit need not be evicted, because the members fit even beside them.
+        """Returns True if the pods of the unit can stay, because the members fit beside them.
 
         Such pods are put back on their nodes in the trial, so that later calls count them. Pods that cannot affect any
-        member need not be evicted either, but are not put back, because a cluster may have very many of them.
+        member can stay, too. They are not put back, because a cluster may have very many of them.
         """
         affected = self._affected(unit)
         if not affected:
@@ -244,7 +244,7 @@ class _Reprieve:
         return False
 
     def _affected(self, unit: VictimUnit) -> Sequence[PodInfo]:
-        """Returns the members that the unit can affect: those on its nodes, or all if a rule reads other nodes."""
+        """Returns the members that the unit can affect: those on the same nodes, or all if a rule reads other nodes."""
         if self._see_other_nodes or any(_sees_other_nodes(info) for info, _ in unit.pods):
             return self._members
         return [info for node in {node for _, node in unit.pods} for info in self._on_node.get(node, ())]

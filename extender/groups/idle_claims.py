@@ -61,7 +61,7 @@ def _is_constrained(tree: Tree, table: Table) -> bool:
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
-    """Returns on which nodes the member fits alone; None if none of its claims has devices that can be released."""
+    """Returns the nodes on which the member fits alone; None if no devices are allocated to its claims."""
     claims = pod_device_claims(info, table)
     if not isinstance(claims, PodDeviceClaims) or all(claim.allocation is None for claim in claims.all):
         return None
@@ -73,8 +73,9 @@ def _of_group(
 ) -> IdleClaims:
     """Returns which claims of one PodGroup and its members should be released.
 
-    These are the members' claims in `own`, and a claim of the group with devices that a member cannot use. If the group
-    has no such claim, one of its claims keeps its devices, but is no longer reserved for the group.
+    The members' claims in `own` always lose their devices. So does a claim of the group if a member cannot use its
+    devices. If there is no such claim, one of the group's claims keeps its devices, but is no longer reserved for the
+    group.
     """
     uid = leaf.group.uid
     taken = {claim.uid for claim in own}

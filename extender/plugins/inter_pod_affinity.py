@@ -182,7 +182,7 @@ class _InterPodAffinityCheck(Check):
 
 
 def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Returns bool[len(rows)]: True if a count in the node's domain is above 0 after the pods in `gone` left."""
+    """Returns bool[len(rows)]: True if the node's domain still has counted pods after those in `gone` have left."""
     is_around = np.zeros(len(rows), np.bool_)
     for count in counts:
         is_around |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
@@ -357,8 +357,8 @@ _LABEL = "label"
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
     """Yields the keys by which the queue finds the pod, made from its labels and its terms.
 
-    Every anti-affinity term gives keys. Of the affinity terms the first is enough, because a pod must match all of them
-    to help.
+    Every anti-affinity term gives keys. The first affinity term is enough, because another pod helps only if it matches
+    all affinity terms.
     """
     for term in pod.required_affinity[:1]:
         yield from _prefixed(_AFFINITY, names_of_selector(term.selector))

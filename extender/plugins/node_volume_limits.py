@@ -153,9 +153,9 @@ def attachment_goes(pod: PodInfo, change: Change) -> bool:
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the CSI drivers of the pod's inline volumes, and None if the pod also has volumes of other kinds.
+    """Returns the CSI drivers of the pod's inline volumes. The set also contains None if the pod has other volumes.
 
-    None represents their drivers. These are unknown here, because they can be found only through a claim.
+    None represents the drivers of the other volumes, which can be found only through a claim and are unknown here.
     """
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)

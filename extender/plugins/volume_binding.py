@@ -101,7 +101,7 @@ class VolumeBindingFilter(PerNode):
 
 
 def verdict(volumes: PodVolumes) -> Verdict:
-    """Returns the refusals for errors, then one for each combination of failed checks, with its nodes."""
+    """Returns the refusals of nodes: first those for errors, then one for each combination of failed checks."""
     refused: list[tuple[BoolColumn, Refusal]] = []
     no_error = np.ones(len(volumes.rows), np.bool_)
     for mask, message in volumes.errors:
@@ -202,15 +202,19 @@ class ClassUsage:
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
     def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Adds the claim's size to `requested` and the volume's to `capacity`, on nodes where `here` is True."""
+        """Counts a claim that would be bound to an existing volume, on the nodes where `here` is True.
+
+        Adds the claim's size to `requested`, and the volume's size to `capacity`.
+        """
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
         self.capacity += np.where(here, binding.bytes, 0)
 
     def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Adds the size of a claim without a volume to `requested`, on the nodes where `here` is True.
+        """Counts a claim whose volume would be provisioned, on the nodes where `here` is True.
 
-        On these nodes, `capacity` becomes `bytes_left`. It is not a sum, because all claims of a class share one pool.
+        Adds the claim's size to `requested`. The capacity becomes `bytes_left` and is not a sum, because all claims of
+        a class share one pool.
         """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
@@ -220,8 +224,8 @@ class ClassUsage:
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
     """Returns, by storage class, the bytes that the pod's claims would use on each node, and the capacity there.
 
-    If an existing volume on a node matches any claim, claims that need a new volume are ignored on that node.
-    Otherwise, a claim counts if its new volume would come from a pool of known size.
+    On a node where an existing volume matches any claim, claims that need a new volume do not count. On other nodes,
+    such a claim counts if its volume would come from a pool of known size.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)
@@ -237,7 +241,7 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
 
 
 def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
-    """Returns storage class -> bool[n]: True for nodes where the claim would be bound to a volume of this class.
+    """Returns, by storage class, bool[n]: True for nodes where the claim would get a volume of this class.
 
     The class is read from the volume's spec; the legacy annotation is ignored.
     """

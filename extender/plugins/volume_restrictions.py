@@ -97,7 +97,7 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns how many claims of the pod in each slot have the same name as an exclusive claim of the incoming pod.
+        """Returns how many claims of the pod in each slot have the name of an exclusive claim of the incoming pod.
 
         A claim with the access mode ReadWriteOncePod is exclusive. As in upstream's RemovePod, namespaces are not
         compared.

@@ -23,7 +23,10 @@ _SWITCHES = {"true": True, "false": False}
 def with_gates(
     gates: Mapping[str, bool], faults: Faults, path: str, base: FeatureGates = DEFAULT_FEATURES
 ) -> FeatureGates:
-    """Returns `base` with `gates` (upstream name -> on or off) applied; adds a fault for each unknown gate."""
+    """Returns `base` with these gates switched on or off; adds a fault for each unknown gate.
+
+    `gates`: True or False for each gate, by its name in Kubernetes.
+    """
     for name in gates.keys() - BY_NAME.keys():
         faults.add(f"{path}.{name}", "unknown feature gate, or one without effect on scheduling", name, BY_NAME)
     return replace(base, **{field: gates[name] for name, field in BY_NAME.items() if name in gates})

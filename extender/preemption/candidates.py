@@ -142,7 +142,7 @@ def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
 
 
 def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
-    """Returns the pods of these units. The pods of a unit are evicted together; `units` is sorted by importance."""
+    """Returns the pods of these units, which are sorted by importance. The pods of one unit are evicted together."""
     sizes = [len(unit.slots) for unit in units]
     slots = np.array([slot for unit in units for slot in unit.slots], np.intp)
     rows = np.repeat(np.array([unit.row for unit in units], np.intp), sizes)
@@ -173,7 +173,7 @@ def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
 
 
 def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
-    """Returns budget key -> the positions in `slots` of the pods that the budget covers."""
+    """Returns, by the key of a budget, the positions in `slots` of the pods that the budget covers."""
     covered: dict[str, list[Rows]] = defaultdict(list)
     if len(slots) and table.objects.all(PodDisruptionBudget):
         groups = table.pods.group[slots]

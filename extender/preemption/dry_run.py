@@ -147,7 +147,7 @@ class DryRun:
         *,
         with_nominated: bool,
     ) -> BoolColumn:
-        """Returns bool[len(rows)]: True if all predicates, prepared again for each node, accept the row.
+        """Returns bool[len(rows)]: True if all predicates accept the row. They are prepared again for each row.
 
         Only the rows for which `to_check`, bool[len(rows)], is True are checked.
         """
@@ -175,7 +175,10 @@ class DryRun:
 
 
 def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
-    """Yields the indices of the units to reprieve in each round, one unit per node. `rows`: intp[unit]."""
+    """Yields the indices of the units to put back in each round: at most one unit on each node.
+
+    Units whose eviction violates a budget come first. `rows`, intp[unit], has the row of each unit's node.
+    """
     # The sort is stable, so more important pods and groups stay before less important ones.
     order = np.lexsort((~violating, rows))
     begins = np.flatnonzero(np.diff(rows[order], prepend=-1))

@@ -56,7 +56,7 @@ def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Ta
 
 
 def rows_per_refusal(fit: Fit) -> list[int]:
-    """Returns the number of rows that each of `fit.refusals` refused."""
+    """Returns how many rows each of `fit.refusals` refuses."""
     counts: list[int] = np.bincount(fit.cause[fit.cause >= 0], minlength=len(fit.refusals)).tolist()
     return counts
 

@@ -84,10 +84,11 @@ def evictable(table: Table, slots: Rows, priority: int) -> Rows:
 
 
 def _doubtful(table: Table, is_lower: BoolColumn, priority: int) -> Rows:
-    """Returns the positions of the pods whose groups must be looked up to know if the pods are evictable.
+    """Returns the positions of the pods whose groups must be looked up to know if the pods may be evicted.
 
-    `is_lower` says which pods have a priority of their own that is lower than `priority`. A pod is left out if no group
-    has a priority that could change this, because a cluster may have very many pods.
+    `is_lower` says which pods have a priority of their own below `priority`, but the priority of a pod's group decides.
+    Pods are left out if no group has a priority that could change the result, because a cluster may have very many
+    pods.
     """
     if not table.features.generic_workload:
         return np.zeros(0, np.intp)
@@ -112,7 +113,7 @@ class Unit(NamedTuple):
     kind: UnitKind
 
     def importance(self, table: Table) -> tuple[object, ...]:
-        """The key that sorts units by node, then the most important first, then by name."""
+        """Returns a sort key. It sorts units by node, then the most important first, then by name."""
         started = float(table.pods.started[list(self.slots)].min())
         name = table.pods.info(self.slots[0]).sort_key
         return self.row, -self.priority, -self.kind, -len(self.slots), started, name

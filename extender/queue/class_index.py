@@ -87,7 +87,7 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that have one of these names, or the name ANY. A class has the names in its `FiledAs`."""
+        """Returns the classes that are indexed under one of these names or under ANY (see `FiledAs`)."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})

@@ -378,7 +378,7 @@ class PriorityQueue:
             return entities
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
-        """(rule, schedulerName) -> the number of pods that the rule rejected (scheduler_unschedulable_pods)."""
+        """The number of pods that each rule rejected, by (rule, schedulerName) (scheduler_unschedulable_pods)."""
         with self.lock:
             return self._tiers.rejections.copy()
 

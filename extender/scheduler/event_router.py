@@ -178,7 +178,7 @@ def _may_wait(cached: CachedPod | None) -> bool:
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
-    """Returns resource -> amount that would be free on the node without its pods of lower priority; see Room."""
+    """Returns how much of each resource would be free on the node without its pods of lower priority; see Room."""
     nodes = table.nodes
     row = nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:

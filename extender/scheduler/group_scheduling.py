@@ -458,7 +458,7 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns UID -> Failure for each member that is not bound; the failure says to which node it is nominated."""
+    """Returns the Failure of each member that is not bound, by UID. It says to which node the member is nominated."""
     failures = {}
     for uid, member in decision.members.items():
         message = failure_message(decision, member, waits_for_victims=preemption.helps)

@@ -226,7 +226,10 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Returns refusal -> positions in `rows`. A node that the answer does not mention counts as unresolvable."""
+    """Returns the refusals of nodes, each with the positions of these nodes in `rows`.
+
+    A node that the answer does not mention counts as unresolvable.
+    """
     names = table.nodes.names_of(rows)
     passed = set(answer.passed)
     if unknown := passed.difference(names):

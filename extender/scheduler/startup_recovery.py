@@ -66,7 +66,7 @@ class StartupRecovery:
         self._seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
-        """Returns (UID of a claim, UID of a pod) -> both objects, for each claim reserved for a waiting pod."""
+        """Returns each claim that is reserved for a waiting pod, together with this pod, by the UIDs of both."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
         claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}
@@ -77,7 +77,7 @@ class StartupRecovery:
         return leaked
 
     def _waiting_pods(self) -> dict[str, Pod]:
-        """Returns UID -> pod, for the pods that have no node and are not being bound."""
+        """Returns the pods that have no node and are not being bound, by UID."""
         return {
             uid: cached.pod
             for uid, cached in self._cache.pods().items()

@@ -76,7 +76,7 @@ class Filing(Generic[K, V]):
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns the keys to look up: all of `keys` that have items, and possibly some that have none.
+        """Returns those of `keys` that have items, and possibly some that have none.
 
         The time for this grows with the number of given keys or of stored keys, whichever is smaller.
         """

@@ -181,9 +181,9 @@ Pair = tuple[str, str]
 
 
 def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns (key, value) pairs; each label set that matches the selector contains at least one of them.
+    """Returns (key, value) pairs. Every label set that the selector matches contains at least one of them.
 
-    Returns None if the selector has no In requirement, and [] if it matches nothing.
+    Returns None if the selector has no In requirement, and [] if the selector matches nothing.
     """
     if selector.nothing:
         return []
@@ -203,7 +203,7 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns 0 if the index is empty. The number is not exact, because an item may count several times."""
+        """Returns 0 if the index is empty, else an upper estimate, because an item may count several times."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:

@@ -69,10 +69,10 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
 
 
 def _node_columns(table: Table, queried: Table) -> Columns:
-    """Returns name -> column for the data of `table` that has one value for each row.
+    """Returns the data of `table` that has one value for each node, by the name of the column.
 
-    The names are the same for two tables that are compared. Some columns are counts, one for each query whose result
-    `queried` has stored. Their values are computed from `table`.
+    The columns of two compared tables have the same names. Some columns are counts, one for each query whose result
+    `queried` has stored; the counts are computed from `table`.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
@@ -105,7 +105,7 @@ def _stored_counts(table: Table, queried: Table) -> Columns:
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Returns name -> column for the data of `table` that has one value for each pod slot."""
+    """Returns the data of `table` that has one value for each pod slot, by the name of the column."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
@@ -145,7 +145,10 @@ def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh:
 
 
 def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
-    """Returns all data that is not in columns. Its keys contain no rows or slots, so tables can be compared."""
+    """Returns the data of `table` that is not in columns, by names and UIDs instead of rows and slots.
+
+    So the entries of two tables can be compared although their rows and slots differ.
+    """
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
     return {

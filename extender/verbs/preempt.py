@@ -100,10 +100,10 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 
 
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
-    """Returns the victims' UIDs, the most important first.
+    """Returns the UIDs of the victims, the most important first.
 
-    `victims` is already sorted, with equally important pods in the order of their names. Such pods are put into the
-    order that they have in the request, unless pods of groups are among the victims.
+    `victims` is sorted already, but equally important pods are in the order of their names. They get the order that
+    they have in the request, unless any victim belongs to a group.
     """
     if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
         return [info.uid for info in victims]

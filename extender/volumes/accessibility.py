@@ -66,7 +66,7 @@ class Accessibility:
     def _ranked(self, suitable: BoolColumn, depth: int) -> NDArray[np.intp]:
         """Returns the first `depth` suitable items of each group: intp[group, depth].
 
-        If a group has fewer, the remaining entries are len(suitable).
+        If a group has fewer suitable items, its remaining entries are len(suitable).
         """
         ranked = np.full((self._groups, depth), len(suitable), np.intp)
         items = np.flatnonzero(suitable)

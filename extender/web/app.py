@@ -105,7 +105,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns URL path -> verb. The settings define the prefix, and the path of each verb below it."""
+    """Returns the verbs by their URL paths. The settings define the prefix, and the path of each verb below it."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 

@@ -136,7 +136,7 @@ class PastDecisions:
         return decisions
 
     def last(self) -> Mapping[str, PastDecision]:
-        """Returns NAMESPACE/NAME -> the last decision about the pod; the most recent decision comes last."""
+        """Returns the last decision about each pod, by NAMESPACE/NAME; the most recent decision comes last."""
         with self._lock:
             self._drop_old()
             return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}

@@ -111,7 +111,7 @@ class AllocatingDevices:
         return remaining
 
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
-        """Returns the device's value of each constraint's attribute, or None if the device violates a constraint.
+        """Returns the device's value for the attribute of each constraint; None if the device violates a constraint.
 
         The value for a constraint that does not apply to the request is None.
         """

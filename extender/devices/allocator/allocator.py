@@ -169,7 +169,7 @@ class _Allocator:
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """Returns the position at which the search ends, because fewer than `wanted` candidates remain from there."""
+        """Returns the position where the search can stop: from there on, fewer than `wanted` candidates remain."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)
@@ -228,7 +228,7 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Returns, for each candidate, True if it suits the request, even if another claim has it.
+        """Returns, for each candidate, True if it suits the request, whether or not another claim has it.
 
         Returns None if a selector fails with an error for any candidate.
         """

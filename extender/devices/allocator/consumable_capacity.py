@@ -22,13 +22,13 @@ class CapacityError(Exception):
 def consumed(
     requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
 ) -> Amounts | None:
-    """Returns the amount that a request consumes of each capacity of a device; None if it does not fit.
+    """Returns how much of each capacity of a device a request would take; None if the device cannot satisfy it.
 
-    Amounts are in billionths.
+    If the request names no amount for a capacity, it takes the default of the capacity's policy, or the whole capacity
+    if there is no default. Amounts are in billionths. Amounts that other requests have taken are ignored.
 
-    If a capacity is not requested, the default of its policy is consumed, or all of it if there is no default. Amounts
-    that other requests have taken are ignored. `fractional`: the step of a range may be in thousandths
-    (DRAFractionalCapacityRange).
+    Args:
+        fractional: True if the step of a range may be in thousandths (DRAFractionalCapacityRange).
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.

@@ -99,7 +99,7 @@ class ClassTotals:
                 yield from self._count(slice_.spec, pool.devices(index))
 
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
-        """Yields one `_Count` for these devices; nothing if no device is of the class and no selector fails.
+        """Yields one `_Count` for these devices, or nothing if all its numbers would be 0.
 
         `selecting`: the slice or the device whose fields say which nodes can access these devices.
         """

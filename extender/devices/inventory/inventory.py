@@ -180,9 +180,9 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Does the work of `_reach` for a pool that does not name one node in each slice.
+        """Does the same as `_reach`, for a pool in which not every slice names one node.
 
-        `local`: the indices of the slices that name one node, by the row of this node.
+        `local`: row of a node -> the indices of the slices that name this node.
         """
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}

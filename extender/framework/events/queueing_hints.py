@@ -203,7 +203,7 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about; only pods indexed under one of them may be helped.
+        """Returns the names that the change is about. The change may help only pods that are indexed under one of them.
 
         None means that the change may help any pod. It is also the result if `interest.about` raises.
         """

@@ -71,9 +71,9 @@ def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
 
 
 def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
-    """Returns the key of the first entry of the mapping that contains a wrong value; "*" if there is none.
+    """Returns the key of the first entry that has a wrong value at the path `rest`; "*" if no entry has one.
 
-    In each entry, the value at the path `rest` is checked. It is wrong if its type is not in `kinds`.
+    A value is wrong if its type is not in `kinds`.
     """
     keys = list(_wrong(value, rest, kinds)) if isinstance(value, dict) else []
     return str(keys[0]) if keys else "*"

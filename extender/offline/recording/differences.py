@@ -180,7 +180,7 @@ def _group_outcome(message: str, victims: Sequence[str]) -> str:
 
 
 def _elsewhere(names: Sequence[str], best: str) -> dict[str, str]:
-    """Returns the verdict on each other node if filter keeps only the node `best`, although others may pass too.
+    """Returns the verdict on every other node if filter keeps only the node `best`, although others may fit, too.
 
     Returns {} if `best` is empty, because filter then keeps all nodes that pass.
     """
@@ -242,9 +242,9 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns how much more or less each plugin favors node `after` under the second rules: "NodeResourcesFit +40".
+    """Returns which plugins favor node `after` more or less under the second rules, such as "NodeResourcesFit +40".
 
-    The number says by how much the node's lead has grown: its score minus the score of node `before`.
+    The number says by how much the lead of `after` over `before` has grown, in the points of the plugin.
     """
     if first is second:
         return ""

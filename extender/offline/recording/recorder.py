@@ -114,7 +114,7 @@ class RotatingFiles:
             self._text_bytes += len(line)
 
     def count_from_here(self) -> None:
-        """Sets the counted size of the file's text to 0, because the checkpoint at its start does not count."""
+        """Resets the counted size of the file's text, because the checkpoint at its start does not count."""
         self._text_bytes = 0
 
     def flush(self) -> None:

@@ -262,7 +262,10 @@ class World:
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns plugin -> node -> points, for the existing nodes in `names`, or by default for all nodes that fit."""
+        """Returns the points that each plugin gives to each node, by the names of plugin and node.
+
+        The nodes are those in `names` that exist, or by default all nodes that fit.
+        """
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
             if names is None:

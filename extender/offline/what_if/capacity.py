@@ -177,7 +177,7 @@ def _daemon_sets(templates: Sequence[Workload | str]) -> list[str]:
 
 
 def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]:
-    """Adds a DaemonSet's pod to each of its nodes that can take one; returns node -> 1."""
+    """Adds a DaemonSet's pod to each of its nodes that can take one; returns the count 1 for each of these nodes."""
     names = nodes_of_daemons(simulation.state, pod)[: most - len(simulation.log.placements)]
     daemons = [daemon_on(name, pod) for name in names]
     infos = [PodInfo(replica(each, each.name, f"capacity/{each.key}")) for each in daemons]
@@ -290,7 +290,10 @@ def _filled(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds pods until none fits, at most `most`; returns template -> node -> pods, and the templates that still fit."""
+    """Adds at most `most` pods, until no further pod fits.
+
+    Returns how many pods of each template are on each node, and the templates of which more would fit.
+    """
     state, remaining = simulation.state, most - len(simulation.log.placements)
     if len(pods) == 1 and not gangs and _is_independent(first := next(iter(pods.values())), state):
         counts = _at_once(state, first, remaining)
@@ -307,7 +310,7 @@ def _in_turns(
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
     """Adds pods in rounds until none fits. In each round, a template adds as many pods as its weight says.
 
-    Returns the same as `_filled`.
+    Returns how many pods of each template are on each node, and the templates of which more would fit.
     """
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     with_room = list(pods)

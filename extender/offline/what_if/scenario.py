@@ -244,7 +244,10 @@ def as_created(pod: Pod) -> Pod:
 
 
 def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
-    """Returns a StatefulSet's surplus replicas and the names of missing ones; None if the pods have other names."""
+    """Returns the surplus pods of a StatefulSet with `count` replicas, and the names of the missing ones.
+
+    Returns None if a pod does not have the name that a StatefulSet gives.
+    """
     ordinals: dict[int, PodInfo] = {}
     base = ""
     for info in infos:

@@ -139,9 +139,9 @@ def _balanced(allocation: Allocation) -> Scores:
 
 
 def _balance(fractions: Fractions, allocation: Allocation) -> Scores:
-    """Returns 100 if all resources are used to the same fraction, and less the more they differ: int64[column].
+    """Returns 100 if all resources are used to the same fraction, and less if the fractions differ: int64[column].
 
-    `fractions`: float64[resource, column], overwritten here. Resources that a node does not offer do not count.
+    Resources that a node does not offer do not count. `fractions`, float64[resource, column], is overwritten.
     """
     np.minimum(fractions, 1, out=fractions)
     if allocation.all_offered and len(allocation.weights) == 2:

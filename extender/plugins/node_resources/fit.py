@@ -140,10 +140,12 @@ class _NodeResourcesFitCheck(Check):
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Does the work of `_lacking_in` for one entry of `DistinctResources`, ten times as fast.
+        """Returns True if an offered resource is short for one entry of `DistinctResources`.
 
-        `number`: the index of the entry. A resource that devices may provide instead counts as short, too;
-        `refuse_requested` then checks again.
+        This takes a tenth of the time that `_lacking_in` takes for one entry. A resource that devices may provide
+        instead counts as short, too; `refuse_requested` then checks again.
+
+        `number`: the index of the entry.
         """
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]

@@ -53,9 +53,9 @@ class Constraint:
         return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
 
     def leaving(self, namespace: str) -> PodCountQuery:
-        """Returns the query for the pods that are subtracted from the count when they are preempted.
+        """Returns the query for the pods to subtract from the count when they are preempted.
 
-        Unlike `counted`, it also matches terminating pods, as in upstream's updateWithPod.
+        Unlike `counted`, it also counts terminating pods, as in upstream's updateWithPod.
         """
         return PodCountQuery(frozenset((namespace,)), self.selector)
 
@@ -86,9 +86,9 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns, for each value of `Constraint.policies`, the nodes whose pods count: bool[capacity].
+    """Returns the nodes whose pods count, for each value of `Constraint.policies`: bool[capacity].
 
-    They are those of the nodes `among` that the policies do not exclude.
+    Only nodes in `among` that the policies do not exclude count.
     """
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
@@ -175,10 +175,10 @@ class _ConstraintSpread:
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns what `refuse` returns after the pods in `gone` have left. For each row, only its own pods count.
+        """Returns what `refuse` would return once the pods in `gone` have left. A node loses only its own pods.
 
-        The old `_limit` is used. The limit would change only if the node's domain became the one with the fewest pods,
-        and such a domain takes the pod under the old limit, too.
+        The limit is not computed again. It would change only if the node's domain became the one with the fewest pods,
+        and such a domain accepts the pod under the old limit, too.
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
@@ -187,8 +187,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    Pods that are placed only hypothetically are counted by the query `Constraint.leaving`, as in upstream's
-    updateWithPod. Unlike `Constraint.counted`, this query also matches terminating pods.
+    Pods that are placed only hypothetically count if `Constraint.leaving` matches them, even if they are terminating,
+    as in upstream's updateWithPod.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -250,9 +250,10 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """Gives the scores that `prepare` computed: int64[row].
+    """Scores nodes by the values that `prepare` has computed: int64[row].
 
-    A node with the value _IGNORED (upstream invalidScore) gets 0 in the end and does not influence other scores.
+    A node with the value _IGNORED (upstream invalidScore) finally gets 0, and does not influence the scores of other
+    nodes.
     """
 
     normalises = True
@@ -272,7 +273,7 @@ class _SpreadScorer(Scorer):
 
 
 def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, counted: BoolColumn) -> Floats:
-    """Returns the part of the score that one constraint adds for each node: float64[row]."""
+    """Returns what one constraint adds to the score of each node: float64[row]."""
     column = table.nodes.labels[constraint.topology_key]
     pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
     if constraint.topology_key == HOSTNAME:  # with the topology key hostname, each node is a domain

@@ -73,7 +73,7 @@ def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], b
 
 
 def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[str, int]:
-    """Returns plugin -> the weight of its scores: the weight at score, else the one at multiPoint, else 1."""
+    """Returns the weight of each plugin's scores: the weight at score, else the one at multiPoint, else 1."""
     by_name: dict[str, int] = {}
     for plugin in (*score, *multi_point):
         by_name.setdefault(plugin.name, plugin.weight or 1)

@@ -280,7 +280,7 @@ class _ProfileReader:
                     self._faults.add(where, what)
 
     def _reserving(self) -> frozenset[str]:
-        """Returns the plugins that reserve. VolumeBinding reserves only what it has found at filter, as upstream."""
+        """Returns the plugins that make reservations. As upstream, VolumeBinding reserves what it found at filter."""
         at_filter = VOLUME_BINDING in self._running("filter")
         return RESERVING.intersection(self._running(RESERVE)) - (set() if at_filter else {VOLUME_BINDING})
 

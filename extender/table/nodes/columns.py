@@ -250,7 +250,7 @@ class NodeColumns:
         return vector
 
     def offers_all(self, footprint: Footprint) -> bool:
-        """Returns True if at least one node offers each resource that the pod takes, so `vector` leaves out none."""
+        """Returns True if at least one node offers each resource that the pod takes, so that `vector` is complete."""
         return not any(name not in self.resources and is_counted(name) for name, _ in footprint.requests)
 
     def _write_allocatable(self, row: int, old: Node | None, new: Node | None) -> None:

@@ -57,7 +57,7 @@ class DistinctResources:
         return len(self._fingerprints)
 
     def values(self, rule: RuleOfResources[S], rows: Rows) -> NDArray[S]:
-        """Returns the rule's value for each of the rows: [row]."""
+        """Returns the rule's value for each of `rows`. The rule may run once for all nodes with equal resources."""
         if 2 * len(rows) < len(self._nodes.names):
             return rule(self._nodes, rows)
         self.follow()

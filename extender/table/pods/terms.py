@@ -85,7 +85,7 @@ class IncomingPod(NamedTuple):
 
 
 class TermCount(NodeCounts):
-    """For one incoming pod and one Effect: the sum of the matching terms of the pods on each node.
+    """The sum of the matching terms of the pods on each node, for one incoming pod and one Effect.
 
     A term matches if it selects the incoming pod. It adds its `HeldTerm.amount` to the node of the pod that has it.
 
@@ -100,7 +100,7 @@ class TermCount(NodeCounts):
         self.amounts: Counter[int] = Counter()
 
     def amount_by_slot(self, slots: int) -> IntColumn:
-        """Returns `amounts` as an array, int64[slots]; 0 for lists of terms that add nothing."""
+        """Returns `amounts` as an array with one entry for each slot: int64[slots]."""
         by_slot = np.zeros(slots, np.int64)
         by_slot[list(self.amounts)] = list(self.amounts.values())
         return by_slot
@@ -122,10 +122,10 @@ class Holders:
         slot: the index that identifies this list of terms. It is used again after the last such pod is removed.
         terms: the list of terms.
         filed: how often each term is in the list. Terms whose topology key no node has are left out.
-        rows: row -> how many such pods are on this node.
-        sums: the stored sums that such pods contribute to, each with the amount that one pod adds.
-        excluding: sums of `HeldTerm.amount` over the excluding terms of the list (see `_is_excluding`), by the Effect
-            and by the namespaces and the namespace selector of the term.
+        rows: row -> how many of these pods are on this node.
+        sums: the stored sums to which these pods contribute, each with the amount that one pod adds.
+        excluding: the total of `HeldTerm.amount` for the list's excluding terms (see `_is_excluding`), by Effect,
+            namespaces and namespace selector.
     """
 
     slot: int
@@ -216,7 +216,7 @@ class Terms:
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns list of terms -> the placed pods that have it."""
+        """Returns the placed pods that share a list of terms, for each such list."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -228,7 +228,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns (slot of a list of terms, Effect) -> how much each placed pod with this list adds to its node."""
+        """Returns how much each placed pod adds to its node, by the slot of its list of terms and by Effect."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:

@@ -170,7 +170,7 @@ class VolumeUsage:
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns inline disk -> {slot of a pod that uses the disk: True if the pod only reads}."""
+        """Returns the pods that use each inline disk, by slot: True if the pod only reads the disk."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:

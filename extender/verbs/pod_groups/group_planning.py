@@ -102,7 +102,7 @@ class Plan:
     used_at: float = 0.0
 
     def after(self, before: Plan) -> Plan:
-        """Returns this plan, extended by the members about which the plan `before` has already given answers."""
+        """Returns this plan together with the members for which the plan `before` has already given answers."""
         members = {uid: before.members[uid] for uid in before.answered}
         decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
         return replace(
@@ -180,10 +180,10 @@ class MemberCall:
         return in_domain
 
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
-        """Returns `decide`, restricted to the nodes that kube-scheduler can choose at the moment.
+        """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
-        The call's member and members of the same template may use only the nodes in the request. Other members may use
-        all nodes in the domain.
+        The member of this call, and members of the same template, may use only the nodes in the request. Other members
+        may use all nodes in the domain.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
@@ -271,11 +271,11 @@ class Planner:
 
 
 def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[str]:
-    """Returns the UIDs of the members of a refused group whose nominations reserve room for nothing.
+    """Returns the UIDs of the members of a refused group whose nominations should end, because they reserve nothing.
 
-    These are the members on whose nominated nodes no victims are leaving. kube-scheduler clears such nominations once,
-    and does not try again if the API server refuses that. If the call is about one topology domain, the group may still
-    get its nominated nodes in another domain. A split gang keeps its nominations, see `split_gangs`.
+    No victims are leaving the nodes to which these members are nominated. kube-scheduler clears such nominations only
+    once, even if the API server refuses that. If the call is about one topology domain, nominations to other domains
+    stay, because the group may still get these nodes. A split gang keeps its nominations, see `split_gangs`.
     """
     is_split = 0 < len(request.scheduled) < plan.group.min_count
     if plan.refusal is None or is_split:

@@ -130,10 +130,10 @@ def _labelled(state: ClusterState, pod: Pod, nodes: Sequence[str]) -> SuggestedC
 
 
 def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[tuple[list[Unmet], list[str]]]:
-    """Returns groups of nodes that fail to meet the same demands, as (unmet demands, node names).
+    """Groups the nodes that fail to meet the same demands; returns (unmet demands, node names) for each group.
 
-    The NodeAffinity filter is run for copies of the pod with one demand each. A group has one `Unmet` for each term
-    of the pod's required affinity, because a node needs to satisfy only one term.
+    The NodeAffinity filter is run for copies of the pod with only one demand each. A group has one `Unmet` for each
+    term of the pod's required affinity, because a node needs to satisfy only one of the terms.
     """
     selector = {_label_demand(key, value): {key: value} for key, value in (pod.spec.node_selector or {}).items()}
     refusing = {
@@ -213,7 +213,7 @@ def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequiremen
 
 
 def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
-    """Returns a value for a label with which it meets all these requirements; None if none is found."""
+    """Returns a label value that satisfies all these requirements; None if the search finds no such value."""
     compiled = list(map(compile_requirement, requirements))
     for value in (value for each in requirements for value in _values_meeting(each)):
         is_valid = Requirement("key", "In", frozenset((value,))).well_formed()

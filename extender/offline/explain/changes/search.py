@@ -106,7 +106,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields changes to both claims and the pod that let the pod run: the smallest one for each kind of claim."""
+    """Yields the smallest change to both claims and pod that lets the pod run, for each kind of claim."""
     bare = _without(pod, POD_CHANGES)
     for kind, steps in CLAIM_CHANGES.items():
         best: SuggestedChange | None = None
@@ -142,7 +142,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 def _of_kinds(
     state: ClusterState, pod: Pod, kinds: Sequence[PodChange], accepts: Acceptance
 ) -> Iterator[SuggestedChange]:
-    """Yields changes that consist of one step of each of `kinds`. They differ only in the step of the last kind."""
+    """Yields changes that consist of one step for each of `kinds`. They differ only in the last step."""
     if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
@@ -168,7 +168,7 @@ def _of_kinds(
 def _smallest(
     state: ClusterState, kind: PodChange, pod: Pod, accepts: Acceptance, bare: Callable[[Pod], Pod] = lambda pod: pod
 ) -> Iterator[PodStep]:
-    """Yields the smallest steps of this kind after which the pod fits: one, or two of the same size.
+    """Yields the smallest step of this kind after which the pod fits, and a second one if it has the same size.
 
     Args:
         bare: drops from the pod everything that kinds searched later could change, so that only this kind is judged.

@@ -116,11 +116,11 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
 def _no_lower_than_needed(
     pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
 ) -> dict[str, int]:
-    """Returns `targets` without the requests that need not be lowered for the pod to fit.
+    """Returns `targets` without the requests that can stay as they are.
 
-    The profile may ignore a resource, for example. A request for an extended resource is lowered only as far as needed,
-    because devices may provide it and `Engine.free_for` does not count them. Returns {} if the pod does not fit even
-    with all of `targets`.
+    Returns {} if the pod does not fit even with all `targets`. A request can stay, for example, if the profile ignores
+    its resource. A request for an extended resource is lowered only as far as needed, because devices may provide it
+    and `Engine.free_for` does not count them.
     """
 
     def fits(tried: Amounts) -> bool:

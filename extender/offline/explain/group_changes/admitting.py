@@ -317,7 +317,10 @@ def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | Non
 
 
 def _smaller_requests(state: ClusterState, tree: Tree) -> SuggestedChange | None:
-    """Suggests the smallest cut of one resource's request, in all members with the refused member's spec."""
+    """Suggests the smallest reduction of one request after which all members fit.
+
+    All members that have the same spec as the first refused member get the lower request.
+    """
     pod = next((outcome.info.pod for outcome in _best(state, tree) if outcome.node_name is None), None)
     if pod is None:
         return None

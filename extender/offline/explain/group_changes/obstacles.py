@@ -87,7 +87,7 @@ def obstacle_changes(
 
 
 def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[SuggestedChange]:
-    """Returns [fix] if the group fits after it, else the fix joined with each further change that helps."""
+    """Returns the changes that contain this fix and let the group fit: only the fix itself if it is enough."""
     with state.engine.suppose(objects=[obj for obj in fix.change.set_objects if not isinstance(obj, Pod)]):
         verdict = verdict_on(state, fix.tree)
         if verdict.fits and verdict.decision is not None:
@@ -130,9 +130,9 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
 def _repairing(
     repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange]
 ) -> Callable[[Leaf], Leaf]:
-    """Returns a function that applies `repair` to a gang with too few pods, and adds the change to `steps`.
+    """Returns a function that repairs a gang with too few pods by `repair`, and adds the change to `steps`.
 
-    The function leaves a gang without any pods as it is.
+    The function returns any other group unchanged, and also a gang without any pods.
     """
 
     def repaired(leaf: Leaf) -> Leaf:

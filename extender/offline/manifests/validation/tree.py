@@ -21,7 +21,7 @@ def fields(parent: Fields, *keys: str) -> Fields:
 
 
 def items(parent: Fields, key: str, path: str) -> Iterator[tuple[str, Fields]]:
-    """Yields (path, map) for each map in a list; an empty map for null."""
+    """Yields each map in a list together with its path. A null in the list becomes an empty map."""
     for number, item in enumerate(parent.get(key) or ()):
         yield f"{join(path, key)}[{number}]", item or {}
 
