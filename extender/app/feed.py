@@ -111,7 +111,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
 
 
 class _Unelected:
-    """The methods of an election, for a feed without an election. Most of them do nothing."""
+    """Implements the methods of an election for a feed that has none. Most of them do nothing."""
 
     settlement: Settlement
 
@@ -170,7 +170,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns an object that tells Expiry that the cache is up to date: this feed, because a file never changes."""
+        """Returns this feed as the survey, because the cache of a file is always up to date."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:

@@ -339,7 +339,7 @@ class Cache:
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
         """Returns the updates after `cursor`, the end of the journal, and True if the reader must start over.
 
-        That is so if the journal has dropped changes since `cursor`. The updates are then the values of all objects.
+        If the journal has dropped changes after `cursor`, the reader must start over and gets all current values.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)

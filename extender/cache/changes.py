@@ -86,7 +86,7 @@ class Changes:
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Records that a list has just delivered all objects of the kind. Their values are recorded one by one."""
+        """Records that a list has just delivered all objects of the kind. Other calls record the objects."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:

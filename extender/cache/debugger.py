@@ -141,7 +141,7 @@ class Comparer:
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
     def _sort_out(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Waits for the watch; returns the suspects that really differ, and those that cannot be judged yet."""
+        """Waits for the watch; returns the objects that really differ, and those that cannot be judged yet."""
         differing: list[_Suspect] = []
         for _ in range(_POLLS):
             # The watch is read before the cache, so that the cache contains everything that the watch has delivered.

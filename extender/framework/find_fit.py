@@ -250,7 +250,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
 
 
 def _refuse(fit: Fit, with_nominated: Fit) -> None:
-    """Refuses the rows of `fit` that were feasible only without the nominated pods, as `with_nominated` shows."""
+    """Refuses the rows of `fit` on which the pod fits only without the nominated pods, as `with_nominated` shows."""
     position_of = np.zeros(fit.rows.max() + 1, np.intp)
     position_of[fit.rows] = np.arange(len(fit.rows))
     positions = position_of[with_nominated.rows]

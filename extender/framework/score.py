@@ -31,7 +31,7 @@ class Scoring(NamedTuple):
 
 
 def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
-    """Runs map and reduce of every priority over the feasible `rows`, and sums up the weighted scores.
+    """Scores the feasible `rows` by every priority of the profile, and adds up the weighted scores.
 
     Raises DeadlineExceeded.
     """

@@ -75,7 +75,7 @@ class GroupRules:
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
-        """Returns the rules for the webhook. As in kube-scheduler, gangs are enforced even if the profile does not."""
+        """Returns the rules for the webhook. As in kube-scheduler, every profile enforces gangs."""
         return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
 
 

@@ -56,7 +56,7 @@ class Disruption(NamedTuple):
 
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
-    """Returns the priority and kind that count if the pod is evicted, and the group that is evicted with it, if any."""
+    """Returns which priority and kind count if the pod is evicted, and which group is evicted with it, if any."""
     groups = groups_above(info, table)
     if not groups:
         is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None

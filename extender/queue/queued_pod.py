@@ -22,7 +22,7 @@ class Tier(Enum):
 
     @property
     def queue(self) -> str:
-        """The label in `scheduler_queue_incoming_pods_total`, which counts gated pods as unschedulable."""
+        """The tier's label in `scheduler_queue_incoming_pods_total`, which counts gated pods as unschedulable."""
         return Tier.UNSCHEDULABLE.value if self is Tier.GATED else self.value
 
 

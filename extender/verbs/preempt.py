@@ -46,7 +46,7 @@ class Preempt:
         limit: TimeLimit = NO_LIMIT,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`preemptors` remembers the pods for which this verb named victims."""
+        """Records in `preemptors`, if given, the pods for which this verb names victims."""
         self._cache = cache
         self._profiles = profiles
         self._limit = limit

@@ -40,7 +40,7 @@ class _Answer(NamedTuple):
         return self.media_type == _HTML
 
     def is_of_extender(self, status: int) -> bool:
-        """Returns True if an extender may have given the answer, with the expected status."""
+        """Returns True if an extender may have given the answer: it has the expected status, and is not a page."""
         return self.status == status and not self.is_page
 
     def text(self, expected: int) -> str:

@@ -76,7 +76,7 @@ class ClusterSource:
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the sink has completely, because they were listed; see ports.Lister."""
+        """Returns the kinds of which the sink has all objects, because a list was complete; see ports.Lister."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:

@@ -44,7 +44,7 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
 
 
 def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
-    """Returns the scopes (one for each element) that the macro's predicate accepts.
+    """Returns the scopes that the macro's predicate accepts. A scope has the variables for one element.
 
     If there are two functions, the first is the predicate. If there is only one, all scopes are accepted.
     """

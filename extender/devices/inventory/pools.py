@@ -75,7 +75,7 @@ class Pool:
         return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
-        """Returns the indices of the newest slices: those in `reached` with the highest generation in `reached`."""
+        """Returns the indices of the newest slices: those with the highest generation that occurs in `reached`."""
         generation = max(self.slices[index].spec.pool.generation for index in reached)
         return [index for index in reached if self.slices[index].spec.pool.generation == generation]
 

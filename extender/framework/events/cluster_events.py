@@ -111,7 +111,10 @@ class ClusterEvent(NamedTuple):
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Returns True if `event` is this event or a special case; rules registered for this one then receive it."""
+        """Returns True if `event` is this event or a special case of it.
+
+        Rules that are registered for this event then receive `event`.
+        """
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:

@@ -242,7 +242,10 @@ _ON_MANY_NODES = ("os", "arch", "region", "zone")
 
 
 def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the names under which requirements that these labels may satisfy are indexed: `key` and `key=value`."""
+    """Yields two names for each label, `key` and `key=value`.
+
+    Under these names, the queue indexes the requirements that the labels may satisfy.
+    """
     for key, value in labels.items():
         yield key
         yield f"{key}={value}"
@@ -269,7 +272,10 @@ def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
 
 
 def names_of_selector(selector: Selector) -> list[str]:
-    """Returns the names of the selector's requirements, see `names_of_requirements`; [] if it matches nothing."""
+    """Returns the names under which the queue indexes a selector; [] if the selector matches nothing.
+
+    These are the names of the selector's requirements, see `names_of_requirements`.
+    """
     return [] if selector.nothing else names_of_requirements(selector.requirements)
 
 

@@ -103,7 +103,7 @@ class LineEncoder:
         yield self._object_line(at, moment, kind, key, present)
 
     def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
-        """Yields a checkpoint: lines for the whole cluster, because `dropped` earlier changes are missing."""
+        """Yields lines for all objects of the cluster, because `dropped` earlier changes were not recorded."""
         self._present.clear()
         self._learn(update.current for update in updates)
         objects = sum(update.kind in RECORDED_KINDS for update in updates)

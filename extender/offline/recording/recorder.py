@@ -79,7 +79,7 @@ class RotatingFiles:
         return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES
 
     def others(self) -> list[str]:
-        """Returns the files that rotation would overwrite although they are not recordings.
+        """Returns the files that are not recordings, but would be overwritten when the recording rotates.
 
         Raises:
             OSError: a file cannot be read.

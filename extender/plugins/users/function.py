@@ -138,7 +138,10 @@ class RuleFunction(Generic[P, R]):
             process.wake(name)
 
     def put_in_force(self, processes: Mapping[str, InForce]) -> None:
-        """Connects the rule to the running process, under each name of the rule in the policy; {} disconnects it."""
+        """Connects the rule to the running process.
+
+        `processes` has an entry for each name of the rule in the policy. If it is empty, the rule is disconnected.
+        """
         self._in_force = processes
 
     def handle(

@@ -75,7 +75,10 @@ _thread = threading.local()
 
 @contextmanager
 def in_queue_rule() -> Iterator[None]:
-    """Marks the block as part of a rule that the locked queue calls; `wake` and `activate` raise RuntimeError in it."""
+    """Marks the block as part of a rule that the queue calls with its lock held.
+
+    In the block, `wake` and `activate` raise RuntimeError.
+    """
     _thread.holds_queue = True
     try:
         yield
@@ -169,7 +172,7 @@ class Handle:
     """
 
     def __init__(self, rule: str, pod: Pod, host: RuleHost, in_force: InForce, table: Table | None = None) -> None:
-        """`table`: the table of the decision; None if the rule belongs to no decision."""
+        """Reads the cluster from `table`, the table of the decision; if it is None, from the cache's tables."""
         self._rule = rule
         self._pod = pod
         self._host = host

@@ -37,7 +37,7 @@ class PredicateFunction(RuleFunction[P, R]):
         self.sees_pods = sees_pods
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Predicate:
-        """Returns the predicate for the engine; `arguments` must be valid."""
+        """Returns the predicate that the engine runs with these arguments, which must be valid."""
         return CustomPredicate(name, self, arguments, host, self.sees_pods)
 
 

@@ -34,7 +34,7 @@ class PriorityFunction(RuleFunction[P, R]):
         self.normalise = normalise
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> Priority:
-        """Returns the priority for the engine; `arguments` must be valid."""
+        """Returns the priority that the engine runs with these arguments, which must be valid."""
         return CustomPriority(name, self, arguments, host, self.normalise)
 
 

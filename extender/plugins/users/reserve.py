@@ -51,7 +51,7 @@ class ReserveFunction(NodeFunction[P, R]):
         return function
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> ReserveRule:
-        """Returns the rule for the engine; `arguments` must be valid."""
+        """Returns the rule that the engine runs with these arguments, which must be valid."""
         undo = None
         if self._undo is not None:
             own = self._undo.arguments.model_fields
@@ -71,7 +71,7 @@ class PreBindFunction(NodeFunction[P, R]):
     point = PRE_BIND
 
     def rule(self, name: str, arguments: Mapping[str, object], host: RuleHost) -> BindRule:
-        """Returns the rule for the engine; `arguments` must be valid."""
+        """Returns the rule that the engine runs with these arguments, which must be valid."""
         return CustomPreBind(name, self, arguments, host)
 
 

@@ -57,7 +57,7 @@ class VolumePairs:
         return pair
 
     def detach(self, pair: int) -> None:
-        """Records that a VolumeAttachment is gone. `pair`: the number that `attach` returned."""
+        """Records that a VolumeAttachment no longer exists. `pair`: the number that `attach` returned."""
         self._attachments[pair] -= 1
         self._release(pair)
 

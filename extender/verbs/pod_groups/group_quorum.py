@@ -198,7 +198,7 @@ class GroupQuorum:
             self._rounds.pop(its_round.gang.key, None)
 
     def _await(self, its_round: _Round, call: _Call, seconds: float) -> None:
-        """Waits until the call's round has ended; refuses all its calls after `seconds`."""
+        """Waits until the round of the call has ended. After `seconds`, refuses all calls of the round."""
         if not call.is_over.wait(seconds):
             with self._lock:
                 if not call.is_over.is_set():

@@ -1,4 +1,4 @@
-"""Suggests the smallest changes after which a group is placed that no scheduler tries now.
+"""Suggests changes for a group that no scheduler tries now: the smallest ones after which the group is placed.
 
 Each change is tried on a copy of the group first. If the group still does not fit, further changes are added.
 """
