@@ -60,7 +60,7 @@ class Resource(Enum):
     TARGET_POD = "TargetPod"
     """The pod that is waiting."""
     POD = "Pod"
-    """An assigned, unscheduled or waiting pod. Rules register for it; events never have it."""
+    """Any pod. Rules may register for this; an event always has one of the three kinds of pods above."""
     NODE = "Node"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
