@@ -245,7 +245,7 @@ class PolicyReload:
         contents = self._contents()
         self._read = contents
         self._seen = contents
-        # A new host counts the errors of rules from 0, so the first errors after a reload are logged.
+        # A new LiveHost counts errors from 0, so the first errors of the reloaded rules are logged.
         limit = TimeLimit(self._clock, settings.decision_seconds)
         host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message, watching(self._hanging))
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}

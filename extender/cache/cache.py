@@ -108,7 +108,7 @@ class Cache:
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
-            gone = [key for key in stored if key not in listed]  # not under the lock: it takes 0.1 s for 200,000 pods
+            gone = [key for key in stored if key not in listed]  # without a lock, as 200,000 pods take 0.1 s
             self._in_batches(kind, gone, partial(self._remove, kind))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
@@ -277,7 +277,7 @@ class Cache:
         """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
-            self._note_object(kind, key)  # an earlier call may have failed before it noted this
+            self._note_object(kind, key)  # always noted, because an earlier call may have failed
             if assumed is not None:
                 self._notifications.discarded(assumed, self._objects.effective(kind, key))
 
@@ -382,7 +382,7 @@ class Cache:
         self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
-        for lost in self._objects.lost(kind, asked_at):  # lost when the API server was restored from a backup
+        for lost in self._objects.lost(kind, asked_at):  # the API server lost these when it was restored from a backup
             self._objects.drop(kind, lost.key)
             self._note_object(kind, lost.key)
             self._notifications.discarded(lost, self._objects.effective(kind, lost.key))
@@ -394,7 +394,7 @@ class Cache:
     def _repair(self, kind: str) -> None:
         """Corrects placements and tables after an interrupted change. The caller has just stored a list of the kind."""
         if kind == POD:
-            for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal had failed
+            for uid in self._placements.confirmed() - self._pods.watched.keys():  # removing these pods was interrupted
                 self._displace(uid, PodEvent.REMOVE)
             pods = {uid: self._pods.effective(uid) for uid in self._pods.watched}
             self._changes.restart(kind, {**pods, **self._placements.by_uid()})

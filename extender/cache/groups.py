@@ -114,7 +114,7 @@ class GroupStates:
             if (parent := self._parent_of(obj)) is not None:
                 self._children.setdefault(parent, set()).add(name)
 
-    # ---- questions about groups
+    # ---- answers about groups and their members
 
     def count(self, key: str) -> int:
         """Returns the number of members in the cache, with and without a node."""
@@ -177,7 +177,7 @@ class GroupStates:
                 return f"waiting for {root.kind} {root.key}: its parents form a cycle"
             return self._shortage(root, group) if enforces_gangs else None
 
-    # ---- with the lock held
+    # ---- helpers, called with the lock held
 
     def _parent_of(self, group: PodGroup | CompositePodGroup) -> GroupName | None:
         key = group.parent_key if self._composites else None

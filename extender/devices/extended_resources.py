@@ -60,7 +60,7 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        # The API server lists classes sorted by name, and upstream reads them in that order.
+        # Classes are sorted by name, because that is the order in which the API server lists them.
         for _, device_class in sorted(self._objects.all(DeviceClass).items()):
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None

@@ -151,7 +151,8 @@ class Profiles:
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile for the pod's schedulerName, or the first profile."""
-        current = self._current  # read once, because `replace` may run in another thread
+        # `self._current` is read only once, because another thread may replace it.
+        current = self._current
         return current.by_name.get(pod.spec.scheduler_name, current.first)
 
 

@@ -167,7 +167,7 @@ PLUGIN = Plugin(
     lambda _: NodeVolumeLimits(),
     interests=Interests(
         (
-            # Upstream waits for the CSINode only, which may arrive before its node.
+            # Upstream registers for changes of the CSINode only, which may arrive before its node.
             Interest(Resource.NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),

@@ -138,7 +138,7 @@ class PriorityQueue:
             elif (place := self._tiers.find(uid)) is not None:
                 self._tiers.leave(place, self._clock.monotonic())
 
-    # ---- the scheduling loop
+    # ---- calls of the scheduling loop
 
     def pop(self, timeout_seconds: float | None = None) -> Entity | None:
         """Waits for a pod or group and returns it; its pods are in flight until `done` or `add_unschedulable`.
@@ -255,7 +255,7 @@ class PriorityQueue:
             self._closed.set()
             self.lock.notify_all()
 
-    # ---- events and time
+    # ---- reactions to events and to the passing of time
 
     def move(self, change: Change, *, up_to_priority: int | None = None) -> int:
         """Requeues the pods that the change may help; returns how many there are.
@@ -400,7 +400,7 @@ class PriorityQueue:
                 return total
             self._closed.wait(YIELD_SECONDS)  # another thread can take the lock now
 
-    # ---- called with the lock held
+    # ---- helpers, called with the lock held
 
     def _attempted(self) -> Iterator[QueuedPod]:
         """Yields the pods in flight, and the members that return to the queue when their group's attempt ends."""

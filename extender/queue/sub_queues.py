@@ -205,7 +205,7 @@ class SubQueues:
     def _waiting(self, tier: Tier) -> UnschedulablePods:
         return self.gated if tier is Tier.GATED else self.unschedulable
 
-    # ---- the next pod
+    # ---- the choice of the next pod
 
     @property
     def ready(self) -> bool:
@@ -221,7 +221,7 @@ class SubQueues:
             self._forget(entity)
         return entity
 
-    # ---- events and time
+    # ---- reactions to events and to the passing of time
 
     def helped_by(self, change: Change, up_to_priority: int | None) -> list[Helped]:
         """Returns the pods and groups that the change may help and whose priority is at most `up_to_priority`.

@@ -61,7 +61,7 @@ class Journal:
         # Beyond this number of missed removals, reading the whole table again is as quick.
         while len(log.removed) > max(self._removed_keys_kept, len(log.latest) // 4):
             oldest, position = log.removed.popleft()
-            if log.latest.get(oldest) == position:  # at another position, the key was added again
+            if log.latest.get(oldest) == position:  # if the positions differ, the key was added again
                 del log.latest[oldest]
                 log.forgotten = position
 

@@ -27,7 +27,7 @@ MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMax
 FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_CHECKS = 256
-_EASY_STEPS = 64  # a shorter search is faster if it does not look for choices to skip
+_EASY_STEPS = 64  # a search of up to this many steps is faster if it does not look for choices to skip
 
 DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # the devices that each claim gets
 

@@ -130,7 +130,7 @@ class _NodeResourcesFitCheck(Check):
         offered = columns.allocatable
         requested = columns.requested
         lacking: BoolColumn | None = None
-        # One resource at a time, because small arrays stay in the processor's cache.
+        # Resources are compared one at a time, because small arrays stay in the processor's cache.
         for position, (resource, amount) in enumerate(self._index_amounts):
             short = offered[resource, index] - requested[resource, index] < amount
             if position and self._offered[position - 1] in self._backed:

@@ -106,7 +106,8 @@ class GroupLabels:
                 mask &= ~self._mask(having)
             case "DoesNotExist":
                 mask &= ~self._mask((self._by_key.get(key),))
-            case _:  # Gt and Lt, which selectors for pods cannot contain, so no index is needed
+            case _:
+                # Gt and Lt need no index, because selectors for pods cannot contain them.
                 for slot in np.flatnonzero(mask).tolist():
                     mask[slot] = requirement.matches(self._groups[slot].mapping)
 
