@@ -97,7 +97,7 @@ def identify(settings: Settings) -> tuple[str, str]:
 def announcement(
     command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
 ) -> LastingThread:
-    """Returns a thread that logs the start, so that an API server that answers slowly delays only this log line."""
+    """Returns a thread that logs the start. If the API server answers slowly, only this log line is delayed."""
 
     def announce() -> None:
         log_start(command, settings, profiles, features, identify(settings))

@@ -164,7 +164,7 @@ class GroupStates:
             return None if group is None or self._parent_of(group) is not None else self._tree(group, waiting)
 
     def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
-        """Returns why the PodGroup's tree cannot be tried yet: a group or pods are missing; None if it can.
+        """Returns why the PodGroup's tree cannot be tried yet, because a group or pods are missing; None if it can.
 
         If not `enforces_gangs`, the number of pods does not matter.
         """

@@ -1,4 +1,4 @@
-"""Stores pods as the watch shows them or as kube-scheduler sends them, with later decisions about them."""
+"""Stores pods as the watch shows them or as kube-scheduler sends them, together with later decisions about them."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
-    """Returns a claim whose deallocation may help a pod that fits nowhere; None if there is no such claim.
+    """Returns a claim to deallocate in order to help a pod that fits nowhere; None if there is no such claim.
 
     Only this pod uses such a claim, and nodes were refused because the claim cannot be used there. After the
     deallocation, the claim gets other devices. A claim that was created for extended resources is deleted and created

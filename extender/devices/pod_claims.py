@@ -94,7 +94,7 @@ def sharing_group(pod: Pod, table: Table) -> PodGroup | None:
 
 
 def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
-    """Yields the names of the claims that the pod shares with its group and that are already created."""
+    """Yields the names of the created claims that the pod shares with its group."""
     for named in pod.spec.resource_claims or () if group is not None else ():
         if group is not None and named in (group.spec.resource_claims or ()):
             name = named.resource_claim_name or generated_name(group.status.resource_claim_statuses, named.name)

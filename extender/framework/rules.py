@@ -28,7 +28,7 @@ NO_REFUSAL: Verdict = ()
 
 
 class PerNode:
-    """Marks a rule whose result for a node depends only on the pod's template, the node, and the pods on that node.
+    """Marks a rule that judges a node only by the pod's template, the node itself, and the pods on the node.
 
     Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. Pods with
     volumes or claims are exempt from this. Scores that depend on pods must not be normalised.

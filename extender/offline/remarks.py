@@ -31,7 +31,7 @@ def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
 
 
 def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yields a remark on each extender that a scheduler would call for these pods, but that is not called here."""
+    """Yields a remark on each extender that is not called here, although a scheduler would call it for these pods."""
     for extender in state.profiles.extenders:
         if any(map(extender.is_interested, pods)):
             yield f"the extender {extender.url_prefix} is not asked here: it may refuse or prefer nodes"

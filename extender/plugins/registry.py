@@ -78,7 +78,7 @@ INTERESTS: Mapping[str, Interests] = {
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the events that may help a pod, by the rule that refused it, users' rules included."""
+    """Returns, for each rule including users' rules, the events that may help a pod that the rule refused."""
     interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in profile.rules):
         if isinstance(rule, CustomRule) and rule.interests is not EVERYTHING:

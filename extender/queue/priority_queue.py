@@ -305,7 +305,7 @@ class PriorityQueue:
         self._requeue(rejected, event)
 
     def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
-        """Moves members to the trees that they now belong to, because a group was changed; tries these trees again.
+        """Moves members to their current trees after a group was changed, and tries these trees again.
 
         Args:
             roots: the root above the changed group before the change, and the root after it.

@@ -67,7 +67,7 @@ class Helped(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a waiting pod: its tier, and the entry in that tier, which is the pod itself or its group."""
+    """Says where a pod waits: its tier, and its entry in that tier, which is the pod itself or its group."""
 
     tier: Tier
     entity: Entity

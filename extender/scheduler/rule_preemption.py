@@ -219,7 +219,7 @@ def _rules_of(profile: Profile) -> frozenset[str]:
 
 
 def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
-    """Returns the rows of the nodes that evictions may help: those that these rules rejected, and the other ones."""
+    """Returns the rows of nodes that evictions may help: those that these rules rejected, and the others."""
     of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
     rows = fit.with_code(Code.UNSCHEDULABLE)
     by_rules = fit.rows[np.isin(fit.cause, of_rules)]

@@ -130,7 +130,7 @@ class StoragePools:
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
     def pick(self, size_bytes: int, nodes: int) -> Picked:
-        """Returns, for each row, a pool that the node can access and that fits a volume of this size.
+        """Returns, for each row, a pool that the node can access and that has room for a volume of this size.
 
         The result is intp[nodes]: the index of the pool, or NONE.
         """

@@ -79,7 +79,7 @@ def render(answer: Answer, connection: str = "", head_only: bool = False) -> byt
 
 @lru_cache(maxsize=64)
 def _head(status: int, content_type: str, headers: Headers, sent_at: int, connection: str) -> bytes:
-    """Returns the status line and the headers but Content-Length. Many answers share them, so they are cached."""
+    """Returns the status line and all headers except Content-Length. Many answers share them, so they are cached."""
     phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
     fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE)]
     fields.append(("Date", formatdate(sent_at, usegmt=True)))

@@ -34,7 +34,7 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
 
 
 class _Count(NamedTuple):
-    """The numbers that some devices of a pool add to the totals of each row that can access these devices.
+    """The numbers that some devices of a pool add to the totals of the rows that can access them.
 
     Attributes:
         counted: the number of devices of the class.

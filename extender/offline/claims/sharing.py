@@ -1,4 +1,4 @@
-"""Takes a pod out of its group, so that it is judged alone, but with the claims that it shares with the group."""
+"""Takes a pod out of its group, to judge it alone. The pod keeps the claims that it shares with the group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from extender.table import Table
 
 
 def without_group(pod: Pod, table: Table) -> Pod:
-    """Returns the pod as if it were in no group; it keeps the claims that it shares with its group."""
+    """Returns the pod without its group. It keeps the claims that it shares with the group."""
     group = sharing_group(pod, table)
     if group is None:
         return pod.with_spec(scheduling_group=None)

@@ -96,7 +96,7 @@ class Redaction:
         self._claim_bases: dict[str, tuple[str, str]] = {}
 
     def learn(self, objects: Collection[Object]) -> None:
-        """Finds names made of other names, such as "web-0"; each part of them is then hashed separately.
+        """Finds names that are made of other names, such as "web-0", so that each part is hashed separately.
 
         So the redacted name still contains the redacted name of its owner. Controllers make such names for the
         ReplicaSets of a Deployment, the pods and claims of a StatefulSet, and the claims of generic ephemeral volumes.

@@ -121,7 +121,7 @@ class Recording:
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """Copies of the state before some of the steps, as (step, copy); `state` starts from the last one it can use.
+        """Copies of the state before some of the steps, as (step, copy). `state` starts from the last usable copy.
 
         A state with many objects is copied rarely: for a copy of N objects, at least N lines must have passed since the
         last copy. So all copies together have at most as many objects as there are lines.

@@ -282,7 +282,7 @@ class World:
 
 
 class ReplayedPlans:
-    """The plans for pod groups that the replay has made again, by the numbers that they have in the recording.
+    """The plans for pod groups that the replay has made again, by their numbers in the recording.
 
     Filter asks this object for its answer about a member of a group.
 

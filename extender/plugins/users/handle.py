@@ -191,7 +191,7 @@ class Handle:
 
     @property
     def waiting(self) -> list[WaitingPod]:
-        """The pods that wait at Permit for this rule, without the pod that it is deciding about."""
+        """The pods that wait at Permit for this rule, except the pod that the rule is deciding about."""
         return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
 
     def count_placed(self, namespace: str | None, labels: Mapping[str, str]) -> int:

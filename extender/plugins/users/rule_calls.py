@@ -33,7 +33,7 @@ _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(P
 
 
 def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
-    """Calls `call`, in another thread if there is a deadline; returns what it returns or raises what it raises.
+    """Calls `call`, in another thread if there is a deadline; returns its result or raises its error.
 
     Raises:
         RuleUnanswered: the call did not end before the deadline. It continues, but its result is ignored.

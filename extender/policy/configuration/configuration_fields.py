@@ -37,7 +37,7 @@ class PluginSet:
     disabled: frozenset[str] = frozenset()
 
     def over(self, default: PluginSet) -> PluginSet:
-        """Merges this set into the default one; a plugin in both keeps its default place but gets this set's weight."""
+        """Merges this set into the default one. A plugin in both keeps its default place, but gets the new weight."""
         disabled = self.disabled | default.disabled
         own = {plugin.name: plugin for plugin in self.enabled}
         defaults = [

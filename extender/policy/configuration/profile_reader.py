@@ -268,7 +268,7 @@ class _ProfileReader:
         return rules[0] if rules else None
 
     def _refuse_unprepared(self) -> None:
-        """Adds a fault for each plugin that runs at a point but is disabled at an earlier point that it needs.
+        """Adds a fault for each plugin that runs at a point, but is disabled at an earlier point that it depends on.
 
         With such a profile, kube-scheduler would fail every pod at that plugin.
         """

@@ -15,7 +15,7 @@ PENDING = PendingClaim.__name__
 
 
 class DeviceHolds:
-    """The pods that may write a claim, for each claim whose devices are chosen but not yet written. Thread-safe."""
+    """Records which pods may write each claim whose devices are chosen but not yet written. Thread-safe."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache

@@ -237,7 +237,7 @@ class GroupQuorum:
         self._end(its_round, text)
 
     def _end(self, its_round: _Round, refusal: str | None) -> None:
-        """Ends the wait of all calls in the round; `refusal` says why they are refused, None if they may bind.
+        """Ends the wait of all calls in the round. `refusal` is why they are refused; None: they may bind.
 
         The caller holds the lock.
         """

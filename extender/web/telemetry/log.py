@@ -89,7 +89,7 @@ def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> Non
 
 
 class BoundedStream:
-    """Writes lines to a pipe or file, and drops them while a pipe is full because it is not being read.
+    """Writes lines to a pipe or file. While a pipe is full, because its reader does not read it, lines are dropped.
 
     The next line that can be written says how many were dropped. A full pipe delays the first writer by
     `_PATIENCE_SECONDS`, and later writers not at all.

@@ -223,7 +223,7 @@ def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
 
 
 def _values_meeting(requirement: NodeSelectorRequirement) -> Sequence[str]:
-    """Returns label values to try: those of In, an empty one for Exists, and a number that meets Gt or Lt."""
+    """Returns values that may satisfy a requirement: those of In, "" for Exists, or a number for Gt or Lt."""
     bound = compile_requirement(requirement).bound()
     match requirement.operator:
         case "In":

@@ -52,7 +52,7 @@ def _text(state: ClusterState, victims: Pods) -> str:
 
 
 def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
-    """Yields the other pods that are on a node or nominated to one, and that no controller recreates on that node."""
+    """Yields the other pods that may be removed: no controller would recreate them on their node, or nominated node."""
     for info in state.infos.values():
         is_placed = info.pod.node_name or info.pod.status.nominated_node_name
         if is_placed and info.uid != pod.uid and not is_pinned(info.pod):

@@ -58,7 +58,7 @@ def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
 
 
 def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) -> list[SuggestedChange]:
-    """Returns the changes that the API server accepts and after which some node can take the pod, with all such nodes.
+    """Returns the changes that the API server accepts and that let the pod fit, each with all nodes that can take it.
 
     A search may have examined only the nodes that its change affects. All nodes are examined here, because an error on
     any of them fails the whole attempt.

@@ -56,7 +56,7 @@ class _Fix:
 
 
 def created_group_changes(state: ClusterState, membership: Membership, missing: MissingGroup) -> list[SuggestedChange]:
-    """Returns the changes that admit the members of a group that does not exist; each begins with creating it."""
+    """Returns the changes that admit the members of a missing group. Each change creates the group first."""
     priority = max((info.priority for info in membership.waiting_for(missing)), default=0)
     group = _new_group(missing, priority)
     text = f"create {missing.kind} {missing.key} with the policy basic"
