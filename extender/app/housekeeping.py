@@ -102,7 +102,7 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Settles what users' rules reserved for pods whose bind got no answer: keeps it if the cache shows the bind."""
+    """Ends what users' rules reserved for pods whose bind got no answer, or keeps it if the cache shows the bind."""
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)

@@ -112,7 +112,7 @@ class TablePool:
 
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; discards it if the reader fails, because its table may then be half changed."""
+        """Lends a replica of the table; discards it if the reader fails, because it may then be half changed."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -186,7 +186,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Compares the replica's table with that of `fresh`; returns False if the replica was always in use."""
+        """Compares the replica with `fresh`, a new one; returns False if a reader had the replica at every try."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle

@@ -121,7 +121,7 @@ class DryRun:
         return stays[unit]
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
-        """Returns bool[n]: True for nodes that pass all checks that depend on pods, without the removed pods."""
+        """Returns bool[n]: True for nodes that pass all checks about pods once the removed pods have left."""
         fits = np.ones(len(rows), np.bool_)
         one_by_one: list[Predicate] = []
         for rule in self._dependent:

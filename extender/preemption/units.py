@@ -113,7 +113,7 @@ class Unit(NamedTuple):
     kind: UnitKind
 
     def importance(self, table: Table) -> tuple[object, ...]:
-        """Returns a sort key. It sorts units by node, then the most important first, then by name."""
+        """Returns the key that sorts units: by node, then the most important first, then by name."""
         started = float(table.pods.started[list(self.slots)].min())
         name = table.pods.info(self.slots[0]).sort_key
         return self.row, -self.priority, -self.kind, -len(self.slots), started, name
@@ -127,7 +127,7 @@ def has_members(table: Table, slots: Rows) -> bool:
 
 
 def units_on(table: Table, slots: Rows) -> list[Unit]:
-    """Returns the units of the pods in these slots, sorted by importance."""
+    """Returns the units of the pods in these slots, sorted by importance; the pods of a unit are evicted together."""
     alone: list[Unit] = []
     whole: dict[tuple[int, GroupName], Disruption] = {}
     for slot, info in zip(slots.tolist(), table.pods.at(slots), strict=True):

@@ -385,7 +385,7 @@ class PriorityQueue:
     # ---- long work, done in parts
 
     def _requeue(self, helped: Iterable[Helped], event: str) -> int:
-        """Requeues those in `helped` that still wait for an event; returns the length of `helped`."""
+        """Requeues the pods and groups in `helped` that still wait for an event; returns the length of `helped`."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 

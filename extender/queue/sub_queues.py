@@ -254,7 +254,7 @@ class SubQueues:
         return [Helped(entity, entity.rejection, Strategy.AFTER_BACKOFF) for entity in entities]
 
     def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
-        """Requeues those in `helped` that still wait for an event; returns the length of `helped`."""
+        """Requeues the pods and groups in `helped` that still wait for an event; returns the length of `helped`."""
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)

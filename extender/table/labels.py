@@ -203,7 +203,7 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns 0 if the index is empty, else an upper estimate, because an item may count several times."""
+        """Returns 0 if the index is empty; any other number is inexact, because an item may count several times."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:

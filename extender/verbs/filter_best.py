@@ -25,7 +25,7 @@ class FilterBest:
     def __init__(
         self, feasible: Filter, prioritize: Prioritize, limit: TimeLimit = NO_LIMIT, random: Random | None = None
     ) -> None:
-        """`random` chooses between nodes with the same score."""
+        """Chooses between nodes with the same score by `random`."""
         self.name = feasible.name
         self.decode = feasible.decode
         self.summary = feasible.summary
