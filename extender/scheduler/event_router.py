@@ -152,7 +152,7 @@ class QueueSweep:
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
         in_flight = {info.uid for info in self._queue.pods_in_flight()}
-        expected = {(uid, cached.pod.key) for uid, cached in pods.items() if cached.pod and self._waits(cached)}
+        expected = {(uid, pod.key) for uid, cached in pods.items() if (pod := cached.pod) and self._waits(pod, cached)}
         missing = frozenset((uid, key) for uid, key in expected if uid not in waiting and uid not in in_flight)
         surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
         for uid, key in missing & self._missing:
@@ -165,10 +165,9 @@ class QueueSweep:
         self._missing = missing
         self._surplus = surplus
 
-    def _waits(self, cached: CachedPod) -> bool:
+    def _waits(self, pod: Pod, cached: CachedPod) -> bool:
         """Returns True if the pod has no node and one of this scheduler's profiles is for it."""
-        pod = cached.pod
-        if pod is None or cached.node_name or pod.node_name or pod.terminating:
+        if cached.node_name or pod.node_name or pod.terminating:
             return False
         return pod.spec.scheduler_name in self._scheduler_names
 

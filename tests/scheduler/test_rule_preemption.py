@@ -74,7 +74,7 @@ class Webhook:
         default = provider("DefaultProvider")
         made = rule.rule("painting", {}, OfflineHost())
         gates = FeatureGates(generic_workload=not coscheduling)
-        self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)], gates)
+        self.profiles = Profiles([replace(default, **{"predicates": [*default.predicates, made]} | profile)], gates)
         self.clock = ManualClock()
         objects = (each if isinstance(each, dict) else each.obj() for each in built)
         self.cache = cache_of(clock=self.clock, features=gates)
@@ -335,6 +335,22 @@ def test_a_gang_that_eviction_does_not_make_fit_evicts_nothing() -> None:
     webhook = Webhook(*map(node, NAMES), painter("low", 1, "n1"), painter("high", 20, "n2"), gang_group(), *GANG)
     assert [webhook.ask(pod, *NAMES) for pod in GANG] == [[], []]
     webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+
+
+def test_a_gang_evicts_nothing_if_preemption_is_off() -> None:
+    lows = [painter(f"low-{name}", 1, name) for name in NAMES]
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG, preemption=None)
+    assert [webhook.ask(pod, *NAMES) for pod in GANG] == [[], []]
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+
+
+def test_a_gang_whose_profile_has_no_users_rules_is_left_to_kube_scheduler() -> None:
+    lows = [painter(f"low-{name}", 1, name, cpu="4") for name in NAMES]
+    without_rules = provider("DefaultProvider").predicates
+    webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG, predicates=without_rules)
+    assert webhook.preemption.run([("g1", "default/g1")]) == []
     assert (webhook.evicted, webhook.nominated) == ([], [])
 
 

@@ -9,8 +9,10 @@ from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from extender import Rows, Table, predicate
 from extender.cache.cache import Cache
 from extender.framework.profile import Profiles, WeightedPriority
 from extender.model.node import Node
@@ -19,6 +21,7 @@ from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.registry import default_profile
+from extender.plugins.users import OfflineHost
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
@@ -381,6 +384,24 @@ def test_members_are_answered_where_pods_of_lower_priority_leave() -> None:
     webhook = Webhook(*NODES[:2], *lesser, group, *gang)
     answered = Counter(name for pod in gang for name in webhook.ask(pod, NAMES[:2]))
     assert answered == {"n0": 2, "n1": 2}
+
+
+@predicate(sees_pods=True)
+def only_empty_nodes(pod: PodInfo, table: Table, rows: Rows) -> object:
+    return {"node(s) had a pod": np.array([len(table.pods.on(row)) == 0 for row in rows.tolist()])}
+
+
+def test_the_rest_of_a_dry_runs_plan_is_planned_again_without_pods_of_lower_priority() -> None:
+    """The users' rule refuses n2 only for a pod that the dry run has removed."""
+    rule = only_empty_nodes.rule("only-empty-nodes", {}, OfflineHost())
+    default = default_profile("default-scheduler")
+    profiles = Profiles([replace(default, predicates=[*default.predicates, rule])])
+    lesser = [make_pod(f"v{i}").uid(f"v{i}").req(cpu="2").node(name).obj() for i, name in enumerate(NAMES[:2])]
+    lesser.append(make_pod("small").uid("small").node("n2").obj())
+    gang = members(2, priority=10)
+    webhook = Webhook(*NODES[:3], *lesser, make_pod_group("gang", 2, priority=10), *gang, profiles=profiles)
+    (first,) = webhook.ask(gang[0], NAMES[:2])
+    assert webhook.ask(gang[1], [first, "n2"]) == ["n2"]
 
 
 def test_no_dry_run_is_expected_if_the_schedulers_filters_are_off() -> None:

@@ -228,13 +228,13 @@ class GroupPlans:
         if plan.is_emptied or node not in plan.touched:
             return True
         with self._cache.snapshot("groups", call.deadline) as table:
-            row = table.nodes.row_of.get(node, -1)
-            if row < 0 or not table.nodes.present[row]:
+            if not table.nodes.has(node):
                 return False
             trial = Trial(table)
             try:
                 plan.place_answered(trial)
-                return len(find_fit(plan.profile, call.info, table, np.array([row], np.intp)).feasible) > 0
+                rows = np.array([table.nodes.row_of[node]])
+                return len(find_fit(plan.profile, call.info, table, rows).feasible) > 0
             finally:
                 trial.revert()
 
