@@ -57,7 +57,7 @@ def measure_loop(_: Binaries, nodes: list[int]) -> Table:
 
 
 def answers_table() -> Table:
-    header = ["an answer about a cluster in a file", "asked", "seconds", "CPU", "the loop in Go", "times faster"]
+    header = ["an answer about a cluster in a file", "target", "seconds", "CPU", "the loop in Go", "times faster"]
     return Table("answers", header)
 
 
@@ -66,19 +66,19 @@ def measure_answers(binaries: Binaries, nodes: list[int]) -> Table:
     table = answers_table()
     for row in answers.measured(answers.Sizes(nodes=max(nodes)), binaries["oracle"]):
         stock = [f"{row.stock_seconds:.0f}", f"{row.times_faster:.0f}"] if row.stock_seconds else ["", ""]
-        table.add([row.question, row.asked, f"{row.seconds:.2f}", f"{row.cpu_seconds:.2f}", *stock], asdict(row))
+        table.add([row.question, row.target, f"{row.seconds:.2f}", f"{row.cpu_seconds:.2f}", *stock], asdict(row))
     return table
 
 
 def scale_table() -> Table:
-    return Table("scale", ["at 50,000 nodes and 200,000 pods", "measured", "asked"])
+    return Table("scale", ["at 50,000 nodes and 200,000 pods", "measured", "target"])
 
 
 def measure_scale(_: Binaries, __: list[int]) -> Table:
     table = scale_table()
     for figure in scale.measured(scale.NODES_AT_SCALE):
-        asked = f"{figure.asked:g} {figure.unit}"
-        table.add([figure.what, f"{figure.value:.4g} {figure.unit}", asked], asdict(figure))
+        target = f"{figure.target:g} {figure.unit}"
+        table.add([figure.what, f"{figure.value:.4g} {figure.unit}", target], asdict(figure))
     return table
 
 

@@ -45,11 +45,11 @@ class Sizes:
 class Answered:
     """A question and its cost. `cpu_seconds`: of this process; `stock_seconds`: what the loop in Go would need.
 
-    `asked`: what it may cost on a machine that does nothing else.
+    `target`: the time that it may take on a machine that does nothing else.
     """
 
     question: str
-    asked: str
+    target: str
     seconds: float
     cpu_seconds: float
     pods: int = 0
@@ -70,7 +70,7 @@ def measured(sizes: Sizes, oracle: Path) -> Iterator[Answered]:
         in_go = stock.place(backlog[:_IN_GO])
         a_pod = in_go["ns"] / 1e9 / len(backlog[:_IN_GO])
         waiting = Cluster.from_objects([*objects, *backlog])
-        yield _asked(
+        yield _answered(
             f"simulate {sizes.pods} pods of {TEMPLATES} templates",
             "10 times faster",
             waiting.simulate,
@@ -120,12 +120,12 @@ def _of_replicas(cluster: Cluster, count: int) -> Iterator[Answered]:
     app = {"app": "replica"}
     plain = make_pod("replica").label(app).req(cpu="10m", memory="16Mi")
     spread = make_pod("replica").label(app).req(cpu="10m", memory="16Mi").spread(ZONE, max_skew=5, labels=app)
-    for question, asked, pod in (
+    for question, target, pod in (
         ("plain replicas", "10 s", plain),
         ("replicas with a spread constraint", "60 s", spread),
     ):
         simulate = partial(cluster.simulate, Scenario(create=[(pod.obj(), count)]))
-        yield _asked(f"simulate {count} {question}", asked, simulate, count)
+        yield _answered(f"simulate {count} {question}", target, simulate, count)
 
 
 def _explained(objects: list[Object], pending: int) -> Iterator[Answered]:
@@ -137,8 +137,8 @@ def _explained(objects: list[Object], pending: int) -> Iterator[Answered]:
         answered, cluster = _timed(lambda: Cluster.load(path))
     yield Answered("load a snapshot, compressed", "5 s", *answered)
     key = f"default/{pods[0]['metadata']['name']}"
-    yield _asked("explain a pending pod, with the smallest changes", "0.1 s", lambda: _changes(cluster.explain(key)))
-    yield _asked(f"explain {pending} pending pods", "10 s", cluster.explain_pending, pending)
+    yield _answered("explain a pending pod, with the smallest changes", "0.1 s", lambda: _changes(cluster.explain(key)))
+    yield _answered(f"explain {pending} pending pods", "10 s", cluster.explain_pending, pending)
 
 
 def _too_large(number: int) -> Object:
@@ -151,8 +151,10 @@ def _changes(found: Explanation) -> object:
     return found.to_dict()
 
 
-def _asked(question: str, asked: str, ask: Callable[[], object], pods: int = 0, stock_seconds: float = 0.0) -> Answered:
-    return Answered(question, asked, *_timed(ask)[0], pods, stock_seconds)
+def _answered(
+    question: str, target: str, ask: Callable[[], object], pods: int = 0, stock_seconds: float = 0.0
+) -> Answered:
+    return Answered(question, target, *_timed(ask)[0], pods, stock_seconds)
 
 
 def _timed(ask: Callable[[], T]) -> tuple[tuple[float, float], T]:

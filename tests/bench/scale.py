@@ -37,12 +37,12 @@ _READY_SECONDS = 300
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, and what issue 16 asks for."""
+    """A figure and its target, which issue 16 sets."""
 
     what: str
     value: float
     unit: str
-    asked: float
+    target: float
 
 
 def measured(nodes: int, seconds: float = WATCHED_SECONDS) -> Iterator[Figure]:
