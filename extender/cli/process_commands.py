@@ -133,9 +133,10 @@ def demo(what: str | None, bind: str) -> None:
     objects of the cluster, for the commands that read a file.
 
     \b
-    Serve it, and call it from another terminal; the same cluster as a file:
+    Serve the cluster, and call the service from another terminal:
       extender demo
       extender demo filter | curl -s 127.0.0.1:8888/scheduler/filter -H 'Content-Type: application/json' -d @-
+    Write the same cluster to a file:
       extender demo cluster > cluster.yaml
     """
     if what is None:

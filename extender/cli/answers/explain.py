@@ -96,25 +96,25 @@ def explain(
     """Explain why a pod is pending, or where it would be placed, and what would let it run.
 
     \b
-    All pending pods, grouped by cause, in a live cluster, or in a file or directory (as `kubectl get nodes,pods -A -o
-    yaml` or `kubectl cluster-info dump -A --output-directory DIR` write them):
+    Explain all pending pods, grouped by cause, of a live cluster. Then do the same for a file or directory that
+    `kubectl get nodes,pods -A -o yaml` or `kubectl cluster-info dump -A --output-directory DIR` has written:
       extender explain
       extender explain --cluster cluster.yaml
-    One pod; the same with the result for every node; the same with every filter's verdict on one node:
+    Explain one pod; --nodes adds the result for every node, and --node shows what every filter says about one node:
       extender explain shop/web-0 --cluster cluster.yaml
       extender explain pod/web-0 -n shop --nodes
       extender explain web-0 -n shop --node worker-3
-    A pod group: how many members can be placed together, what the next one lacks, and what would let all run:
+    Show how many members of a pod group can be placed together, what the next one lacks, and what would let all run:
       extender explain podgroup/train -n ml
-    A pod that does not exist yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
+    Explain a pod that does not exist yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
-    A page with a map of the nodes, in one file to attach to a ticket:
+    Write a page with a map of the nodes, in one file that you can attach to a ticket:
       extender explain shop/web-0 -o html > web-0.html
-    What a running process decided about a pod, and when; the last decision about every pod:
+    Ask a running process what it decided about a pod and when, or for its last decision about every pod:
       extender explain shop/web-0 --from http://127.0.0.1:8888
       extender explain -n shop --sort-by .at --from http://127.0.0.1:8889
       extender explain --in-cluster extender-system/extender:8889
-    Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one per line:
+    Answer many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, which are read one per line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
     If you may not read some kind of object, a note says so and what the answer leaves out.

@@ -219,11 +219,12 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     behind each difference are named.
 
     \b
-    Compare with the decisions of this version, or of another policy; list all steps of the recording:
+    Compare the recorded decisions with those of this version, then with those of another policy:
       extender replay recording.jsonl.gz
       extender replay recording.jsonl.gz --policy next.yaml -o json
+    List all steps of the recording without deciding anything:
       extender replay recording.jsonl.gz --steps
-    A rotated recording, each file on its own:
+    Replay each file of a rotated recording on its own:
       extender replay recording.jsonl.gz recording.jsonl.gz.1
 
     Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
