@@ -1,4 +1,4 @@
-"""Writes the output files of commands. A file is written completely or not at all."""
+"""Writes the output files of commands. A regular file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ _BY_UMASK = 0o666
 def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
     """Replaces the file in one step, so that a failure leaves the old file. An OSError names `path`.
 
+    A pipe or a device such as /dev/stdout cannot be replaced; the data is written into it.
+
     Args:
         mode: the permissions of the new file; by default those of the old file.
     """
     target = path.resolve()  # if the path is a symbolic link, its target is replaced
     partial = target.with_name(f".{target.name}.partial")
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
         if mode is None:
             mode = target.stat().st_mode & 0o777 if target.exists() else _BY_UMASK
         partial.unlink(missing_ok=True)

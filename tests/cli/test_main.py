@@ -235,6 +235,11 @@ def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> No
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
+def test_a_snapshot_that_does_not_fit_on_a_device_names_it() -> None:
+    ended = extender("snapshot", *ON_EXAMPLE, "-o", "/dev/full")
+    assert (ended.returncode, ended.stderr) == (1, "error: /dev/full: No space left on device\n")
+
+
 def test_a_file_that_grows_too_large_is_a_failure_too(tmp_path: Path) -> None:
     script, output = Path(sys.executable).parent / "extender", tmp_path / "cluster.json"
     command = ["/bin/sh", "-c", 'ulimit -f 1; exec "$0" "$@"', script, "snapshot", *ON_EXAMPLE, "-o", output]

@@ -98,9 +98,6 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
             raise ConfigurationError(["-o -: standard output is closed; give a file with -o FILE"])
         stdout.buffer.write(data)
         stdout.flush()
-    elif output.exists() and not output.is_file():
-        # the output is /dev/stdout or a pipe, which cannot be replaced by a new file
-        output.write_bytes(data)
     else:
         write_whole(output, data)
     if source.namespace and state.pods_unread is None:

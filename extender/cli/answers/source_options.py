@@ -40,7 +40,7 @@ _GROUP_PREFIXES = {
 }
 KIND_PREFIXES = (*_POD_PREFIXES, *_GROUP_PREFIXES)
 """The words before the name of a pod or group, as in pod/web-0."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # these errors occur only when a file is written
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE)  # these errors occur only when a file is written
 _PROGRESS_SECONDS = 1.0
 _FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
 
@@ -216,7 +216,7 @@ def input_faults() -> Iterator[None]:
     except (MalformedInput, UnknownPod, UnknownNode) as error:
         raise ConfigurationError([str(error)]) from None
     except OSError as error:
-        if error.filename is None or error.errno in _FULL:
+        if error.filename is None or error.errno in _WRITING:
             raise  # the error is about standard output, which has no name, or about the output file
         raise ConfigurationError([os_error_text(error)]) from None
 
