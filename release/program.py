@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from extender.cli.main import kubectl_podseat, main
+from extender.cli.start import kubectl_podseat, main
 
 if Path(sys.argv[0]).name.startswith("kubectl-"):
     kubectl_podseat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from extender.cli.main import cli
 from extender.cli.process_commands import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
 from extender.runtime.product_version import product_commit, product_version
+from tests.distribution.release import ROOT
 from tests.stock.process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
@@ -217,6 +219,55 @@ def test_ctrl_c_ends_a_command_silently_by_sigint(arguments: list[str], tmp_path
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's job ignores it
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
+CTRL_C_DURING_IMPORT = """
+import importlib.metadata, os, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+importlib.metadata.EntryPoint("command", sys.argv.pop(1), "console_scripts").load()()
+"""
+
+
+def _console_scripts() -> list[str]:
+    """Returns the functions that the console scripts call, as MODULE:FUNCTION."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lines = setup["options.entry_points"]["console_scripts"].strip().splitlines()
+    return [line.partition(" = ")[2] for line in lines]
+
+
+@pytest.mark.parametrize("script", _console_scripts())
+@pytest.mark.parametrize(("ignored", "status"), [(False, -signal.SIGINT), (True, 0)])
+def test_ctrl_c_ends_a_command_that_is_still_importing_unless_its_shell_ignores_it(
+    script: str, ignored: bool, status: int
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CTRL_C_DURING_IMPORT, script, *(() if "complete" in script else ("--help",))],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )
+    assert (ended.returncode, ended.stderr) == (status, b"")
+
+
+def test_ctrl_c_is_handled_by_python_again_once_the_commands_are_imported() -> None:
+    code = "import signal; from extender.cli.start import _commands; _commands(); print(signal.getsignal(2).__name__)"
+    started = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (started.stdout, started.stderr) == ("default_int_handler\n", "")
 
 
 def test_demo_prints_nothing_but_the_error_if_its_port_is_taken() -> None:
