@@ -75,16 +75,28 @@ def create_companions(state: ClusterState, workload: Workload) -> None:
 
     A claim that the cluster already has is not changed.
 
-    Raises MalformedCluster if the API server would refuse one of them.
+    Raises MalformedCluster if the API server would refuse one of them, or a claim of a StatefulSet's first pod.
     """
     if workload.owner is not None:
         state.add(workload.owner)
+        _check_claim_templates(state, workload)
     for obj in workload.companions:
         created = admitted(obj, state.objects)
         if isinstance(created, SchedulingGroup):
             state.add(created)
         elif state.objects.get(type(created), created.key) is None:
             _create_claim(state, created)
+
+
+def _check_claim_templates(state: ClusterState, workload: Workload) -> None:
+    owner, first = workload.owner, workload.manifest["metadata"]["name"]
+    if not isinstance(owner, StatefulSet):
+        return
+    for template in owner.spec.volume_claim_templates or ():
+        metadata = replace(template.metadata, name=f"{template.name}-{first}", namespace=owner.namespace)
+        claim = replace(template, metadata=metadata)
+        if state.objects.get(PersistentVolumeClaim, claim.key) is None:
+            admitted(claim, state.objects)
 
 
 def _create_claim(state: ClusterState, claim: Object) -> None:

@@ -257,6 +257,38 @@ def test_a_replica_finds_the_claim_that_it_had_before() -> None:
     assert homes(simulated(*cluster, scale=[("default/sts/db", 2)])) == {"default/db-1": "na"}
 
 
+@pytest.mark.parametrize(
+    ("maximum", "claims"),
+    [
+        pytest.param("2Gi", [], id="allowed"),
+        pytest.param("512Mi", [make_pvc("data-new-0", storage_class="local", storage="1Gi")], id="it exists already"),
+    ],
+)
+def test_the_pods_of_a_stateful_set_fit_if_their_claims_are_allowed(maximum: str, claims: list[Object]) -> None:
+    cluster = Cluster.from_objects([*in_zones("b"), only_in("b"), at_most(maximum), *claims])
+    assert homes(cluster.simulate(Scenario(create=[(STATEFUL_SET, 1)]))) == {"default/new-0": "nb"}
+
+
+def test_a_stateful_set_whose_claims_a_limit_range_forbids_is_refused() -> None:
+    cluster = Cluster.from_objects([*in_zones("b"), only_in("b"), at_most("512Mi")])
+    fault = (
+        "PersistentVolumeClaim default/data-new-0: the API server would refuse it: the claim: its request of storage "
+        "is missing, or more than the maximum of 512Mi in LimitRange small"
+    )
+    with pytest.raises(MalformedCluster) as refused:
+        cluster.capacity([STATEFUL_SET])
+    assert str(refused.value) == fault
+    with pytest.raises(MalformedCluster) as refused:
+        cluster.simulate(Scenario(create=[(STATEFUL_SET, None)]))
+    assert str(refused.value) == fault
+
+
+def at_most(storage: str) -> Object:
+    limits = [{"type": "PersistentVolumeClaim", "max": {"storage": storage}}]
+    metadata = {"name": "small", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
+
+
 def test_a_stateful_set_loses_its_highest_ordinal_first() -> None:
     cluster = Cluster.from_objects([*in_zones("a"), only_in("a"), *of_stateful_set(0, 1, 2)])
     moved = cluster.simulate(Scenario(scale=[("default/sts/db", 1)], add_nodes=[("na", 1)], remove_nodes=["na"]))
