@@ -42,7 +42,7 @@ from extender.offline.what_if.gangs import (
     gangs_of,
     lacking,
 )
-from extender.offline.what_if.scenario import as_created, pods_of
+from extender.offline.what_if.scenario import as_created, ordinals_of, pods_of
 from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
@@ -128,7 +128,7 @@ def capacity(
         ConfigurationError: two templates have the same kind, namespace and name, or a template names no workload.
         UnknownPod: a workload has no pods in the cluster.
     """
-    existing = {each: in_order(pods_of(state, each))[-1].pod for each in templates if isinstance(each, str)}
+    existing = {each: _like_newest(pods_of(state, each)) for each in templates if isinstance(each, str)}
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
@@ -198,7 +198,7 @@ def _admitted(
 ) -> dict[str, Admitted]:
     """Returns one pod of each template, as the API server would store it, by the name of the template.
 
-    `existing` has the pod to copy for each template that names a workload in the cluster.
+    `existing` has a new pod for each template that names a workload in the cluster.
     """
     admitted: dict[str, Admitted] = {}
     for template in templates:
@@ -206,7 +206,7 @@ def _admitted(
         if name in admitted:
             raise ConfigurationError([f"{name} is given twice: give each template its own name"])
         if isinstance(template, str):
-            pod = as_created(existing[name])
+            pod = existing[name]
             admitted[name] = Admitted(replace(pod, metadata=replace(pod.metadata, uid=f"capacity/{name}")))
             continue
         create_companions(state, template)
@@ -214,10 +214,20 @@ def _admitted(
     return admitted
 
 
+def _like_newest(infos: Sequence[PodInfo]) -> Pod:
+    """Returns a new pod like the newest pod of a workload.
+
+    A StatefulSet's pod gets the lowest ordinal, because the copies of it are numbered from there. So they fill gaps
+    first, as the controller does.
+    """
+    pod, ordinals = as_created(in_order(infos)[-1].pod), ordinals_of(infos)
+    return replica(pod, ordinals[min(ordinals)].pod.name, pod.uid) if ordinals else pod
+
+
 def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:
     """Returns `size` copies of the pod under new names; adds claims to the cluster for pods of a StatefulSet.
 
-    A StatefulSet's copies get the next free ordinals, so that their claims are named as by its controller.
+    A StatefulSet's copies get the lowest free ordinals, so that they use the same claims as pods of its controller.
 
     Args:
         placed: the number of copies that have a node; the search for free names begins after them.

@@ -248,18 +248,26 @@ def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], li
 
     Returns None if a pod does not have the name that a StatefulSet gives.
     """
+    ordinals = ordinals_of(infos)
+    if ordinals is None:
+        return None
+    first = min(ordinals)  # spec.ordinals.start
+    base = ordinals[first].pod.name.rpartition("-")[0]
+    expected = range(first, first + count)
+    surplus = [ordinals[number] for number in sorted(ordinals) if number not in expected]
+    return surplus, [f"{base}-{number}" for number in expected if number not in ordinals]
+
+
+def ordinals_of(infos: Sequence[PodInfo]) -> dict[int, PodInfo] | None:
+    """Returns the pods of a StatefulSet by ordinal; None if a pod does not have the name that a StatefulSet gives."""
     ordinals: dict[int, PodInfo] = {}
-    base = ""
     for info in infos:
         base, _, ordinal = info.pod.name.rpartition("-")
         owner = info.pod.controller
         if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or not ordinal.isdecimal():
             return None
         ordinals[int(ordinal)] = info
-    first = min(ordinals)  # spec.ordinals.start
-    expected = range(first, first + count)
-    surplus = [ordinals[number] for number in sorted(ordinals) if number not in expected]
-    return surplus, [f"{base}-{number}" for number in expected if number not in ordinals]
+    return ordinals
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:

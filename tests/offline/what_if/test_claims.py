@@ -257,6 +257,16 @@ def test_a_replica_finds_the_claim_that_it_had_before() -> None:
     assert homes(simulated(*cluster, scale=[("default/sts/db", 2)])) == {"default/db-1": "na"}
 
 
+def test_capacity_fills_a_gap_in_the_ordinals_before_it_adds_further_ones() -> None:
+    """The old claim of db-1 ties it to the full node, and the controller creates no db-3 before it."""
+    nodes = [make_node(f"n{zone}").zone(zone).capacity(cpu=cpu).obj() for zone, cpu in (("a", "2"), ("b", "2"))]
+    pods = [each for each in of_stateful_set(2, 1, 0) if each["metadata"]["name"] != "db-1"]
+    cluster = Cluster.from_objects([*nodes, only_in("b"), *pods])
+    assert cluster.capacity(["default/sts/db"]).by_node == {"default/sts/db": {}}
+    wide = Cluster.from_objects([*in_zones("ab"), only_in("b"), *pods])
+    assert wide.capacity(["default/sts/db"], most=1).by_node == {"default/sts/db": {"na": 1}}
+
+
 @pytest.mark.parametrize(
     ("maximum", "claims"),
     [
