@@ -11,7 +11,7 @@ from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_grou
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES
 from tests.conformance.uniform import examples
-from tests.group_conformance import claims, victims
+from tests.group_conformance import claims, victims, volumes
 
 PLAIN = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -88,6 +88,8 @@ def cases(draw: st.DrawFn, kind: str) -> Object:
         victims.nominate(dice, drafted, waiting)
     if claiming:
         groups += claims.share_out(dice, drafted, waiting, groups[0] if kind in SHARING else None)
+    if kind in TREES:
+        volumes.leave_to_first(drafted, groups)
     items = [*drafted.case(kind)["cluster"]["items"], *groups]
     return {"cluster": {"items": items}} | ({} if preempts else {"config": PLAIN})
 

@@ -8,7 +8,15 @@ import pytest
 
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
-from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod_group
+from tests.builders import (
+    Object,
+    PodBuilder,
+    make_composite_pod_group,
+    make_pod_group,
+    make_pv,
+    make_pvc,
+    make_storage_class,
+)
 from tests.scheduler.test_pod_groups import high, leaving, let_victims_go, member, node, placed, waiting
 from tests.scheduler.world import World
 
@@ -200,6 +208,42 @@ def test_all_groups_of_a_tree_are_placed_in_one_domain() -> None:
     world.settle()
     assert sorted(nodes_of(world, "abcd")) == ["n1", "n1", "n2", "n2"]
     assert set(world.telemetry.placements) == {("infeasible", 0.0), ("feasible", 0.0)}
+
+
+@pytest.mark.parametrize(("claims", "node_name"), [("vw", "n2"), ("vv", "n1")])
+def test_groups_that_share_an_unbound_volume_claim_get_the_same_node(claims: str, node_name: str) -> None:
+    right = leaf("right", 1, schedulingConstraints={"topology": [{"key": "rack"}]})
+    world = World(
+        node("n1", cpu="8").label(rack="r1"),
+        node("n2", cpu="2").label(rack="r2"),
+        make_storage_class("late"),
+        *(make_pvc(name, storage_class="late") for name in "vw"),
+        *(make_composite_pod_group("tree", 2), leaf("left", 1), right),
+        member("a", "left").pvc(claims[0]).node_selector(rack="r1"),
+        member("b", "right").pvc(claims[1]),
+        features=ON,
+    )
+    assert world.attempt()
+    assert assumed(world) == {"a": "n1", "b": node_name}
+
+
+@pytest.mark.parametrize(("volumes", "count"), [("vw", 2), ("v", 0)])
+def test_groups_do_not_get_the_same_volume(volumes: str, count: int) -> None:
+    world = World(
+        node("n1"),
+        make_storage_class("static", provisioner="kubernetes.io/no-provisioner"),
+        *(make_pv(name, storage_class="static") for name in volumes),
+        *(make_pvc(name, storage_class="static") for name in "ab"),
+        *(make_composite_pod_group("tree", 2), leaf("left", 1), leaf("right", 1)),
+        *(member(name, group).pvc(name) for name, group in (("a", "left"), ("b", "right"))),
+        features=ON,
+    )
+    assert world.attempt()
+    assert len(assumed(world)) == count
+
+
+def assumed(world: World) -> dict[str, str]:
+    return {each.info.pod.name: each.node_name for each in world.cache.overview().assumed}
 
 
 def test_a_tree_evicts_for_all_its_groups_at_once() -> None:
