@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.builders import Object
-from tests.group_conformance.cases import KINDS, gates_of, kind_of, named
+from tests.group_conformance.cases import KINDS, PREEMPTION_TREES, gates_of, kind_of, named
 from tests.stock.build import build
 from tests.stock.oracle import GroupOracle
 
 ANSWERED = Path(__file__).parent / "answered.jsonl.gz"
 OF_A_KIND = 25
 SEED = 1
+AT_RANDOM = ((PREEMPTION_TREES, 62002, 8), (PREEMPTION_TREES, 62002, 167))
+"""Kind, seed and number of cases that stock answers in several ways, at random. Each is recorded several times."""
+ANSWERS = 8
 
 
 def answered() -> Iterator[Object]:
@@ -40,10 +43,16 @@ def record(kinds: Sequence[str] = KINDS) -> None:
 def _decided(kinds: Sequence[str]) -> Iterator[Object]:
     for kind in kinds:
         with GroupOracle(build()["oracle"], *gates_of(kind)) as oracle:
-            for case in named(kind, OF_A_KIND, SEED):
+            for case in (*named(kind, OF_A_KIND, SEED), *_at_random(kind)):
                 stock = oracle.answer(case)
                 if "error" not in stock:
                     yield {**case, "stock": stock}
+
+
+def _at_random(kind: str) -> Iterator[Object]:
+    for seed, index in [(seed, index) for each, seed, index in AT_RANDOM if each == kind]:
+        case = named(kind, index + 1, seed)[index]
+        yield from ({**case, "name": f"{case['name']} of seed {seed}, answer {number}"} for number in range(ANSWERS))
 
 
 if __name__ == "__main__":

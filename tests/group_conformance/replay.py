@@ -8,6 +8,7 @@ anything else is a difference.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -30,6 +31,7 @@ from extender.groups.decision import leaf_decisions, with_reason
 from extender.groups.group_preemption import GroupPreemption, preempt_for_group
 from extender.groups.group_tree import waiting_members
 from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
+from extender.groups.topology_placements import domains
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
@@ -57,7 +59,14 @@ class Forced(SchedulingCycle):
     """
 
     def __init__(
-        self, profile: Profile, state: ClusterState, stock: Object, tries: Sequence[Object], *, is_dry_run: bool = False
+        self,
+        profile: Profile,
+        state: ClusterState,
+        root: Tree,
+        stock: Object,
+        tries: Sequence[Object],
+        *,
+        is_dry_run: bool = False,
     ) -> None:
         super().__init__(profile, Random(0))
         self._state = state
@@ -67,13 +76,22 @@ class Forced(SchedulingCycle):
         for each in tries:
             self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
         self._node = ""
-        self._ends_in_error = any(each["reason"] == "SchedulerError" for each in stock["conditions"].values())
+        self._parents = dict(_parents(root))
+        self._paths = dict(_paths(root))
+        self._placements: dict[str, str] = {}
+        self._again = _placed_again(stock, is_dry_run=is_dry_run)
+        is_error = any(each["reason"] == "SchedulerError" for each in stock["conditions"].values())
+        self._ends_in_error = is_error and is_dry_run == ("dryRunFrom" in stock)
+        messages = [each["message"] for each in stock["conditions"].values()] if self._ends_in_error else []
+        is_of_member = any("failed to schedule other pod from a pod group" in message for message in messages)
+        self._failed_try = tries[-1] if is_of_member else None
         self.differences: list[str] = []
 
     def decide_one(self, info: PodInfo, rows: Rows | None) -> MemberDecision:
         """Decides as stock did on these nodes."""
-        nodes = self._state.table.nodes
-        names = nodes.names_of(nodes.rows if rows is None else rows)
+        names = self._names_of(rows)
+        if not self._may_come_before_error(info, names):
+            return MemberDecision(None, "not tried: in stock, an error on another placement ends all")
         attempt = self._tries.get((info.pod.key, tuple(sorted(names))))
         if attempt is None and self._ends_in_error:
             return MemberDecision(None, "not tried: in stock, an error on another placement came first")
@@ -87,6 +105,20 @@ class Forced(SchedulingCycle):
             self.differences.append(f"{info.pod.key}: stock {self._node or 'no node'}, ours {ours}")
         return decision
 
+    def _may_come_before_error(self, info: PodInfo, names: Sequence[str]) -> bool:
+        """Returns True unless stock ended in an error on other nodes.
+
+        We need not try all placements, so ours may end before the error. All but the one with the error are skipped.
+        """
+        if self._failed_try is None:
+            return True
+        pod, nodes = self._failed_try["pod"], set(self._failed_try["nodes"])
+        path, failed_path = self._paths[info.pod.key], self._paths[pod]
+        if path == failed_path:
+            return nodes == set(names)
+        below_common = next(group for group in path if group not in failed_path)
+        return nodes <= set(self._names_of(self._rows_for(below_common)))
+
     def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
         return None
 
@@ -99,9 +131,12 @@ class Forced(SchedulingCycle):
         """Returns the decision for the placement that stock chose, or whose failure it reports."""
         tree = decisions[0].tree
         if decisions[0].is_success:
-            wanted = self._chosen_nodes(tree)
-            found = [each for nodes in wanted for each in decisions if not nodes.isdisjoint(self._nodes_of(each))]
-            return found[0] if found else decisions[0]
+            chosen = next((each for each in decisions if self._has_chosen(each)), None)
+            if chosen is None and decisions[0].placed and not self._ends_in_error:
+                self.differences.append(f"{tree.group.key}: stock chose none of {[each.placed for each in decisions]}")
+            chosen = chosen or decisions[0]
+            self._placements[tree.group.key] = chosen.placement
+            return chosen
         keys = {info.pod.key for info in waiting_members(tree)}
         tries = [set(each["nodes"]) for each in self._stock["tries"] if each["pod"] in keys]
         tried = [each for nodes in tries for each in decisions if nodes <= self._nodes_of(each)]
@@ -130,18 +165,62 @@ class Forced(SchedulingCycle):
         before, _, after = condition["message"].partition("pod group preemption: ")
         return str(after if self._is_dry_run else before)
 
-    def _chosen_nodes(self, tree: Tree) -> tuple[set[str], set[str]]:
-        """Returns the nodes of the group's members in the end, and all nodes on which stock has placed them again.
+    def _has_chosen(self, decision: GroupDecision) -> bool:
+        """Returns True if stock chose this placement of the group.
 
-        Stock places them again after it chose a placement, which it does once for each placement of a group above.
+        Stock places the members again when it has chosen a placement: once for their own group, and once for each group
+        above it, from the inside out. So it has done that more often than there are groups between.
         """
-        keys = {info.pod.key for info in waiting_members(tree)}
-        placed = {node for pod, node in self._stock["placed"].items() if pod in keys}
-        return placed, {each["node"] for each in self._stock.get("again", ()) if each["pod"] in keys}
+        key, nodes = decision.tree.group.key, self._nodes_of(decision)
+        depths = {pod: len(path) - path.index(key) - 1 for pod, path in self._paths.items() if key in path}
+        return any(self._again[pod, node] > depth for pod, depth in depths.items() for node in nodes)
 
     def _nodes_of(self, decision: GroupDecision) -> set[str]:
-        key = decision.tree.group.topology_key
-        return {node.name for node in self._state.nodes() if key is None or node.labels.get(key) == decision.placement}
+        return set(self._names_of(self._domains(decision.tree)[decision.placement]))
+
+    def _names_of(self, rows: Rows | None) -> list[str]:
+        nodes = self._state.table.nodes
+        return nodes.names_of(nodes.rows if rows is None else rows)
+
+    def _domains(self, tree: Tree) -> dict[str, Rows | None]:
+        """Returns the domains of the group on the placement that is tried for the groups above it."""
+        placements = domains(tree, self._state.table, self._rows_for(tree.group.key))
+        assert not isinstance(placements, str)
+        return {placement.name: placement.rows for placement in placements}
+
+    def _rows_for(self, key: str) -> Rows | None:
+        """Returns the nodes of the placement that is tried for the group above this one."""
+        parent = self._parents.get(key)
+        if parent is None:
+            return None
+        above = self._domains(parent)
+        return next(iter(above.values())) if len(above) == 1 else above[self._placements[parent.group.key]]
+
+
+def _placed_again(stock: Object, *, is_dry_run: bool) -> Counter[tuple[str, str]]:
+    """Returns how often stock placed a member on a node without a try; the nominations end the dry run."""
+    again, dry_run_from = stock.get("again", []), stock.get("againDryRunFrom")
+    if not is_dry_run:
+        return Counter((each["pod"], each["node"]) for each in again[:dry_run_from])
+    nominations = [(pod, failure["nominated"]) for pod, failure in stock["failures"].items() if "nominated" in failure]
+    return Counter([*((each["pod"], each["node"]) for each in again[dry_run_from:]), *nominations])
+
+
+def _paths(tree: Tree) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields each waiting member, and the groups above it from this one down; all by their keys."""
+    key = tree.group.key
+    if isinstance(tree, Leaf):
+        yield from ((info.pod.key, (key,)) for info in tree.waiting)
+        return
+    for child in tree.children:
+        yield from ((pod, (key, *path)) for pod, path in _paths(child))
+
+
+def _parents(tree: Tree) -> Iterator[tuple[str, Composite]]:
+    """Yields each group below this one, by its key, and the group directly above it."""
+    for child in tree.children if isinstance(tree, Composite) else ():
+        yield child.group.key, tree
+        yield from _parents(child)
 
 
 def differences(case: Object, stock: Object) -> list[str]:
@@ -159,8 +238,8 @@ def differences(case: Object, stock: Object) -> list[str]:
         return []
     first, dry = _phases(stock)
     profile = state.profiles.all[0]
-    cycle = Forced(profile, state, stock, first)
-    dry_run = Forced(_without_images(profile), state, stock, dry, is_dry_run=True)
+    cycle = Forced(profile, state, root, stock, first)
+    dry_run = Forced(_without_images(profile), state, root, stock, dry, is_dry_run=True)
     trial = Trial(state.table)
     rules = GroupRules(by_placements=state.table.features.topology_aware_workload_scheduling)
     decision = decide_group(root, trial, cycle.decide_one, rules, cycle.choose)

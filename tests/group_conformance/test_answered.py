@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import permutations
 
 import pytest
 
 from tests.builders import Object
 from tests.group_conformance.answered import answered
-from tests.group_conformance.cases import KINDS, kind_of
+from tests.group_conformance.cases import KINDS, PREEMPTION_TREES, kind_of
 from tests.group_conformance.replay import differences
 
 
@@ -31,3 +32,10 @@ def test_the_set_has_groups_that_fit_and_groups_that_do_not(by_kind: dict[str, l
     for kind, cases in by_kind.items():
         reasons = {each["reason"] for case in cases for each in case["stock"]["conditions"].values()}
         assert reasons >= {"Scheduled", "Unschedulable"}, kind
+
+
+def test_a_choice_of_stock_with_the_victims_of_another_choice_is_a_difference(by_kind: dict[str, list[Object]]) -> None:
+    cases = [case for case in by_kind[PREEMPTION_TREES] if "008 of seed 62002" in case["name"]]
+    for case, other in permutations(cases, 2):
+        mixed = {**case["stock"], "victims": other["stock"]["victims"]}
+        assert bool(differences(case, mixed)) is (case["stock"]["victims"] != other["stock"]["victims"])

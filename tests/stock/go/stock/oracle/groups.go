@@ -34,8 +34,8 @@ type GroupAnswer struct {
 	Gated bool `json:"gated,omitempty"`
 
 	// Tries are the members in the order in which they were tried, in all placements and in preemption's dry run. Again
-	// are those that were placed again without a try, on the placement that was chosen, or in the end. Placed are the
-	// members that were placed in the end.
+	// are those that were placed again without a try, each time that a group above them chose its placement, while
+	// preemption chose the pods that stay, or in the end. Placed are the members that were placed in the end.
 	Tries  []Try             `json:"tries"`
 	Again  []Try             `json:"again,omitempty"`
 	Placed map[string]string `json:"placed"`
@@ -44,10 +44,11 @@ type GroupAnswer struct {
 	Failures   map[string]Failed    `json:"failures"`
 	Conditions map[string]Condition `json:"conditions"`
 
-	// DryRunFrom is the number of tries before PodGroupPostFilter; those after it are preemption's dry run. It is nil if
-	// PodGroupPostFilter did not run. Victims are the pods that preemption deleted.
-	DryRunFrom *int     `json:"dryRunFrom,omitempty"`
-	Victims    []string `json:"victims,omitempty"`
+	// DryRunFrom is the number of tries before PodGroupPostFilter; those after it are preemption's dry run. Likewise
+	// AgainDryRunFrom. They are nil if PodGroupPostFilter did not run. Victims are the pods that preemption deleted.
+	DryRunFrom      *int     `json:"dryRunFrom,omitempty"`
+	AgainDryRunFrom *int     `json:"againDryRunFrom,omitempty"`
+	Victims         []string `json:"victims,omitempty"`
 }
 
 // Try is one attempt to find a node for a member; Node is "" if there was none. Nodes are those of its placement.
@@ -131,8 +132,8 @@ func (r *recorder) PodGroupPostFilter(
 ) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	tries := len(r.answer.Tries)
-	r.answer.DryRunFrom = &tries
+	tries, again := len(r.answer.Tries), len(r.answer.Again)
+	r.answer.DryRunFrom, r.answer.AgainDryRunFrom = &tries, &again
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
