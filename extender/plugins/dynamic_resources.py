@@ -16,7 +16,7 @@ from extender.devices.plan import unavailable
 from extender.devices.pod_claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, reads_names
-from extender.framework.plugin import FILTER, PRE_FILTER, SCORE, Arguments, Plugin
+from extender.framework.plugin import FILTER, PRE_FILTER, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import duration, duration_seconds
 from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
 from extender.framework.status import Refusal, unresolvable
@@ -245,8 +245,9 @@ PLUGIN = Plugin(
     ),
     lambda _: DynamicResourcesScore(),
     weight=2,
-    points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", "reserve", "preBind")),
-    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER)),
+    points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", RESERVE, "preBind")),
+    # Without its filter, Reserve fails for each pod with claims to allocate, because the devices are chosen at filter.
+    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER), (RESERVE, PRE_FILTER), (RESERVE, FILTER)),
     scores_filtered=True,
     interests=INTERESTS,
 )

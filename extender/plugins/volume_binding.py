@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
-from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import (
     MAX_POINT_SCORE,
     MAX_UTILIZATION,
@@ -265,8 +265,9 @@ PLUGIN = Plugin(
     VolumeBindingArgs,
     lambda args: VolumeBindingFilter(args.bind_timeout_seconds),
     lambda args: VolumeBindingScore(points(args.shape) or LEAST_USED),
-    points=frozenset((PRE_SCORE, "reserve", "preBind")),
-    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER)),
+    points=frozenset((PRE_SCORE, RESERVE, "preBind")),
+    # Without its filter, Reserve succeeds and reserves nothing.
+    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER), (RESERVE, PRE_FILTER)),
     scores_filtered=True,
     interests=INTERESTS,
 )

@@ -260,6 +260,7 @@ def test_the_strategy_is_that_of_the_engine_by_default() -> None:
 
 
 BOTH = {"DynamicResources", "VolumeBinding"}
+ADVICE = "which is disabled; enable or disable the plugin by multiPoint"
 
 
 @pytest.mark.parametrize(
@@ -279,13 +280,13 @@ BOTH = {"DynamicResources", "VolumeBinding"}
         pytest.param(
             {"preBind": {"disabled": [{"name": "VolumeBinding"}]}},
             BOTH,
-            ["VolumeBinding cannot be disabled at preBind alone; disable it by multiPoint"],
+            [": VolumeBinding cannot be disabled at preBind alone; disable it by multiPoint"],
             id="off at one point",
         ),
         pytest.param(
             {"queueSort": {"disabled": [{"name": "PrioritySort"}]}},
             BOTH,
-            ["PrioritySort cannot be disabled at queueSort without a rule that replaces it"],
+            [": PrioritySort cannot be disabled at queueSort without a rule that replaces it"],
             id="the order of the queue",
         ),
         pytest.param(
@@ -297,18 +298,33 @@ BOTH = {"DynamicResources", "VolumeBinding"}
         pytest.param(
             {"filter": {"disabled": [{"name": "DynamicResources"}]}},
             BOTH,
-            ["DynamicResources cannot be disabled at filter alone; disable it by multiPoint"],
+            [f".reserve: DynamicResources requires its filter, {ADVICE}"],
             id="devices off at filter, where upstream then fails at reserve",
+        ),
+        pytest.param(
+            {point: {"disabled": [{"name": "VolumeBinding"}]} for point in ("preFilter", "filter", "score")},
+            BOTH - {"VolumeBinding"},
+            [f".reserve: VolumeBinding requires its preFilter, {ADVICE}"],
+            id="volumes off at preFilter and filter, where upstream then fails every pod at reserve",
+        ),
+        pytest.param(
+            {point: {"disabled": [{"name": "DynamicResources"}]} for point in ("preFilter", "filter", "score")},
+            BOTH,
+            [
+                f".reserve: DynamicResources requires its preFilter, {ADVICE}",
+                f".reserve: DynamicResources requires its filter, {ADVICE}",
+            ],
+            id="devices off at preFilter and filter, where upstream then fails every pod at reserve",
         ),
         pytest.param({"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}}, BOTH, [], id="gates"),
         pytest.param(
             {"bind": {"disabled": [{"name": "DefaultBinder"}]}},
             BOTH,
-            ["DefaultBinder cannot be disabled at bind"],
+            [": DefaultBinder cannot be disabled at bind"],
             id="the binder",
         ),
         pytest.param(
-            {"bind": {"disabled": [{"name": "*"}]}}, BOTH, ["DefaultBinder cannot be disabled at bind"], id="bind"
+            {"bind": {"disabled": [{"name": "*"}]}}, BOTH, [": DefaultBinder cannot be disabled at bind"], id="bind"
         ),
         pytest.param({"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}, BOTH, [], id="no preemption"),
     ],
@@ -318,7 +334,7 @@ def test_what_is_switched_off_is_honoured_or_named(
 ) -> None:
     (made,) = read(profile(plugins=plugins)).profiles
     assert made.reserving == reserving
-    assert list(made.unsupported) == [f"profiles[0].plugins: {text}" for text in unsupported]
+    assert list(made.unsupported) == [f"profiles[0].plugins{text}" for text in unsupported]
 
 
 def test_the_limits_of_calls_to_the_api_server_are_read() -> None:

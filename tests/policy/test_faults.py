@@ -121,13 +121,15 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
                 filter={"disabled": [{"name": "*"}], "enabled": [{"name": "NodePorts"}]},
                 score={"disabled": [{"name": "*"}]},
             ),
-            f"{PLUGINS}.filter: NodePorts requires its preFilter, which is disabled; enable the plugin by multiPoint",
+            f"{PLUGINS}.filter: NodePorts requires its preFilter, which is disabled; enable or "
+            "disable the plugin by multiPoint",
             id="unprepared",
         ),
         *(
             pytest.param(
                 plugins(multiPoint={"disabled": [{"name": name}]}, score={"enabled": [{"name": name}]}),
-                f"{PLUGINS}.score: {name} requires its {before}, which is disabled; enable the plugin by multiPoint",
+                f"{PLUGINS}.score: {name} requires its {before}, which is disabled; enable or disable the plugin "
+                "by multiPoint",
                 id=f"score of {name}, which multiPoint disables",
             )
             for name, before in (

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.framework.plugin import (
+    FILTER,
     PERMIT,
     POST_BIND,
     POST_FILTER,
@@ -41,11 +41,10 @@ from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
-from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 
 MULTI_POINT = "multiPoint"
 PREEMPTION = "DefaultPreemption"
-POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))
+POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, "bind"))
 # The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
 PRIORITY_SORT = "PrioritySort"
@@ -226,7 +225,7 @@ class _ProfileReader:
         The names are () if both orders are the same.
         """
         pre_filters = self._running("preFilter")
-        filters = self._running("filter")
+        filters = self._running(FILTER)
         names = pre_filters + [name for name in filters if name not in pre_filters]
         rules = {name: predicate for name in names if (predicate := self._predicate(name))}
         predicates = [rule if name in filters else PreFilterOnly(rule) for name, rule in rules.items()]
@@ -236,7 +235,7 @@ class _ProfileReader:
     def _disabled_filters(self, predicates: Iterable[Predicate]) -> tuple[str, ...]:
         by_default = [plugin.name for plugin in self._library.registry.values() if plugin.default and plugin.predicate]
         names = dict.fromkeys((*by_default, *(predicate.name for predicate in predicates)))
-        filters = self._running("filter")
+        filters = self._running(FILTER)
         return tuple(name for name in names if name not in filters)
 
     def _predicate(self, name: str) -> Predicate | None:
@@ -245,7 +244,7 @@ class _ProfileReader:
 
     def _priorities(self) -> Iterator[WeightedPriority]:
         by_name = weights(self._sets["score"].enabled, self._multi_point.enabled)
-        filtering = self._running("filter")
+        filtering = self._running(FILTER)
         for name in self._running("score"):
             plugin, arguments = self._plugins[name], self._arguments_of(name)
             idle = plugin.scores_filtered and name not in filtering
@@ -270,26 +269,38 @@ class _ProfileReader:
     def _refuse_unprepared(self) -> None:
         """Adds a fault for each plugin that runs at a point, but is disabled at an earlier point that it depends on.
 
-        With such a profile, kube-scheduler would fail every pod at that plugin.
+        With such a profile, kube-scheduler would fail every pod at that plugin. The webhook and the offline commands
+        reserve nothing, so the points of the loop are left to `_unsupported`.
         """
+        for point, what in self._unprepared():
+            if point not in POINTS_OF_THE_LOOP:
+                self._faults.add(f"{self._path}.plugins.{point}", what)
+
+    def _unprepared(self) -> Iterator[tuple[str, str]]:
+        """Yields the point and a text for each need of a plugin that the profile does not meet."""
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):
-                    where = f"{self._path}.plugins.{point}"
-                    what = f"{name} requires its {before}, which is disabled; enable the plugin by {MULTI_POINT}"
-                    self._faults.add(where, what)
+                    advice = f"enable or disable the plugin by {MULTI_POINT}"
+                    yield point, f"{name} requires its {before}, which is disabled; {advice}"
 
     def _reserving(self) -> frozenset[str]:
-        """Returns the plugins that make reservations. As upstream, VolumeBinding reserves what it found at filter."""
-        at_filter = VOLUME_BINDING in self._running("filter")
-        return RESERVING.intersection(self._running(RESERVE)) - (set() if at_filter else {VOLUME_BINDING})
+        """Returns the plugins that make reservations.
+
+        They reserve what they found at filter. If that is disabled, a plugin reserves nothing unless it needs it.
+        """
+        filtering = self._running(FILTER)
+        return frozenset(
+            name
+            for name in RESERVING.intersection(self._running(RESERVE))
+            if name in filtering or (RESERVE, FILTER) in self._plugins[name].needs
+        )
 
     def _unsupported(self) -> Iterator[str]:
-        """Yields a message for each plugin that is disabled at a point where the loop always runs it."""
-        if DYNAMIC_RESOURCES in self._running(RESERVE) and DYNAMIC_RESOURCES not in self._running("filter"):
-            # Upstream, Reserve fails for each pod with claims to allocate, because the devices are chosen at filter.
-            fault = f"{DYNAMIC_RESOURCES} cannot be disabled at filter alone; disable it by multiPoint"
-            yield f"{self._path}.plugins: {fault}"
+        """Yields a message for each plugin that is disabled at a point where the loop needs it."""
+        for point, what in self._unprepared():
+            if point in POINTS_OF_THE_LOOP:
+                yield f"{self._path}.plugins.{point}: {what}"
         for name, plugin in self._plugins.items():
             points = sorted(plugin.points & POINTS_OF_THE_LOOP)
             running = [point for point in points if name in self._running(point)]
@@ -298,7 +309,7 @@ class _ProfileReader:
             elif plugin.default and (running or name in ALWAYS_RUNNING):
                 for point in points:
                     # DefaultPreemption may be disabled at postFilter; then there is no preemption.
-                    if point not in running and (name, point) != (PREEMPTION, "postFilter"):
+                    if point not in running and (name, point) != (PREEMPTION, POST_FILTER):
                         yield f"{self._path}.plugins: {name} cannot be disabled at {point}" + (
                             " alone; disable it by multiPoint" if running else ""
                         )
@@ -309,7 +320,7 @@ class _ProfileReader:
         return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].over(by_gate).enabled)
 
     def _preemption(self) -> CandidateLimits | None:
-        enabled = PREEMPTION in self._running("postFilter")
+        enabled = PREEMPTION in self._running(POST_FILTER)
         arguments = self._arguments_of(PREEMPTION) if enabled else None
         return arguments.limits if isinstance(arguments, DefaultPreemptionArgs) else None
 
