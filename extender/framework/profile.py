@@ -94,6 +94,11 @@ class Profile:
             *self.post_bind,
         )  # fmt: skip
 
+    @property
+    def failing_at_reserve(self) -> frozenset[str]:
+        """The plugins that fail at Reserve, because the filter that chooses what they reserve is disabled."""
+        return self.reserving.intersection(self.disabled_filters)
+
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
         """Returns True if `pod` must leave room for the nominated pod; ignores their priorities."""
         return pod.uid != nominated.uid and self.shares_scheduler(pod, nominated.pod.spec.scheduler_name)

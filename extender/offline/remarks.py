@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
@@ -11,9 +11,9 @@ from extender.runtime.text import counted
 
 
 def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
-    """Returns remarks on pods with another schedulerName, and on the extenders of the policy.
+    """Returns remarks on pods with another schedulerName, on the policy's extenders, and on a Reserve that would fail.
 
-    An offline command judges such pods by the policy's first profile, and calls no extenders.
+    An offline command judges such pods by the policy's first profile. It calls no extenders, and reserves nothing.
     """
     schedulers = Counter(name for pod in pods if (name := other_scheduler(pod, state)))
     first = state.profiles.names[0]
@@ -21,7 +21,7 @@ def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
         f"{counted(count, 'pod')} with schedulerName {name}: judged here by the rules of {first}"
         for name, count in sorted(schedulers.items())
     ]
-    return [*judged, *unasked_extenders(state, pods)]
+    return [*judged, *unasked_extenders(state, pods), *failing_reserve(state, pods)]
 
 
 def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
@@ -35,3 +35,15 @@ def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]
     for extender in state.profiles.extenders:
         if any(map(extender.is_interested, pods)):
             yield f"the extender {extender.url_prefix} is not asked here: it may refuse or prefer nodes"
+
+
+def failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yields a remark if the policy disables DynamicResources at filter only, and one of the pods has device claims.
+
+    Devices are chosen at filter, so a scheduler with this policy would fail at Reserve. The answer itself is that of a
+    webhook, whose policy may leave the devices to kube-scheduler.
+    """
+    profiles = [state.profiles.of(pod) for pod in pods if pod.spec.resource_claims]
+    for plugin in sorted({plugin for profile in profiles for plugin in profile.failing_at_reserve}):
+        fault = f"the policy disables {plugin} at filter but not at reserve"
+        yield f"{fault}: a scheduler with this policy fails at Reserve for a pod with a claim to allocate"

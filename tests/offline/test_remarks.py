@@ -11,7 +11,7 @@ from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
-from tests.builders import HOSTNAME, NodeBuilder, Object, make_node, make_pod
+from tests.builders import HOSTNAME, NodeBuilder, Object, make_device_class, make_node, make_pod, make_resource_claim
 
 NODE = make_node("n").capacity(cpu="4").obj()
 GPU = "example.com/gpu"
@@ -52,6 +52,29 @@ def test_simulate_capacity_and_compare_say_that_extenders_are_not_asked() -> Non
     assert f"Pod default/p: {NOT_ASKED}" in cluster.capacity([pod]).notes
     comparison = Cluster.from_objects([NODE, pod]).compare(POLICY)
     assert (comparison.first.notes, comparison.second.notes) == ([], [NOT_ASKED])
+
+
+@pytest.mark.parametrize(
+    ("point", "pod", "is_noted"),
+    [
+        ("filter", make_pod("p").resource_claim("gpu").obj(), True),
+        ("filter", make_pod("p").obj(), False),
+        ("multiPoint", make_pod("p").resource_claim("gpu").obj(), False),
+    ],
+)
+def test_a_note_says_that_a_scheduler_cannot_reserve_devices_without_their_filter(
+    point: str, pod: Object, is_noted: bool
+) -> None:
+    plugins = {point: {"disabled": [{"name": "DynamicResources"}]}}
+    policy = read({**POLICY, "extenders": [], "profiles": [{"plugins": plugins}]}).scheduler_profiles()
+    cluster = Cluster.from_objects([NODE, make_device_class("gpu"), make_resource_claim("gpu", "gpu"), pod], policy)
+    expected = [
+        "the policy disables DynamicResources at filter but not at reserve: a scheduler with this policy fails at "
+        "Reserve for a pod with a claim to allocate"
+    ]
+    assert cluster.explain("default/p").fits
+    assert cluster.explain("default/p").notes == (expected if is_noted else [])
+    assert cluster.simulate().notes == (expected if is_noted else [])
 
 
 def test_pods_of_other_schedulers_are_named_wherever_they_are_judged() -> None:

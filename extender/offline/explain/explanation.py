@@ -23,7 +23,7 @@ from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
-from extender.offline.remarks import other_scheduler, unasked_extenders
+from extender.offline.remarks import failing_reserve, other_scheduler, unasked_extenders
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
 
@@ -278,7 +278,8 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         outcome = "which the scheduler tries first" if is_tried else "so the scheduler tries the other nodes"
         notes.append(f"it is nominated to {_node_text(nominated, state)}, {outcome}")
     if not state.nodes_unread:
-        notes += [*unasked_extenders(state, [pod]), *_kinds_that_are_missing(pod, state)]
+        notes += [*unasked_extenders(state, [pod]), *failing_reserve(state, [pod])]
+        notes += _kinds_that_are_missing(pod, state)
     return notes, is_excluded
 
 
