@@ -46,9 +46,13 @@ class DryRun:
     such a node with and without them. Checks that depend only on the node's own pods decide both cases at once. The
     other checks are repeated for each such node. Predicates that do not apply to the pod are not prepared again
     (upstream Skip).
+
+    Args:
+        narrowed: False to try nodes even if PreFilter excludes them (upstream SelectVictimsOnNode runs Filter only).
     """
 
-    def __init__(self, profile: Profile, pod: PodInfo, table: Table) -> None:
+    def __init__(self, profile: Profile, pod: PodInfo, table: Table, *, narrowed: bool = True) -> None:
+        self._narrowed = narrowed
         self._pod = pod
         self._table = table
         self._fixed = Prepared()
@@ -87,7 +91,7 @@ class DryRun:
             else:
                 self._fixed.refusal = check
         elif check is not None:
-            if check.only is not None:
+            if check.only is not None and self._narrowed:
                 self._fixed.narrow(predicate.name, check.only)
             if check.sees_pods:
                 self._dependent.append(_PodDependent(predicate, check))

@@ -146,8 +146,11 @@ def pod_terminating_by_preemption(pod: Pod) -> bool:
 def _dry_run_preemption(
     profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int, spared: Mapping[str, Sequence[str]]
 ) -> VictimColumns:
-    """Returns the victims on the rows where evictions help; stops once it has found `enough` such rows."""
-    dry_run = DryRun(profile, pod, table)
+    """Returns the victims on the rows where evictions help; stops once it has found `enough` such rows.
+
+    PreFilter excludes none of the rows except that of the nominated node, where the pod is tried all the same.
+    """
+    dry_run = DryRun(profile, pod, table, narrowed=False)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):
         potential = potential_victims(pod, table, rows[begin : begin + enough])

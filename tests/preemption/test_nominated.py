@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from extender import Cluster
 from extender.plugins.volume_restrictions import VolumeRestrictions
-from tests.builders import HOSTNAME, PodBuilder, make_pod
+from extender.policy.loading import read
+from tests.builders import HOSTNAME, PodBuilder, make_node, make_pod
 from tests.preemption.clusters import RULES, chosen, node, preempted, preemptor, victim
 
 NODES = [node("n").obj(), node("m").obj()]
@@ -55,3 +57,28 @@ def test_a_nominated_pod_must_not_make_the_preemptor_fit() -> None:
     friend = victim("friend", "m", "0", 500, app="web").obj()
     waiting = nominated("0").label(app="web").obj()
     assert chosen(preempted(pod, *NODES, *PODS, friend, waiting)) == {"m": (["m2", "m3"], 0)}
+
+
+@pytest.mark.parametrize(("nominated_to", "expected"), [("b", "b"), ("", None)])
+def test_room_is_made_on_the_nominated_node_even_if_pre_filter_excludes_it(
+    nominated_to: str, expected: str | None
+) -> None:
+    """The filter of NodeAffinity would refuse the node, but is disabled. As upstream, the pod can then use the node."""
+    policy = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"filter": {"disabled": [{"name": "NodeAffinity"}]}}}],
+    }
+    only_a = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    pod = make_pod("p").req(cpu="3").priority(9).nominated(nominated_to).require_node(only_a).obj()
+    objects = [
+        *(make_node(name).capacity(cpu="4").obj() for name in "ab"),
+        make_pod("stays").req(cpu="3").priority(99).node("a").obj(),
+        pod,
+    ]
+    low = make_pod("low").req(cpu="3").priority(1).node("b").obj()
+    profiles = read(policy).scheduler_profiles()
+    preemption = Cluster.from_objects([*objects, low], profiles).decide("default/p").preemption
+    assert preemption is not None
+    assert preemption.nominated_node == expected
+    assert Cluster.from_objects(objects, profiles).decide("default/p").feasible == ([expected] if expected else [])
