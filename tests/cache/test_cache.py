@@ -456,6 +456,20 @@ def test_a_check_does_not_run_again_for_a_pod_that_waits(on: str, checks: int) -
     assert len(bystander.seen) == checks
 
 
+@pytest.mark.parametrize(("changed", "checks"), [("n", 2), ("other", 1)])
+def test_a_check_runs_again_after_a_change_of_its_own_node_only(changed: str, checks: int) -> None:
+    cache, _ = cache_with("n", "other")
+    seen: list[Table] = []
+
+    def check(table: Table) -> None:
+        seen.append(table)
+        if len(seen) == 1:
+            meanwhile(lambda: cache.changed("Node", node(changed)))
+
+    assert cache.assume(PodInfo(pod("new")), "n", check) is None
+    assert len(seen) == checks
+
+
 def test_a_quick_check_of_a_node_that_keeps_changing_runs_once_more_under_the_lock() -> None:
     cache, clock = cache_with("n")
     clock.advance(1000)

@@ -45,6 +45,7 @@ class Telemetry(ports.Telemetry):
         self.binds: list[str] = []
         self.decisions: list[float] = []
         self.victims: list[int] = []
+        self.disrupted_groups: list[int] = []
         self.group_results: list[str] = []
         self.group_preemptions: list[str] = []
         self.moves: list[tuple[str, str, str, str]] = []
@@ -104,6 +105,7 @@ class Telemetry(ports.Telemetry):
 
     def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
         self.victims.append(victims)
+        self.disrupted_groups.append(groups)
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
         self.evictions.append((preemptor, result, seconds))

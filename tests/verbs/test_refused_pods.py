@@ -128,13 +128,13 @@ class Licensed:
     def __init__(self, pods: int = 1) -> None:
         self.server, self.clock = LicenceServer(), ManualClock()
         self.pods = [make_pod(f"p{number}").uid(f"p{number}").obj() for number in range(pods)]
-        cache: Cache = cache_of(node("4"), *self.pods)
+        self.cache: Cache = cache_of(node("4"), *self.pods)
         self.rule = predicate(lambda pod, node: self.server.take())
         rules = [NodeUnschedulable(), self.rule.rule("rules:licensed", {}, OfflineHost())]
         profiles = Profiles([Profile("p", rules, [])])
-        self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
+        self.refused = RefusedPods(self.cache, profiles, self.clock, after_seconds=0)
         put_in_force(profiles.all, InForce(self.refused.wake, NO_PERMITS))
-        self._filter = Filter(cache, profiles, Telemetry(), refused=self.refused)
+        self._filter = Filter(self.cache, profiles, Telemetry(), refused=self.refused)
 
     def ask(self, *others: dict[str, Any]) -> None:
         """Asks about the node, and about nodes that only the request knows."""
@@ -193,6 +193,19 @@ def test_no_more_pods_are_woken_at_once_than_the_api_server_and_the_scheduler_ca
     licensed.server.left = 1
     licensed.rule.wake()
     assert [licensed.woken(), licensed.woken(), licensed.woken()] == [MOST_AT_ONCE, MOST_AT_ONCE, 0]
+
+
+def test_deleted_pods_do_not_delay_the_check_of_others_twice() -> None:
+    licensed = Licensed(pods=MOST_AT_ONCE + 1)
+    licensed.ask()
+    for pod in licensed.pods[:MOST_AT_ONCE]:
+        licensed.cache.deleted("Pod", msgspec.convert(pod, Pod))
+    licensed.server.left = 1
+    found = []
+    for _ in range(2):
+        licensed.rule.wake()
+        found.append(licensed.woken())
+    assert found == [0, 1]
 
 
 def test_a_pod_that_others_refuse_is_woken_less_and_less_often_and_once_a_minute_still() -> None:
