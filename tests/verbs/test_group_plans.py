@@ -324,6 +324,17 @@ def test_a_member_assumed_on_its_planned_node_does_not_end_the_plan() -> None:
     assert webhook.telemetry.dropped == {}
 
 
+def test_the_rest_is_planned_again_without_a_member_that_is_bound_to_its_planned_node() -> None:
+    nodes = [node(name, pool="b" if name == "n3" else "a") for name in NAMES]
+    pinned = member("m2").node_selector(pool="b")
+    gang = [member(f"m{i}").node_selector(pool="a").obj() for i in range(2)]
+    webhook = Webhook(*nodes, make_pod_group("gang", 3), *gang, pinned.obj())
+    (first,) = webhook.ask(gang[0], NAMES[:2])
+    tell(webhook.cache, [pinned.node("n3").obj()])
+    assert webhook.ask(gang[1], [first, "n2"]) == ["n2"]
+    assert webhook.telemetry.dropped == {"node": 1}
+
+
 def test_the_nominated_node_alone_may_be_refused_within_a_pass() -> None:
     """kube-scheduler asks about the nominated node first, and then about all."""
     full = make_pod("full").uid("full").req(cpu="4").node("n0").obj()

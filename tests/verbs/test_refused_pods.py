@@ -222,6 +222,7 @@ def test_a_pod_that_others_refuse_is_woken_less_and_less_often_and_once_a_minute
 @pytest.mark.parametrize("while_asked", [False, True])
 def test_other_rules_have_every_refused_pod_judged_again(while_asked: bool) -> None:
     licensed = Licensed()
+    licensed.rule.wake()  # an earlier wake must not hide the later one
     if while_asked:
         licensed.server.while_asked = licensed.refused.wake_all
     licensed.ask()

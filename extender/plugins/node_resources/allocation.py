@@ -188,7 +188,7 @@ def cached_scores(
     is_usable = cached is not None and len(cached.scores) >= len(distinct)
     changed = distinct.changes.since(cached.cursor, RESOURCES) if cached is not None and is_usable else None
     if cached is None or changed is None or len(changed) > MOST_FOLLOWED:
-        cached = _CachedScores(np.zeros(distinct.requested.shape[1], np.int16), 0)
+        cached = _CachedScores(np.zeros(distinct.requested.shape[1], np.int16), distinct.changes.now)
         cached.scores[: len(distinct)] = compute(distinct, slice(len(distinct)))
     elif changed:
         cached.scores[changed] = compute(distinct, np.array(changed, np.intp))

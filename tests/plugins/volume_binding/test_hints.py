@@ -112,3 +112,7 @@ def test_volume_binding_and_migration(plugins: str, expected: bool) -> None:
     annotation = {"storage.alpha.kubernetes.io/migrated-plugins": plugins}
     new = msgspec.convert({"metadata": {"name": "n", "annotations": annotation}}, CSINode)
     assert helped("VolumeBinding", info("p"), Resource.CSI_NODE, Action.UPDATE, csi_node(), new) is expected
+
+
+def test_a_new_csi_node_may_help_the_pods_that_volume_binding_refused() -> None:
+    assert helped("VolumeBinding", info("p"), Resource.CSI_NODE, Action.ADD, None, csi_node())
