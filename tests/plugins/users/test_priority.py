@@ -92,7 +92,8 @@ def test_a_failure_names_the_answer(answer: object, told: str) -> None:
             messages.append(str(error))
 
     scores(priority(lambda pod, node: answer).rule("mine", {}, Listening()), POD, *NODES)
-    assert messages == [f"a priority must return a number for each of {len(NODES)} nodes, {told}"]
+    scores(priority(lambda pod, table, rows: answer).rule("mine", {}, Listening()), POD, *NODES)
+    assert messages == [f"a priority must return a number for each of {len(NODES)} nodes, {told}"] * 2
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
