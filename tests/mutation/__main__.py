@@ -9,7 +9,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -31,21 +31,21 @@ EQUIVALENTS = Path(__file__).with_name("equivalents.yaml")
 TESTS_SECONDS = 20
 """A mutant that many tests cover is run against the quickest that take so long together."""
 _HANGS_SECONDS = 15
+_TIMED_OUT = 98
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant: killed, timeout, survived, uncovered, or error."""
+    """What became of a mutant: killed, timeout, survived, uncovered, or error.
+
+    A timeout is no verdict, because the machine may be slow. `_confirm_timeouts` turns it into a kill.
+    """
 
     key: str
     tree: str
     outcome: str
     test: str
     seconds: float
-
-    @property
-    def is_killed(self) -> bool:
-        return self.outcome in ("killed", "timeout")
 
 
 class Journal:
@@ -68,12 +68,13 @@ class Journal:
             file.write(json.dumps({name: getattr(verdict, name) for name in Verdict.__slots__}) + "\n")
 
 
-class _InOrder:
-    """A plugin of pytest: runs the given tests in their order, and remembers the one that failed."""
+class InOrder:
+    """A plugin of pytest: runs the given tests in their order, and remembers the one that failed or timed out."""
 
     def __init__(self, tests: list[str]) -> None:
         self._rank = {name: number for number, name in enumerate(tests)}
         self.failed = ""
+        self.timed_out = False
 
     def pytest_configure(self, config: pytest.Config) -> None:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # one failure is enough, however long
@@ -85,6 +86,9 @@ class _InOrder:
         chosen = [item for item in items if item.nodeid in self._rank]
         items[:] = sorted(chosen, key=lambda item: self._rank[item.nodeid])
 
+    def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
+        self.timed_out |= call.excinfo is not None and "from pytest-timeout" in str(call.excinfo.value)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed:
             self.failed = report.nodeid
@@ -95,12 +99,12 @@ def _test(mutant: Mutant, source: str, stages: list[list[str]], directory: Path)
     sys.meta_path.insert(0, ChangedModule(ROOT, mutant.module, source))
     options = ["-q", "-x", "--tb=no", f"--basetemp={directory / 'tmp'}", f"--timeout={_HANGS_SECONDS}"]
     for tests in stages:
-        plugin = _InOrder(tests)
+        plugin = InOrder(tests)
         files = sorted({name.partition("::")[0] for name in tests})
         status = pytest.main([*options, "-p", "no:cacheprovider", *files], plugins=[plugin])
         if status != pytest.ExitCode.OK:
             (directory / "failed").write_text(plugin.failed)
-            return int(status)
+            return _TIMED_OUT if plugin.timed_out else int(status)
     return 0
 
 
@@ -116,11 +120,13 @@ def _stages(mutant: Mutant, tests: covering.CoveringTests) -> list[list[str]]:
     return [stage for stage in by_stage if stage]
 
 
-def _jobs(mutants: list[Mutant], tests: covering.CoveringTests) -> Iterator[forks.Job[Mutant]]:
+def _jobs(
+    mutants: list[Mutant], tests: covering.CoveringTests, source: Callable[[Mutant], str]
+) -> Iterator[forks.Job[Mutant]]:
     for mutant in mutants:
         if stages := _stages(mutant, tests):
             seconds = sum(tests.seconds[name] for stage in stages for name in stage)
-            yield forks.Job(mutant, partial(_test, mutant, mutant.source(), stages), 30 + 3 * seconds)
+            yield forks.Job(mutant, partial(_test, mutant, source(mutant), stages), 30 + 3 * seconds)
 
 
 def _verdict(ended: forks.Ended[Mutant], tree: str) -> Verdict:
@@ -130,7 +136,7 @@ def _verdict(ended: forks.Ended[Mutant], tree: str) -> Verdict:
             outcome = "survived"
         case pytest.ExitCode.TESTS_FAILED | pytest.ExitCode.INTERRUPTED:  # interrupted: a file cannot be imported
             outcome = "killed"
-        case None:
+        case status if status in (None, _TIMED_OUT):
             outcome = "timeout"
         case _:
             outcome = "error"
@@ -162,12 +168,12 @@ def _report(mutants: list[Mutant], journal: Journal, equivalent: set[str], tree:
         room = next(room for room in ROOMS if mutant.module.startswith(f"extender/{room}/"))
         outcome = "equivalent" if mutant.key in equivalent else verdict.outcome if verdict else "not run"
         counts[room][outcome] += 1
-        if outcome not in ("killed", "timeout", "equivalent", "not run"):
+        if outcome not in ("killed", "equivalent", "not run"):
             print(f"{outcome}: {mutant.module} {mutant.scope}\n  - {mutant.before}\n  + {mutant.after}")
     total = sum(counts.values(), Counter())
     for room, outcomes in [*counts.items(), ("all", total)]:
-        killed = outcomes["killed"] + outcomes["timeout"]
-        of = outcomes.total() - outcomes["equivalent"] - outcomes["not run"]
+        killed = outcomes["killed"]
+        of = outcomes.total() - outcomes["equivalent"] - outcomes["not run"] - outcomes["timeout"]
         print(f"{room:17} {killed}/{of} killed, {100 * killed / max(of, 1):.1f} %  ({dict(outcomes)})")
     earlier = sum(1 for mutant in mutants if (verdict := journal.of(mutant)) and verdict.tree != tree)
     seconds = sum(verdict.seconds for mutant in mutants if (verdict := journal.of(mutant)))
@@ -203,14 +209,16 @@ def main() -> None:
     if not options.report:
         different = [mutant for mutant in mutants if mutant.key not in equivalent]
         due = [mutant for mutant in different if _is_due(journal.of(mutant), tree, options)]
-        _run(due, covering.measure(ROOT, modules, STATE, options.children), journal, tree, options.children)
+        tests = covering.measure(ROOT, modules, STATE, options.children)
+        _run(due, tests, journal, tree, options.children)
+        _confirm_timeouts(different, tests, journal, tree, options.children)
     print(f"\nseed {options.seed}, {len(mutants)} of {len(every)} mutants, {time.monotonic() - begin:.0f} s")
     _report(mutants, journal, equivalent, tree)
 
 
 def _is_due(verdict: Verdict | None, tree: str, options: Namespace) -> bool:
     if options.again:
-        return verdict is not None and not verdict.is_killed
+        return verdict is not None and verdict.outcome != "killed"
     return verdict is None or verdict.tree != tree
 
 
@@ -218,13 +226,26 @@ def _run(mutants: list[Mutant], tests: covering.CoveringTests, journal: Journal,
     for mutant in mutants:
         if not _stages(mutant, tests):
             journal.add(Verdict(mutant.key, tree, "uncovered", "", 0.0))
-    for number, ended in enumerate(forks.run(_jobs(mutants, tests), children, STATE / "children"), 1):
+    jobs = _jobs(mutants, tests, lambda mutant: mutant.source())
+    for number, ended in enumerate(forks.run(jobs, children, STATE / "children"), 1):
         verdict = _verdict(ended, tree)
         journal.add(verdict)
         if verdict.outcome == "error":
             shutil.copy(ended.directory / "output", STATE / "error.txt")
         took = f"{verdict.outcome} {verdict.seconds:.1f} s"
         print(f"{number}/{len(mutants)} {took} {ended.subject.module} {ended.subject.scope}", flush=True)
+
+
+def _confirm_timeouts(
+    mutants: list[Mutant], tests: covering.CoveringTests, journal: Journal, tree: str, children: int
+) -> None:
+    """Counts a mutant that timed out as killed if the same tests pass in time without it."""
+    timed_out = [mutant for mutant in mutants if (verdict := journal.of(mutant)) and verdict.outcome == "timeout"]
+    jobs = _jobs(timed_out, tests, lambda mutant: (ROOT / mutant.module).read_text())
+    for ended in forks.run(jobs, children, STATE / "children"):
+        print(f"status {ended.status} without the mutant: {ended.subject.module} {ended.subject.scope}", flush=True)
+        if ended.status == 0:
+            journal.add(Verdict(ended.subject.key, tree, "killed", "timeout", round(ended.seconds, 2)))
 
 
 if __name__ == "__main__":
