@@ -52,6 +52,20 @@ DEFAULT_PREDICATES = predicates(DEFAULT)
 DEFAULT_WEIGHTS = weights(DEFAULT)
 
 
+def test_the_default_weights_are_those_of_kube_scheduler() -> None:
+    assert DEFAULT_WEIGHTS == {
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "DynamicResources": 2,
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+    }
+
+
 @pytest.mark.parametrize(
     "document",
     [

@@ -372,6 +372,27 @@ def test_a_gang_that_kube_scheduler_refuses_too_is_left_to_it() -> None:
     assert webhook.evicted == []
 
 
+RACK = {"topology": [{"key": "rack"}]}
+
+
+def test_a_gang_with_a_topology_constraint_evicts_pods_of_one_rack() -> None:
+    racks = [node(name).label(rack=rack) for name, rack in (("n1", "a"), ("n2", "b"), ("n3", "b"))]
+    lows = [painter("low-n1", 1, "n1"), painter("low-n2", 1, "n2"), painter("mid-n3", 5, "n3")]
+    webhook = Webhook(*racks, *lows, gang_group(schedulingConstraints=RACK), *GANG)
+    webhook.ask(GANG[0], "n1", "n2", "n3")
+    webhook.turn()
+    assert sorted(webhook.evicted) == ["low-n2", "mid-n3"]
+
+
+def test_a_gang_that_kube_scheduler_finds_no_rack_for_is_left_to_it() -> None:
+    racks = [node(name).label(rack=rack) for name, rack in (("n1", "a"), ("n2", "a"), ("n3", "b"))]
+    lows = [painter("low-n1", 1, "n1"), painter("low-n2", 1, "n2", cpu="4")]
+    gang = [painter(name, 10, cpu="3").group("gang") for name in ("g1", "g2")]
+    webhook = Webhook(*racks, *lows, gang_group(schedulingConstraints=RACK), *gang)
+    assert webhook.preemption.run([("g1", "default/g1")]) == []
+    assert webhook.evicted == []
+
+
 def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     lesser = painter("lesser", 5).nominated("n1")
     webhook = Webhook(node("n1"), painter("low", 1, "n1"), lesser, painter("p", 10))

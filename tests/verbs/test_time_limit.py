@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import Random
 from threading import Event
 
 import numpy as np
@@ -17,10 +18,12 @@ from extender.model.selectors import selector_from_labels
 from extender.plugins.users import OfflineHost, predicate, priority
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
+from extender.scheduler.group_members import MemberJudge
 from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
+from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
 from extender.verbs.refused_pods import WOKEN_SECONDS, RefusedPods
@@ -31,6 +34,7 @@ from tests.builders import (
     make_device_class,
     make_node,
     make_pod,
+    make_pod_group,
     make_request,
     make_resource_slice,
     node_term,
@@ -106,6 +110,17 @@ def test_a_rule_of_a_users_is_stopped_on_its_way(verb: str, form: str, seconds: 
     told = "the rest of Slow" if form == "of nodes" else "counting pods"
     with pytest.raises(DeadlineExceeded, match=f"no decision within 4 s: stopped before {told}"):
         chosen.decide(request)
+
+
+def test_the_plan_for_a_gang_stops_before_the_next_rule() -> None:
+    clock = ManualClock()
+    profiles = Profiles([Profile("default-scheduler", [SlowRule(clock, 3.0), SlowRule(clock, 0.0, "Last")], [])])
+    gang = [make_pod(name).uid(name).label(member=name).group("gang").obj() for name in ("m0", "m1")]
+    cache = cache_of(*(make_node(name).obj() for name in _NODES), make_pod_group("gang", 2), *gang, clock=clock)
+    plans = GroupPlans(cache, MemberJudge(Random(0)), Telemetry(), clock, 30.0)
+    verb = Filter(cache, profiles, Telemetry(), limit=TimeLimit(clock, LIMIT_SECONDS), plans=plans)
+    with pytest.raises(DeadlineExceeded, match=r"no decision within 4 s: stopped before Last"):
+        verb.decide(verb.decode(args(gang[0], names=_NODES)))
 
 
 def test_preempt_stops_between_its_steps() -> None:

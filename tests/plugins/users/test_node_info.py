@@ -8,12 +8,13 @@ from extender.engine import Engine
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import Priority
 from extender.plugins.users import OfflineHost, predicate, priority
+from extender.table.node_info import NodeInfo
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, scores, table_of
 
 if TYPE_CHECKING:
     import extender
-    from extender import NodeInfo, Pod
+    from extender import Pod
 
 NODES = [make_node(name).obj() for name in ("empty", "full")]
 OTHERS = [make_pod(f"web-{i}").label(app="web").priority(i).node("full").obj() for i in range(2)]
@@ -46,6 +47,14 @@ def test_preemption_asks_again_without_the_victims() -> None:
     found = engine.preempt(pod_info(POD).pod)
     assert found.nominated_node == "full"
     assert [victim.pod.name for victim in found.candidates["full"].victims] == ["web-0"]
+
+
+def test_a_rule_may_be_annotated_with_the_class_itself() -> None:
+    def rule(pod: Any, node: Any) -> bool:
+        return True
+
+    rule.__annotations__["node"] = NodeInfo  # as in a module without postponed annotations
+    assert predicate(rule).wants_pods
 
 
 def test_only_a_rule_that_asks_for_pods_makes_them() -> None:
