@@ -433,7 +433,6 @@ class Permits:
     def node(self, name: str) -> Node:
         """Returns the node of this name. Raises BindingFailed if it no longer exists."""
         with self._snapshot(_READER) as table:
-            row = table.nodes.row_of.get(name, -1)
-            if row < 0 or not table.nodes.present[row]:
+            if not table.nodes.has(name):
                 raise BindingFailed(f'node "{name}" no longer exists')
-            return table.nodes.node(row)
+            return table.nodes.node(table.nodes.row_of[name])

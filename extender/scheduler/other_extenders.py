@@ -175,7 +175,7 @@ class Extenders:
                 self.pass_over(extender, "preempt", error)
             if not candidates:
                 break
-        return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
+        return Preemption(candidates, candidates.best, None if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
         """Yields the extenders that may bind the pod. The caller tries them in turn until one succeeds."""

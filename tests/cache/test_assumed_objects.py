@@ -27,6 +27,10 @@ def volume(version: int, claim: str = "") -> PersistentVolume:
     return replace(built, metadata=metadata, spec=replace(built.spec, claim_ref=reference))
 
 
+def recreated(obj: PersistentVolume) -> PersistentVolume:
+    return replace(obj, metadata=replace(obj.metadata, uid="another"))
+
+
 def claim_of(found: object) -> str:
     assert isinstance(found, PersistentVolume)
     return found.spec.claim_ref.name if found.spec.claim_ref else ""
@@ -134,7 +138,11 @@ def test_a_deleted_object_leaves_no_assumption(gone: Step) -> None:
 
 @pytest.mark.parametrize(
     "known",
-    [pytest.param([], id="gone"), pytest.param([volume(6)], id="changed")],
+    [
+        pytest.param([], id="gone"),
+        pytest.param([volume(6)], id="changed"),
+        pytest.param([recreated(volume(5))], id="recreated by a restored API server"),
+    ],
 )
 def test_an_object_that_changed_since_the_decision_cannot_be_assumed(known: list[PersistentVolume]) -> None:
     cache = cache_with(*known)

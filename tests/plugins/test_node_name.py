@@ -21,6 +21,10 @@ def test_node_name() -> None:
     assert check is not None
     [(mask, by_filter)] = check.refuse(table.nodes.rows)
     assert (mask.tolist(), by_filter.reasons) == ([False, True], ("node(s) didn't match the requested node name",))
+    for_ghost = NodeName().prepare(pod_info(make_pod("p").node("ghost").obj()), table)
+    assert for_ghost is not None
+    [(mask, _)] = for_ghost.refuse(table.nodes.rows)
+    assert mask.tolist() == [True, True]
 
 
 def built(name: str = "n1") -> NodeBuilder:

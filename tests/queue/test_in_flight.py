@@ -81,3 +81,5 @@ def test_changes_after_recording_was_stopped_are_not_recorded() -> None:
     in_flight.stop_recording_events(uid)
     assert in_flight.end(uid) is not None
     assert (len(in_flight), in_flight.get(uid)) == (0, None)
+    in_flight.record_events_again(uid)  # the pod was deleted while it was bound
+    assert (len(in_flight), in_flight.get(uid)) == (0, None)

@@ -212,6 +212,15 @@ def test_a_second_plan_for_the_rest_counts_all_members_that_have_an_answer() -> 
     assert webhook.telemetry.dropped == {"node": 2}
 
 
+def test_the_rest_can_be_planned_again_twice() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, node("n4"), node("n5"), make_pod_group("gang", 3), *gang)
+    (first,) = webhook.ask(gang[0], NAMES[:3])
+    (second,) = webhook.ask(gang[1], ["n3", "n4"])
+    assert webhook.ask(gang[2], [first, second, "n5"]) == ["n5"]
+    assert webhook.telemetry.dropped == {"node": 2}
+
+
 def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:
     gang = members(2)
     webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang)

@@ -14,7 +14,7 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
-from extender.verbs.waiting import PAUSE_SECONDS, SECONDS, RecentPreemptors
+from extender.verbs.waiting import MOST_PODS, PAUSE_SECONDS, SECONDS, RecentPreemptors
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of, preemption_args
 
@@ -91,3 +91,10 @@ def test_who_preempted_a_while_ago_is_forgotten_and_of_the_answer_the_names_are_
         clock.advance(SECONDS / 10)
         preemptors.note(f"{number}", {"n"})
     assert len(preemptors) < 20
+
+
+def test_a_pod_that_preempts_again_is_remembered_longer_than_the_others() -> None:
+    preemptors = RecentPreemptors(ManualClock(), lambda _: None)
+    for number in [*range(MOST_PODS), 0, MOST_PODS]:
+        preemptors.note(f"p{number}", ["n"])
+    assert [preemptors.wait(uid, ["n"]) for uid in ("p0", "p1")] == [True, False]

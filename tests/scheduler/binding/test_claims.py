@@ -448,6 +448,18 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_it
     assert world.conditions[-1][2] == f"{PRE_BIND}claim c no longer exists"
 
 
+def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_is_no_longer_reserved_for_it() -> None:
+    world = world_of(wanted("c"), pod("p", "c"), devices=(ATTACHED,))
+    world.settle()
+    own = claim(world)
+    world.put_object(replace(own, status=replace(own.status, reserved_for=[])))
+    world.watch()
+    world.waiting.poll()
+    world.binders.work()
+    assert world.cache.overview().assumed == []
+    assert world.conditions[-1][2] == f"{PRE_BIND}claim c is no longer reserved for the pod"
+
+
 @pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
 @pytest.mark.parametrize(
     ("claims", "waiting", "device"),

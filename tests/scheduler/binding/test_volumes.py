@@ -342,3 +342,16 @@ def test_the_pod_waits_for_the_watch_of_volumes_too() -> None:
     world.put(make_pv("v", storage_class="made", node_terms=IN_Z1, claim="default/c"))
     world.settle()
     assert world.node_of("p") == "n1"
+
+
+def test_the_pod_waits_until_the_controller_has_completed_the_binding_of_its_claim() -> None:
+    world = provisioned()
+    world.settle()
+    world.put(make_pv("v", storage_class="made", node_terms=IN_Z1, claim="default/c"))
+    world.put_object(replace(claim(world), spec=replace(claim(world).spec, volume_name="v")))
+    world.settle()
+    assert (world.node_of("p"), world.waiting.uids()) == ("", ["p"])
+    bound = {**claim(world).annotations, "pv.kubernetes.io/bind-completed": "yes"}
+    world.put_object(replace(claim(world), metadata=replace(claim(world).metadata, annotations=bound)))
+    world.settle()
+    assert world.node_of("p") == "n1"
