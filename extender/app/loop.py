@@ -40,6 +40,7 @@ from extender.scheduler.binding.device_reservations import DeviceClaims
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
+from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.group_scheduling import GroupScheduler
 from extender.scheduler.other_extenders import Extender, Extenders
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
@@ -60,6 +61,7 @@ from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.verbs.pod_groups.split_gangs import SplitGangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,10 @@ def compose_loop(
         max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload, pod groups are ignored.
-        random: chooses between topology domains that are equally good for a pod group.
+        random: breaks ties between the topology domains of a pod group, and between nodes for a split gang.
         sample_every: 10, for example, measures the binding of every tenth pod.
     """
+    random = random or Random()  # noqa: S311  it breaks ties
     statuses = ports.statuses
     events = ports.events
     preemptors = ports.preemptors
@@ -146,6 +149,10 @@ def compose_loop(
         profile = cycles[pod.pod.spec.scheduler_name].profile
         return cache.groups.shortage(key, enforces_gangs=profile.enforces_gangs)
 
+    def gang_profile(pod: Pod) -> Profile | None:
+        cycle = cycles.get(pod.spec.scheduler_name) if features.generic_workload else None
+        return cycle.profile if cycle is not None and cycle.profile.enforces_gangs else None
+
     evictions = EvictionsInProgress(cache)
     interests = interests_of(cycle.profile for cycle in cycles.values())
     groups = (GroupComplete(group_shortage),) if features.generic_workload else ()
@@ -157,7 +164,8 @@ def compose_loop(
         telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
         root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
-    cache.listen(EventRouter(cache, queue, cycles))
+    split = SplitGangs(cache, gang_profile, MemberJudge(random), clock)
+    cache.listen(EventRouter(cache, queue, cycles, split.suspect))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
     waiting = WaitingPods(clock, exists, ports.pre_binders)
@@ -175,10 +183,8 @@ def compose_loop(
     )  # fmt: skip
     placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample(sample_every))
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
-    group_scheduler = GroupScheduler(
-        pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains
-    )  # fmt: skip
-    scheduler = Scheduler(queue, pods, group_scheduler.try_group)
+    group_scheduler = GroupScheduler(pods, ports.group_statuses, random, features, devices.unreserve)
+    scheduler = Scheduler(queue, pods, group_scheduler.try_group, split.keep_room)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)

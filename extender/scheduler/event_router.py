@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from extender.cache.cache import Cache
@@ -47,12 +47,20 @@ class EventRouter:
 
     Args:
         scheduler_names: the schedulerNames of the pods that the loop places.
+        on_displaced: called with each pod that lost its node.
     """
 
-    def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        queue: PriorityQueue,
+        scheduler_names: Collection[str],
+        on_displaced: Callable[[Pod], object] = lambda _: None,
+    ) -> None:
         self._cache = cache
         self._queue = queue
         self._scheduler_names = frozenset(scheduler_names)
+        self._on_displaced = on_displaced
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
         if before is not None and after is not None and _is_same(before, after):
@@ -71,6 +79,7 @@ class EventRouter:
         If no watch event has confirmed the bind of the pod itself, it may have no node, so it is queued again too.
         """
         info = placement.info
+        self._on_displaced(info.pod)
         placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
         self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
         if event is PodEvent.EXPIRE:

@@ -186,17 +186,20 @@ class Scheduler:
 
     Attributes:
         try_group: takes a pod group through its cycle.
+        keep_room: keeps room for the waiting members of gangs that are partly bound.
     """
 
     queue: PriorityQueue
     pods: PodScheduler
     try_group: Callable[[QueuedGroup], object]
+    keep_room: Callable[[], object]
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
         """Tries to schedule one pod or group; returns False if none was ready in time, or the queue was closed."""
         entity = self.queue.pop(timeout_seconds)
         if entity is None:
             return False
+        self.keep_room()
         if isinstance(entity, QueuedGroup):
             self.try_group(entity)
         else:
@@ -227,8 +230,11 @@ class PodScheduler:
         if self.skips(pod):
             self.placing.queue.done(pod.uid)
             return
-        began_at = self.placing.clock.monotonic()
-        outcome = self._scheduling_cycle(pod, began_at)
+        placing = self.placing
+        began_at = placing.clock.monotonic()
+        decision = self.decide(pod)
+        placing.telemetry.decided(placing.clock.monotonic() - began_at)
+        outcome = placing.assume_and_reserve(pod, decision, began_at) if isinstance(decision, Chosen) else decision
         if isinstance(outcome, Failure):
             self.failures.handle(pod, outcome, began_at)
         else:
@@ -254,12 +260,6 @@ class PodScheduler:
             self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
             return True
         return self.placing.cache.placement(pod.uid) is not None
-
-    def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Failure:
-        placing = self.placing
-        decision = self.decide(pod)
-        placing.telemetry.decided(placing.clock.monotonic() - began_at)
-        return placing.assume_and_reserve(pod, decision, began_at) if isinstance(decision, Chosen) else decision
 
     def decide(self, pod: QueuedPod) -> Chosen | Failure:
         """Returns the decision about the pod alone. An unexpected error becomes a Failure."""

@@ -570,3 +570,42 @@ def test_members_must_have_the_preemption_policy_of_their_group() -> None:
         "all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, "
         "got Never and PreemptLowerPriority",
     )
+
+
+def others(*names: str) -> list[PodBuilder]:
+    return [make_pod(name).uid(name).scheduler(NAME).req(cpu="4") for name in names]
+
+
+def test_a_gang_that_an_earlier_leader_has_split_gets_its_places_before_older_pods() -> None:
+    nodes = [node(f"n{i}") for i in range(5)]
+    bound = [member("a", cpu="4").node("n0"), member("b", cpu="4").node("n1")]
+    world = World(*nodes, *others("x", "y", "z"), make_pod_group("workers", 4), *bound, features=ON)
+    for name in "cd":
+        world.put(member(name, cpu="4"))
+    world.settle()
+    assert all(world.node_of(name) for name in "cd")
+    assert sum(bool(world.node_of(name)) for name in "xyz") == 1
+
+
+def test_a_member_whose_bind_is_refused_keeps_its_place_until_it_is_tried_again() -> None:
+    nodes = [node(f"n{i}") for i in range(3)]
+    gang = [member(name, cpu="4") for name in "abc"]
+    world = World(*nodes, make_pod_group("workers", 3), *gang, features=ON)
+    world.faults.append(Refused("the API server is down", 503))
+    world.settle()
+    world.put(*others("x"))
+    world.settle()
+    assert sum(bool(world.node_of(name)) for name in "abc") == 2
+    assert world.node_of("x") == ""
+    world.pass_time(20)
+    assert (all(world.node_of(name) for name in "abc"), world.node_of("x")) == (True, "")
+
+
+def test_a_profile_that_enforces_no_gangs_keeps_no_room() -> None:
+    policy = read(configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}}))
+    profile = replace(policy.profiles[0], name=NAME)
+    gang = [make_pod_group("workers", 2), member("a", cpu="4").node("n0")]
+    world = World(node("n0"), node("n1"), *others("x"), *gang, features=ON, profile=profile)
+    world.put(member("b", cpu="4"))
+    world.settle()
+    assert (world.node_of("x"), world.node_of("b")) == ("n1", "")

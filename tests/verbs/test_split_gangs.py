@@ -49,7 +49,7 @@ class Webhook:
         self.clock = ManualClock()
         self.cache = cache_of(*objects, clock=self.clock)
         judge = MemberJudge(Random(0))
-        self.split = SplitGangs(self.cache, PROFILES, judge, self.clock)
+        self.split = SplitGangs(self.cache, PROFILES.of, judge, self.clock)
         plans = GroupPlans(
             self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
         )  # fmt: skip

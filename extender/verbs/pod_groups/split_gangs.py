@@ -8,13 +8,13 @@ pods of the same or a lower priority leave them room.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from extender.cache.cache import Cache
 from extender.cache.groups import GroupState
 from extender.cache.pod_states import PodState
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profile
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import Clock
@@ -31,12 +31,13 @@ class SplitGangs:
     Groups in a tree and groups with claims of their own are left out, because no single group can be planned for them.
 
     Args:
+        profile_of: returns the profile that decides about a pod; None if its gang is not to be kept together.
         judge: decides about one member; only this object may use it.
     """
 
-    def __init__(self, cache: Cache, profiles: Profiles, judge: Judge, clock: Clock) -> None:
+    def __init__(self, cache: Cache, profile_of: Callable[[Pod], Profile | None], judge: Judge, clock: Clock) -> None:
         self._cache = cache
-        self._profiles = profiles
+        self._profile_of = profile_of
         self._planner = Planner(judge, scheduler_filters=False)
         self._clock = clock
         self._lock = Lock()
@@ -84,14 +85,18 @@ class SplitGangs:
         nominated = sum(bool(info.pod.status.nominated_node_name) for info in waiting)
         if nominated >= min(needed, len(waiting)):
             return True
-        placed = self._plan(group, waiting, state)
+        profile = self._profile_of(waiting[0].pod)
+        if profile is None:
+            return True
+        placed = self._plan(group, profile, waiting, state)
         for info, node_name in placed[:needed]:
             self._cache.nominate(info.uid, node_name)
         return bool(placed)
 
-    def _plan(self, group: PodGroup, waiting: Sequence[PodInfo], state: GroupState) -> list[tuple[PodInfo, str]]:
+    def _plan(
+        self, group: PodGroup, profile: Profile, waiting: Sequence[PodInfo], state: GroupState
+    ) -> list[tuple[PodInfo, str]]:
         """Returns the waiting members that would get a node, each with that node; none if the gang does not fit."""
-        profile = self._profiles.of(waiting[0].pod)
         with self._cache.snapshot("groups") as table:
             names = table.nodes.names_of(table.nodes.rows)
             scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
