@@ -1,9 +1,9 @@
 """Keeps room for the waiting members of split gangs, so that other pods do not take the last places that fit.
 
-A gang is split if some of its members are bound, but fewer than it needs. `group_quorum` prevents that, unless the API
-server or this process fails in the middle of the gang's binds. kube-scheduler tries the other members again after a
-backoff, and until then it would give their places to other pods. So they are nominated to nodes in the cache, where
-pods of the same or a lower priority leave them room.
+A gang is split if some of its members are bound, but fewer than it needs. That can happen only if the API server or
+this process fails in the middle of the gang's binds. The other members are tried again later, and until then other pods
+could get their places. So they are nominated to nodes in the cache, where pods of the same or a lower priority leave
+them room. The webhook and the scheduler's loop both use this.
 """
 
 from __future__ import annotations
