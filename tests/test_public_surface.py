@@ -115,8 +115,9 @@ def surface() -> Iterator[str]:
 
 def documented(found: type) -> list[str]:
     """The attributes that the docstring of a class describes."""
-    section = (found.__doc__ or "").partition("    Attributes:\n")[2].partition("\n\n")[0]
-    lines = re.findall(r"^        (\w+(?:, \w+)*): ", section, re.MULTILINE)
+    text = inspect.cleandoc(found.__doc__ or "")  # Python 3.13 removes the indentation, earlier versions do not
+    section = text.partition("Attributes:\n")[2].partition("\n\n")[0]
+    lines = re.findall(r"^    (\w+(?:, \w+)*): ", section, re.MULTILINE)
     return [name for line in lines for name in line.split(", ")]
 
 

@@ -43,12 +43,23 @@ def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]
     Stock's order is arbitrary in three places, and any order is accepted there: among reasons, among equally important
     victims, and among nodes that are equally cheap to preempt on.
     """
+    if _tries_excluded_node(case, stock):
+        return []
     found = [*_feasible(stock, ours), *_refusals(stock, ours)]
     if stock.get("scores"):
         found += [*_scores(stock, ours), *_totals(stock, ours)]
     if not stock.get("feasible"):
         found += _preemption(case, stock, ours)
     return found
+
+
+def _tries_excluded_node(case: Object, stock: Object) -> bool:
+    """Returns True if PreFilter excludes the pod's nominated node.
+
+    kube-scheduler still tries this node first, and alone. The oracle does not, so its answer is not kube-scheduler's.
+    """
+    node = case["pod"].get("status", {}).get("nominatedNodeName", "")
+    return _BETWEEN_PLUGINS in stock.get("filter", {}).get(node, {}).get("reasons", ())
 
 
 def _feasible(stock: Object, ours: Decision) -> Iterator[Difference]:

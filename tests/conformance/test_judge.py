@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Object
+from tests.builders import Object, make_node, make_pod
+from tests.conformance.deciding import disagreements
 from tests.conformance.judge import Victims, same_up_to_ties
 from tests.preemption.clusters import victim
 
@@ -36,3 +37,14 @@ def test_equally_important_victims_are_the_same() -> None:
 def test_other_victims_are_a_difference(ours: Victims | None) -> None:
     assert not same_up_to_ties(victims("a"), ours, PODS)
     assert not same_up_to_ties(ours, victims("a"), PODS)
+
+
+@pytest.mark.parametrize(("reason", "differs"), [("prefilter result", False), ("node(s) were unschedulable", True)])
+def test_the_oracle_is_not_believed_about_a_nominated_node_that_prefilter_excludes(reason: str, differs: bool) -> None:
+    """kube-scheduler tries such a node alone; the oracle does not."""
+    node = make_node("n1").obj()
+    pod = make_pod("target").nominated("n1").obj()
+    case = {"cluster": {"items": [node]}, "pod": pod}
+    refusal = {"code": "UnschedulableAndUnresolvable", "reasons": [reason]}
+    stock = {"prefilter": {"code": "Success"}, "filter": {"n1": refusal}}
+    assert bool(disagreements(case, stock)) is differs

@@ -258,9 +258,9 @@ def test_quota_gate() -> None:
 
 
 def test_the_examples_are_typed() -> None:
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "examples"], cwd=FOLDER.parents[1], capture_output=True, text=True, check=False
-    )
+    """As for users, errors within the package are not reported: later versions of NumPy may find some."""
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "examples"]
+    checked = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, checked.stdout)
 
 
