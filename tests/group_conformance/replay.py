@@ -259,7 +259,8 @@ def differences(case: Object, stock: Object) -> list[str]:
         leaves = [with_reason(leaf, "") for leaf in leaves]
     different = [*cycle.differences, *dry_run.differences]
     if preemption.victims and any(map(_has_failed_child, dry_decisions)):
-        return [*different, *_surplus(preemption, stock)]
+        as_stock = preempt_for_group(root, trial, lambda: _with_all_children(dry_decisions[0]), cycle.profile)
+        return [*different, *(_surplus(preemption, stock) if list(_evictions(as_stock, stock)) else ())]
     different += _evictions(preemption, stock)
     return different or ([] if _failed_to_preempt(stock) else list(_outcomes(leaves, preemption, stock)))
 
@@ -272,6 +273,15 @@ def _only_unreserved(stock: Object) -> bool:
 def _has_failed_child(decision: GroupDecision) -> bool:
     """Returns True if a child group failed: stock also makes room for those of its members that were placed."""
     return any(not child.is_success or _has_failed_child(child) for child in decision.children.values())
+
+
+def _with_all_children(decision: GroupDecision) -> GroupDecision:
+    """Returns the decision with the placed members of child groups that failed, for which stock makes room too.
+
+    It may then evict other pods, and spare one that we evict: the room that is left is smaller from the first pod on.
+    """
+    children = {key: _with_all_children(child) for key, child in decision.children.items()}
+    return replace(decision, status=GroupStatus.SCHEDULED, children=children)
 
 
 def _failed_to_preempt(stock: Object) -> bool:
