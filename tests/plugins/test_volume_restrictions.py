@@ -123,6 +123,18 @@ def test_disks_are_free_once_their_users_are_removed(gone: list[str], refused: s
     assert refused_without(make_pod("p").volume("v", gce("d")).obj(), gone, *others) == refused
 
 
+def test_a_disk_is_not_free_while_a_nominated_pod_will_use_it() -> None:
+    table = table_of(*NODES, make_pod("q").volume("v", gce("d")).node("a").obj())
+    table.nominate(pod_info(make_pod("next").uid("next").volume("v", gce("d")).obj()), "a")
+    preemptor = pod_info(make_pod("p").volume("v", gce("d")).obj())
+    check = VolumeRestrictions().prepare(preemptor, table)
+    assert isinstance(check, Check)
+    nominated = table.nominated.awaited_by(preemptor, lambda _: True)
+    gone = HypotheticalRemovals(table, np.array([0], np.intp), nominated)
+    refused = [(mask.tolist(), refusal) for mask, refusal in check.filter_with_pods_removed(table.nodes.rows, gone)]
+    assert refused[0] == ([True, False], DISK_CONFLICT)
+
+
 def test_a_claim_is_free_once_its_user_is_removed() -> None:
     objects = [make_pvc("c", access_mode="ReadWriteOncePod"), make_pod("q").pvc("c").node("a").obj()]
     assert refused_without(make_pod("p").pvc("c").obj(), [], *objects) == {"a", "b"}

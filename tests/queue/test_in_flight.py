@@ -83,3 +83,13 @@ def test_changes_after_recording_was_stopped_are_not_recorded() -> None:
     assert (len(in_flight), in_flight.get(uid)) == (0, None)
     in_flight.record_events_again(uid)  # the pod was deleted while it was bound
     assert (len(in_flight), in_flight.get(uid)) == (0, None)
+
+
+def test_changes_while_recording_was_stopped_are_not_seen_after_it_begins_again() -> None:
+    in_flight = InFlight()
+    uid, other = start(in_flight, "p"), start(in_flight, "other")
+    in_flight.stop_recording_events(uid)
+    in_flight.record(COMES)
+    in_flight.record_events_again(uid)
+    in_flight.record(GOES)
+    assert (heard(in_flight, uid), heard(in_flight, other)) == ([GOES], [COMES, GOES])

@@ -362,6 +362,17 @@ def test_a_start_does_not_wait_if_nothing_waits_that_could_be_written_about(serv
     assert (it.waiting_for(), server.asked) == (None, 0)
 
 
+def test_a_new_leader_does_not_wait_if_nothing_waits_that_could_be_written_about(
+    server: Server, clock: ManualClock
+) -> None:
+    writes = UnsettledWrites(0.0, clock)
+    it = settlement(server, writes, clock)
+    won_at = clock.monotonic()
+    writes.expect_predecessors(won_at + SECONDS)
+    server.waits = False
+    assert it.caught_up(won_at)
+
+
 def test_what_waits_later_does_not_make_a_start_wait_nor_what_ends_shorten_it(
     server: Server, clock: ManualClock
 ) -> None:

@@ -72,7 +72,7 @@ def test_a_placed_member_joins_those_that_an_allocated_claim_is_reserved_for(use
     info = PodInfo(msgspec.convert(sharing("a").obj(), Pod))
     references = [ConsumerReference("", "pods", name, name) for name in users]
     found = msgspec.convert(make_resource_claim("shared", "gpu"), ResourceClaim)
-    found = msgspec.structs.replace(found, status=ResourceClaimStatus(reserved_for=references))
+    found = msgspec.structs.replace(found, status=ResourceClaimStatus(reserved_for=references or None))
     (assumed,) = list(reserved(info.pod, Chosen("n2", devices=DevicePlan(reserve=(found,))))) or [found]
     assert isinstance(assumed, ResourceClaim)
     assert [user.name for user in assumed.status.reserved_for or ()] == [*(name for name in users if name != "a"), "a"]
