@@ -261,7 +261,7 @@ class SchedulingCycle:
         not among `rows`, or if it could not be checked.
         """
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
-        if row is None or not table.nodes.present[row] or row not in rows:
+        if row is None or row not in rows:
             return None
         try:
             return self._find_fit(pod, table, np.array([row], np.intp), narrowed=False)

@@ -15,9 +15,10 @@ def test_the_next_item_reuses_the_thread_that_is_done() -> None:
     threads: ParkedThreads[str] = ParkedThreads(lambda _: done.put(get_ident()), "test")
     threads.take("first")
     first = done.get(timeout=10)
-    wait_until(lambda: threads.parked == 1, 10)
+    assert wait_until(lambda: threads.parked == 1, 10)
     threads.take("second")
     assert done.get(timeout=10) == first
+    assert wait_until(lambda: threads.parked == 1, 10)
 
 
 def test_an_item_does_not_wait_for_earlier_ones() -> None:

@@ -110,6 +110,7 @@ PLAIN, NAMED = (
         pytest.param(WANTS_A_DEVICE, None, PLAIN, True, id="comes by its own name"),
         pytest.param(WANTS_A_DEVICE, PLAIN, NAMED, False, id="had its own name before"),
         pytest.param(WANTS_2_CPU, None, NAMED, False, id="is not wanted"),
+        pytest.param(make_pod("p").req({GPU: "0"}), None, NAMED, False, id="none of it is wanted"),
     ],
 )
 def test_a_device_class_that_provides_the_resource_wakes_the_pod(

@@ -16,7 +16,7 @@ from extender.plugins.users.handle import InForce
 from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
-from tests.builders import Builder, make_namespace, make_node, make_pod, make_service
+from tests.builders import Builder, Object, make_namespace, make_node, make_pod, make_service
 from tests.framework.cluster import pod_info, scores, table_of
 
 WEB = Builder("apps/v1", "ReplicaSet", "web", "shop").uid("uid-web")
@@ -32,7 +32,7 @@ OBJECTS = [
 POD = make_pod("web-2", namespace="shop").owner("ReplicaSet", "web", uid="uid-web").obj()
 
 
-def handed(host: Any = None) -> Handle:
+def handed(host: Any = None, *more: Object) -> Handle:
     """Returns the handle that a predicate gets."""
     handles: list[Handle] = []
 
@@ -40,7 +40,7 @@ def handed(host: Any = None) -> Handle:
     def keep(pod: Pod, node: Node, *, handle: Handle) -> None:
         handles.append(handle)
 
-    table = table_of(*OBJECTS)
+    table = table_of(*OBJECTS, *more)
     profile = Profile("p", [keep.rule("keep", {}, host or OfflineHost())], ())
     find_fit(profile, pod_info(POD), table, table.nodes.rows)
     return handles[0]
@@ -150,6 +150,11 @@ def test_offline_a_handle_wakes_nobody_and_no_pod_waits() -> None:
     handle.count("dropped")
     assert handle.waiting == []
     assert handle.count_placed("shop", {"app": "web"}) == 1
+
+
+def test_pods_that_are_being_deleted_are_not_counted() -> None:
+    leaving = make_pod("web-0", namespace="shop").label(app="web").node("n").deleted().obj()
+    assert handed(None, leaving).count_placed("shop", {"app": "web"}) == 1
 
 
 @pytest.mark.parametrize("form", [lambda pod, node, *, handle: True, lambda pod, table, rows, *, handle: rows >= 0])
