@@ -164,7 +164,7 @@ class Permit:
         pending: the rules that have not allowed the pod yet, each with the number of seconds after which it times out.
         rejection: the first rejection by a rule, or None.
         is_uncertain: True if the outcome of the Binding is unknown.
-        decided: an event that is set once the pod is allowed or rejected.
+        decided: an event that is set once a pod that had to wait is allowed or rejected.
     """
 
     pod: Pod
@@ -323,8 +323,6 @@ class Permits:
                 raise
             with self._lock:  # from here on, handles may allow or reject the pod
                 permit.pending = pending
-                if not pending:
-                    permit.decided.set()
             return permit
 
     def run_bind_rules(

@@ -254,7 +254,9 @@ def test_a_reconciliation_that_fails_is_tried_again(api: FakeApiServer, elect: E
         pytest.param(lambda call: call.json(200, {"spec": 3}), id="nonsense"),
     ],
 )
-def test_a_call_that_fails_costs_no_leadership(api: FakeApiServer, elect: Elect, fault: Callable[..., object]) -> None:
+def test_a_call_that_fails_costs_no_leadership(
+    api: FakeApiServer, elect: Elect, fault: Callable[..., object], caplog: pytest.LogCaptureFixture
+) -> None:
     terms = 0
 
     def caught_up() -> bool:
@@ -270,9 +272,12 @@ def test_a_call_that_fails_costs_no_leadership(api: FakeApiServer, elect: Elect,
     assert wait_until(lambda: len(api.calls) > calls + 4)
     assert elector.leading()
     assert terms == 1
+    assert "no longer the leader" not in caplog.text
 
 
-def test_leading_ends_though_every_call_hangs_and_comes_back_after(api: FakeApiServer, elect: Elect) -> None:
+def test_leading_ends_though_every_call_hangs_and_comes_back_after(
+    api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture
+) -> None:
     elector = elect("me")
     assert wait_until(elector.leading)
     release = threading.Event()
@@ -281,6 +286,7 @@ def test_leading_ends_though_every_call_hangs_and_comes_back_after(api: FakeApiS
     assert elector.waiting_for() == "waiting for the lease default/extender"
     release.set()
     assert wait_until(elector.leading)
+    assert wait_until(lambda: "no longer the leader lease=default/extender" in caplog.text)
 
 
 def test_another_takes_over_from_a_leader_that_is_cut_off(api: FakeApiServer, elect: Elect, tmp_path: Path) -> None:
