@@ -376,7 +376,7 @@ RACK = {"topology": [{"key": "rack"}]}
 
 
 def test_a_gang_with_a_topology_constraint_evicts_pods_of_one_rack() -> None:
-    racks = [node(name).label(rack=rack) for name, rack in (("n1", "a"), ("n2", "b"), ("n3", "b"))]
+    racks = [node("n1", cpu="64").label(rack="a"), *(node(name).label(rack="b") for name in ("n2", "n3"))]
     lows = [painter("low-n1", 1, "n1"), painter("low-n2", 1, "n2"), painter("mid-n3", 5, "n3")]
     webhook = Webhook(*racks, *lows, gang_group(schedulingConstraints=RACK), *GANG)
     webhook.ask(GANG[0], "n1", "n2", "n3")
