@@ -280,7 +280,10 @@ def test_a_profile_that_the_loop_refuses_is_named(installation: Installation, mo
     installation.policy += "profiles: [{plugins: {filter: {disabled: [{name: DynamicResources}]}}}]\n"
     installation.flags += ["--mode", mode]
     (found,) = [each for each in installation.examined() if each["check"] == "policy"]
-    fault = "profiles[0].plugins: DynamicResources cannot be disabled at filter alone; disable it by multiPoint"
+    fault = (
+        "profiles[0].plugins.reserve: DynamicResources requires its filter, which is disabled; "
+        "enable or disable the plugin by multiPoint"
+    )
     assert (found["level"], found["message"] == fault) == (level, level == "fail")
 
 
