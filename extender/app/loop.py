@@ -121,7 +121,7 @@ def compose_loop(
         max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload, pod groups are ignored.
-        random: breaks ties between the topology domains of a pod group, and between nodes for a split gang.
+        random: chooses between topology domains that are equally good for a pod group.
         sample_every: 10, for example, measures the binding of every tenth pod.
     """
     random = random or Random()  # noqa: S311  it breaks ties
@@ -164,7 +164,7 @@ def compose_loop(
         telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
         root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
-    split = SplitGangs(cache, gang_profile, MemberJudge(random), clock)
+    split = SplitGangs(cache, gang_profile, MemberJudge(Random(0)), clock, limit)  # noqa: S311  it breaks ties
     cache.listen(EventRouter(cache, queue, cycles, split.suspect))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)

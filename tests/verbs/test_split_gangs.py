@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
+from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.verbs.bind import Bind
@@ -21,7 +24,7 @@ from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.waiting import Confirmation
 from tests.builders import Object, make_node, make_pod, make_pod_group
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, tell
+from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, cache_of, tell
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 """Five nodes with a place for one pod each."""
@@ -45,11 +48,24 @@ def members(bound: Sequence[str], count: int = 4) -> list[Object]:
 class Webhook:
     """filter and bind over a cache that tests change."""
 
-    def __init__(self, *objects: Object, errors: Sequence[ExtenderError] = ()) -> None:
-        self.clock = ManualClock()
+    def __init__(
+        self,
+        *objects: Object,
+        errors: Sequence[ExtenderError] = (),
+        clock: ManualClock | None = None,
+        gang_profile: Any = None,
+    ) -> None:
+        """`gang_profile`: decides about the members of split gangs; default: the same profile as for all pods."""
+        self.clock = clock or ManualClock()
         self.cache = cache_of(*objects, clock=self.clock)
         judge = MemberJudge(Random(0))
-        self.split = SplitGangs(self.cache, PROFILES.of, judge, self.clock)
+        self.split = SplitGangs(
+            self.cache,
+            lambda pod: gang_profile or PROFILES.of(pod),
+            judge,
+            self.clock,
+            TimeLimit(self.clock, 5.0),
+        )
         plans = GroupPlans(
             self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
         )  # fmt: skip
@@ -159,8 +175,9 @@ def test_a_split_gang_whose_rest_is_deleted_keeps_no_room() -> None:
 
 def test_a_split_gang_whose_group_is_deleted_ends_without_an_error() -> None:
     webhook = split_at_start(["n0", "n1"])
+    assert len(webhook.ask(OTHER)) == 1
     webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
-    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+    assert len(webhook.ask(OTHER)) == 1
 
 
 def test_the_rest_keeps_its_room_while_filter_refuses_it() -> None:
@@ -170,3 +187,49 @@ def test_the_rest_keeps_its_room_while_filter_refuses_it() -> None:
     tell(webhook.cache, [member(2, nominated="n2")])
     assert webhook.ask(member(2, nominated="n2")) == []
     assert webhook.ask(OTHER) == []
+
+
+def test_room_is_kept_elsewhere_once_a_higher_priority_has_taken_it() -> None:
+    webhook = split_at_start(["n0", "n1", "n2"])
+    (free,) = webhook.ask(OTHER)
+    (kept,) = {"n3", "n4"} - {free}
+    tell(webhook.cache, [make_pod("high").uid("high").priority(100).req(cpu="4").node(kept).obj()])
+    assert webhook.ask(OTHER) == []
+
+
+def test_room_is_kept_elsewhere_once_its_node_is_deleted() -> None:
+    webhook = split_at_start(["n0", "n1", "n2"])
+    (free,) = webhook.ask(OTHER)
+    (kept,) = {"n3", "n4"} - {free}
+    webhook.cache.deleted("Node", msgspec.convert(NODES[NAMES.index(kept)], Node))
+    assert webhook.ask(OTHER) == []
+
+
+def test_a_nomination_to_a_full_node_keeps_no_room() -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1", "n2"])[:3], member(3, nominated="n0"), OTHER)
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_member_that_no_longer_fits_at_bind_keeps_room_elsewhere() -> None:
+    webhook = Webhook(*NODES, GANG, *members([]), OTHER)
+    for index in range(3):
+        assert webhook.bind(member(index), f"n{index}") == ""
+    tell(webhook.cache, [make_pod("quick").uid("quick").req(cpu="4").node("n3").obj()])
+    assert webhook.bind(member(3), "n3") == "n3 no longer fits: Insufficient cpu"
+    assert webhook.ask(OTHER) == []
+
+
+def test_a_rule_that_takes_too_long_for_a_split_gang_delays_other_pods_once() -> None:
+    clock = ManualClock()
+    slow = replace(PROFILES.all[0], predicates=[*PROFILES.all[0].predicates, SlowRule(clock, 6.0)])
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER, clock=clock, gang_profile=slow)
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+    began_at = clock.monotonic()
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+    assert clock.monotonic() == began_at
+
+
+def test_an_error_about_a_split_gang_fails_no_other_pod(caplog: pytest.LogCaptureFixture) -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER, gang_profile=object())
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+    assert "no room kept for a split gang group=default/gang" in caplog.text

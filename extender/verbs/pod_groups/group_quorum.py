@@ -146,6 +146,8 @@ class GroupQuorum:
 
     def failed(self, info: PodInfo) -> None:
         """Records that the member cannot be bound now; refuses the waiting members if too few can still be bound."""
+        if self._split is not None:
+            self._split.suspect(info.pod)
         gang = self._gang_of(info)
         if gang is None:
             return

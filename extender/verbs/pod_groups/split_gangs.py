@@ -1,28 +1,53 @@
 """Keeps room for the waiting members of split gangs, so that other pods do not take the last places that fit.
 
-A gang is split if some of its members are bound, but fewer than it needs. That can happen only if the API server or
-this process fails in the middle of the gang's binds. The other members are tried again later, and until then other pods
-could get their places. So they are nominated to nodes in the cache, where pods of the same or a lower priority leave
-them room. The webhook and the scheduler's loop both use this.
+A gang is split if some of its members are bound, but fewer than it needs. That can happen if the API server or this
+process fails in the middle of the gang's binds, or if a member no longer fits then. The other members are tried again
+later, and until then other pods could get their places. So they are nominated to nodes in the cache, where pods of the
+same or a lower priority leave them room. The webhook and the scheduler's loop both use this.
+
+No room is kept if the waiting members do not all fit, or for members that are created later.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
+
+import numpy as np
 
 from extender.cache.cache import Cache
 from extender.cache.groups import GroupState
 from extender.cache.pod_states import PodState
+from extender.errors import DeadlineExceeded
+from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.runtime.clock import Clock
-from extender.table import PodInfo
+from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_planning import Judge, MemberCall, Planner, PlanRequest
 from extender.verbs.pod_groups.members import find_group
 
-RETRY_SECONDS = 1.0  # the time between two plans for a gang whose waiting members do not fit
+RETRY_SECONDS = 1.0
+"""How long after a plan for a gang has failed the next is made. This doubles with each failure."""
+MOST_RETRY_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A gang that may be split.
+
+    Attributes:
+        due: when it may be planned, in monotonic seconds.
+        pause: how long to wait after the next plan that fails, in seconds.
+    """
+
+    due: float = 0.0
+    pause: float = RETRY_SECONDS
 
 
 class SplitGangs:
@@ -33,16 +58,25 @@ class SplitGangs:
     Args:
         profile_of: returns the profile that decides about a pod; None if its gang is not to be kept together.
         judge: decides about one member; only this object may use it.
+        limit: the time limit of one plan, because it calls users' rules.
     """
 
-    def __init__(self, cache: Cache, profile_of: Callable[[Pod], Profile | None], judge: Judge, clock: Clock) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        profile_of: Callable[[Pod], Profile | None],
+        judge: Judge,
+        clock: Clock,
+        limit: TimeLimit = NO_LIMIT,
+    ) -> None:
         self._cache = cache
         self._profile_of = profile_of
         self._planner = Planner(judge, scheduler_filters=False)
         self._clock = clock
-        self._lock = Lock()
-        # Key of a gang that may be split -> when it may be planned, in monotonic seconds.
-        self._suspects: dict[str, float] = {}
+        self._limit = limit
+        self._planning = Lock()
+        self._lock = Lock()  # guards `_suspects`; a failed bind must not wait for a plan
+        self._suspects: dict[str, _Suspect] = {}  # by the key of the gang
         self._is_searched = False  # An earlier process may have split gangs.
 
     def search_again(self) -> None:
@@ -54,25 +88,46 @@ class SplitGangs:
         key = self._cache.groups.key_of(pod)
         if key is not None:
             with self._lock:
-                self._suspects[key] = 0.0
+                self._suspects[key] = _Suspect()
 
     def keep_room(self) -> None:
         """Nominates the waiting members of split gangs. Call it before each decision about another pod."""
         if self._is_searched and not self._suspects:
             return
-        with self._lock:
+        with self._planning:
             if not self._is_searched:
                 self._is_searched = True
-                groups = self._cache.objects(PodGroup.__name__).values()
-                self._suspects.update((group.key, 0.0) for group in groups)
-            now = self._clock.monotonic()
-            for key, due in list(self._suspects.items()):
-                group, state = find_group(self._cache, key), self._cache.groups.get(key)
-                bound = sum(map(self._is_bound, state.scheduled))
-                if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
+                for group in self._cache.objects(PodGroup.__name__).values():
+                    self._put(group.key, _Suspect())
+            for key, suspect in list(self._suspects.items()):
+                if self._clock.monotonic() >= suspect.due:
+                    self._look(key, suspect)
+
+    def _look(self, key: str, suspect: _Suspect) -> None:
+        """Keeps room for one gang if it is split; forgets the gang if it cannot be."""
+        group, state = find_group(self._cache, key), self._cache.groups.get(key)
+        bound = sum(map(self._is_bound, state.scheduled))
+        if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
+            with self._lock:
+                if self._suspects.get(key) is suspect:  # no bind of the gang has failed since
                     del self._suspects[key]
-                elif bound and now >= due and not self._nominate(group, state):
-                    self._suspects[key] = now + RETRY_SECONDS
+        elif bound and not self._keeps_room(group, state):
+            due = self._clock.monotonic() + suspect.pause
+            self._put(key, _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS)))
+
+    def _put(self, key: str, suspect: _Suspect) -> None:
+        with self._lock:
+            self._suspects[key] = suspect
+
+    def _keeps_room(self, group: PodGroup, state: GroupState) -> bool:
+        """Nominates as the gang needs; returns False if its members do not fit, or a plan takes too long."""
+        try:
+            return self._nominate(group, state)
+        except DeadlineExceeded as error:
+            _log.warning("no room kept for a split gang group=%s reason=%r", group.key, str(error))
+        except Exception:  # one gang's error must not fail the decisions about all other pods
+            _log.exception("no room kept for a split gang group=%s", group.key)
+        return False
 
     def _is_bound(self, uid: str) -> bool:
         placement = self._cache.placement(uid)
@@ -81,30 +136,38 @@ class SplitGangs:
     def _nominate(self, group: PodGroup, state: GroupState) -> bool:
         """Nominates as many waiting members as the gang still needs; returns False if they do not fit."""
         waiting = state.ready()
-        needed = group.min_count - len(state.scheduled)
-        nominated = sum(bool(info.pod.status.nominated_node_name) for info in waiting)
-        if nominated >= min(needed, len(waiting)):
-            return True
-        profile = self._profile_of(waiting[0].pod)
+        needed = min(group.min_count - len(state.scheduled), len(waiting))
+        profile = self._profile_of(waiting[0].pod) if waiting else None
         if profile is None:
             return True
-        placed = self._plan(group, profile, waiting, state)
+        with self._cache.snapshot("groups", self._limit.begin()) as table:
+            if sum(_has_room(info, profile, table) for info in waiting) >= needed:
+                return True
+            placed = self._plan(MemberCall(waiting[0], _names(table), profile, group), waiting, state, table)
         for info, node_name in placed[:needed]:
             self._cache.nominate(info.uid, node_name)
         return bool(placed)
 
     def _plan(
-        self, group: PodGroup, profile: Profile, waiting: Sequence[PodInfo], state: GroupState
+        self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, table: Table
     ) -> list[tuple[PodInfo, str]]:
         """Returns the waiting members that would get a node, each with that node; none if the gang does not fit."""
-        with self._cache.snapshot("groups") as table:
-            names = table.nodes.names_of(table.nodes.rows)
-            scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-            plan = self._planner.plan(
-                PlanRequest(MemberCall(waiting[0], names, profile, group), waiting, scheduled), table
-            )
+        scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
+        plan = self._planner.plan(PlanRequest(call, waiting, scheduled), table)
         nodes = ((info, plan.node_of(info.uid)) for info in waiting)
         return [(info, node_name) for info, node_name in nodes if node_name is not None]
+
+
+def _has_room(info: PodInfo, profile: Profile, table: Table) -> bool:
+    """Returns True if the pod is nominated to a node where it still fits."""
+    row = table.nodes.row_of.get(info.pod.status.nominated_node_name, -1)
+    if row < 0 or not table.nodes.present[row]:
+        return False
+    return len(find_fit(profile, info, table, np.array([row], np.intp)).feasible) > 0
+
+
+def _names(table: Table) -> list[str]:
+    return table.nodes.names_of(table.nodes.rows)
 
 
 def _can_be_split(group: PodGroup, state: GroupState, bound: int) -> bool:

@@ -158,3 +158,20 @@ def test_a_mutated_attempt_is_decided_or_refused_in_one_line(seed: int, short: l
             assert use is not None
     except ExtenderError as error:
         assert len(str(error).splitlines()) == 1, error
+
+
+def test_room_kept_for_a_split_gang_leaves_the_attempts_as_they_were(tmp_path: Path) -> None:
+    """The nodes of the gang's waiting members are chosen at random, but not with the recorded numbers."""
+    path = tmp_path / "split.jsonl"
+    world = World(*(node(f"n{i}", "40") for i in range(8)), make_pod_group("g", 6), seed=0, record=path, features=GATES)
+    for index in range(3):
+        world.put(member(f"m{index}", "g").node(f"n{index}"))
+    world.watch()
+    for index in range(3, 6):
+        world.put(member(f"m{index}", "g"))
+        world.put(make_pod(f"s{index}").uid(f"s{index}").scheduler(NAME).priority(100).req(cpu="1"))
+    world.settle()
+    world.observed.stop()
+    result = replay(path)
+    assert sum(result.decided.values()) > 0
+    assert result.changed == []
