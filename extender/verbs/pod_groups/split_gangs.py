@@ -134,12 +134,15 @@ class SplitGangs:
         return placement is not None and placement.certain and placement.state is not PodState.ASSUMED
 
     def _nominate(self, group: PodGroup, state: GroupState) -> bool:
-        """Nominates as many waiting members as the gang still needs; returns False if they do not fit."""
+        """Nominates as many waiting members as the gang still needs; returns False if they do not fit.
+
+        Also returns False if no member can be tried now, or if the gang is not to be kept together.
+        """
         waiting = state.ready()
         needed = min(group.min_count - len(state.scheduled), len(waiting))
         profile = self._profile_of(waiting[0].pod) if waiting else None
         if profile is None:
-            return True
+            return False
         with self._cache.snapshot("groups", self._limit.begin()) as table:
             if sum(_has_room(info, profile, table) for info in waiting) >= needed:
                 return True
