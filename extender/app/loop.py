@@ -124,7 +124,6 @@ def compose_loop(
         random: chooses between topology domains that are equally good for a pod group.
         sample_every: 10, for example, measures the binding of every tenth pod.
     """
-    random = random or Random()  # noqa: S311  it breaks ties
     statuses = ports.statuses
     events = ports.events
     preemptors = ports.preemptors
@@ -142,8 +141,7 @@ def compose_loop(
 
     def group_with_claims(pod: PodInfo) -> PodGroup | None:
         key = pod.pod.group_key if features.group_claims else None
-        group = None if key is None else cache.effective(PodGroup.__name__, key)
-        return group if isinstance(group, PodGroup) else None
+        return None if key is None else cache.groups.find(key)
 
     def group_shortage(pod: PodInfo, key: str) -> str | None:
         profile = cycles[pod.pod.spec.scheduler_name].profile
@@ -183,7 +181,9 @@ def compose_loop(
     )  # fmt: skip
     placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample(sample_every))
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
-    group_scheduler = GroupScheduler(pods, ports.group_statuses, random, features, devices.unreserve)
+    group_scheduler = GroupScheduler(
+        pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains
+    )  # fmt: skip
     scheduler = Scheduler(queue, pods, group_scheduler.try_group, split.keep_room)
     sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)

@@ -116,6 +116,12 @@ class GroupStates:
 
     # ---- answers about groups and their members
 
+    def find(self, key: str) -> PodGroup | None:
+        """Returns the PodGroup with this `namespace/name`; None if the watch has not shown it."""
+        with self._locked("group_find"):
+            group = self._objects.get(GroupName(PodGroup.__name__, key))
+        return group if isinstance(group, PodGroup) else None
+
     def count(self, key: str) -> int:
         """Returns the number of members in the cache, with and without a node."""
         with self._locked("group_count"):

@@ -136,8 +136,8 @@ class RulePreemption:
     def _group_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if the group preempts as a whole; None if the pod preempts alone."""
         key = self._cache.groups.key_of(info.pod)
-        group = self._cache.effective(PodGroup.__name__, key) if key is not None else None
-        return group if isinstance(group, PodGroup) and group.is_self_contained else None
+        group = self._cache.groups.find(key) if key is not None else None
+        return group if group is not None and group.is_self_contained else None
 
     def _plan_for_group(self, info: PodInfo, group: PodGroup) -> _Plan | None:
         """Returns the evictions for the pod's group.

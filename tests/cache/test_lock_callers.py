@@ -41,6 +41,7 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("filter", lambda cache: cache.snapshot("filter").__enter__()),
         ("check_tables", lambda cache: cache.check_tables(lambda _, __: True, lambda: None)),
         ("refresh", lambda cache: cache.refresh(2)),
+        ("group_find", lambda cache: cache.groups.find("default/g")),
         ("group_count", lambda cache: cache.groups.count("default/g")),
         ("group_has", lambda cache: cache.groups.has("default/g", "p", 1)),
         ("group_waiting", lambda cache: cache.groups.is_waiting("default/g", "p")),

@@ -338,6 +338,13 @@ def settlement(server: Server, writes: UnsettledWrites, clock: ManualClock) -> S
     return Settlement(writes, server.reconcile, server, clock)
 
 
+def new_leader(server: Server, clock: ManualClock) -> tuple[Settlement, float]:
+    """A process that has just won the lease of another, and when; writes of the other may arrive for `SECONDS`."""
+    writes, won_at = UnsettledWrites(0.0, clock), clock.monotonic()
+    writes.expect_predecessors(won_at + SECONDS)
+    return settlement(server, writes, clock), won_at
+
+
 def test_a_start_waits_until_the_cache_shows_a_state_from_after_the_last_deadline(
     server: Server, clock: ManualClock
 ) -> None:
@@ -365,10 +372,7 @@ def test_a_start_does_not_wait_if_nothing_waits_that_could_be_written_about(serv
 def test_a_new_leader_does_not_wait_if_nothing_waits_that_could_be_written_about(
     server: Server, clock: ManualClock
 ) -> None:
-    writes = UnsettledWrites(0.0, clock)
-    it = settlement(server, writes, clock)
-    won_at = clock.monotonic()
-    writes.expect_predecessors(won_at + SECONDS)
+    it, won_at = new_leader(server, clock)
     server.waits = False
     assert it.caught_up(won_at)
 
@@ -386,10 +390,7 @@ def test_what_waits_later_does_not_make_a_start_wait_nor_what_ends_shorten_it(
 def test_a_new_leader_looks_only_at_a_cache_that_shows_all_from_before_it_won(
     server: Server, clock: ManualClock
 ) -> None:
-    writes = UnsettledWrites(0.0, clock)
-    it = settlement(server, writes, clock)
-    won_at = clock.monotonic()
-    writes.expect_predecessors(won_at + SECONDS)
+    it, won_at = new_leader(server, clock)
     server.waits = server.shown = False
     assert not it.caught_up(won_at)
     server.waits = server.shown = True  # the watch was behind

@@ -59,7 +59,6 @@ from extender.verbs.pod_groups.group_planning import (
     PlanRequest,
     void_nominations,
 )
-from extender.verbs.pod_groups.members import find_group
 from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
@@ -174,7 +173,7 @@ class GroupPlans:
         unknown.
         """
         for _ in range(PAUSES):
-            group = find_group(self._cache, key)
+            group = self._cache.groups.find(key)
             if group is not None and self._cache.groups.has(key, info.uid, group.min_count):
                 break
             self._pause(PAUSE_SECONDS)

@@ -28,7 +28,6 @@ from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.verbs.pod_groups.group_plans import GroupPlans
-from extender.verbs.pod_groups.members import find_group
 from extender.verbs.pod_groups.split_gangs import SplitGangs
 
 UNFIT, TIMEOUT = "unfit", "timeout"
@@ -209,7 +208,7 @@ class GroupQuorum:
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
         """Returns the pod's group if its members must be bound together; None if not."""
         key = self._cache.groups.key_of(info.pod)
-        group = find_group(self._cache, key) if key is not None and self.most_seconds else None
+        group = self._cache.groups.find(key) if key is not None and self.most_seconds else None
         return group if group is not None and group.min_count > 1 else None
 
     def _missing(self, its_round: _Round) -> int:

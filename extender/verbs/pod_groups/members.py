@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from extender.cache.cache import Cache
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.pod_topology_spread.spread import NAME as POD_TOPOLOGY_SPREAD
 from extender.plugins.volume_restrictions import NAME as VOLUME_RESTRICTIONS
@@ -60,9 +58,3 @@ def without_nominated_siblings(
     finally:
         for sibling in siblings:
             table.nominate(sibling, node)
-
-
-def find_group(cache: Cache, key: str) -> PodGroup | None:
-    """Returns the PodGroup with this key; None if the watch has not shown it."""
-    group = cache.effective(PodGroup.__name__, key)
-    return group if isinstance(group, PodGroup) else None

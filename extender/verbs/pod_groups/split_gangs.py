@@ -28,7 +28,6 @@ from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_planning import Judge, MemberCall, Planner, PlanRequest
-from extender.verbs.pod_groups.members import find_group
 
 RETRY_SECONDS = 1.0
 """How long after a plan for a gang has failed the next is made. This doubles with each failure."""
@@ -105,7 +104,7 @@ class SplitGangs:
 
     def _look(self, key: str, suspect: _Suspect) -> None:
         """Keeps room for one gang if it is split; forgets the gang if it cannot be."""
-        group, state = find_group(self._cache, key), self._cache.groups.get(key)
+        group, state = self._cache.groups.find(key), self._cache.groups.get(key)
         bound = sum(map(self._is_bound, state.scheduled))
         if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
             with self._lock:
@@ -146,7 +145,8 @@ class SplitGangs:
         with self._cache.snapshot("groups", self._limit.begin()) as table:
             if sum(_has_room(info, profile, table) for info in waiting) >= needed:
                 return True
-            placed = self._plan(MemberCall(waiting[0], _names(table), profile, group), waiting, state, table)
+            names = table.nodes.names_of(table.nodes.rows)
+            placed = self._plan(MemberCall(waiting[0], names, profile, group), waiting, state, table)
         for info, node_name in placed[:needed]:
             self._cache.nominate(info.uid, node_name)
         return bool(placed)
@@ -163,14 +163,10 @@ class SplitGangs:
 
 def _has_room(info: PodInfo, profile: Profile, table: Table) -> bool:
     """Returns True if the pod is nominated to a node where it still fits."""
-    row = table.nodes.row_of.get(info.pod.status.nominated_node_name, -1)
-    if row < 0 or not table.nodes.present[row]:
+    node_name = info.pod.status.nominated_node_name
+    if not table.nodes.has(node_name):
         return False
-    return len(find_fit(profile, info, table, np.array([row], np.intp)).feasible) > 0
-
-
-def _names(table: Table) -> list[str]:
-    return table.nodes.names_of(table.nodes.rows)
+    return len(find_fit(profile, info, table, np.array([table.nodes.row_of[node_name]])).feasible) > 0
 
 
 def _can_be_split(group: PodGroup, state: GroupState, bound: int) -> bool:
