@@ -40,13 +40,14 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
     """
     if deadline.left_seconds == inf:
         return call()
-    if not _places.acquire(blocking=False):
+    places = _places
+    if not places.acquire(blocking=False):
         raise RuleUnanswered(f"{rule} was not called: {MAX_RUNNING} calls of rules are still running")
     answer: Future[T] = Future()
     try:
-        _threads.take(partial(_run, call, answer))
+        _threads.take(partial(_run, call, answer, places))
     except BaseException:
-        _places.release()
+        places.release()
         raise
     if not _is_done(answer, deadline.left_seconds):
         raise RuleUnanswered(deadline.message(f"{rule} has not answered"), answer)
@@ -62,7 +63,7 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
     return True
 
 
-def _run(call: Callable[[], T], answer: Future[T]) -> None:
+def _run(call: Callable[[], T], answer: Future[T], places: Semaphore) -> None:
     try:
         answer.set_result(call())
     except KeyboardInterrupt as error:  # the rule itself raised this, because Ctrl-C reaches only the main thread
@@ -70,7 +71,7 @@ def _run(call: Callable[[], T], answer: Future[T]) -> None:
     except BaseException as error:  # a user's rule may raise any exception
         answer.set_exception(error)
     finally:
-        _places.release()
+        places.release()
 
 
 def described(error: BaseException, rule: str = "") -> str:

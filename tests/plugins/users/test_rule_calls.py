@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import BoundedSemaphore, Event
 
 import pytest
 
@@ -56,7 +56,8 @@ def test_a_keyboard_interrupt_outside_the_main_thread_is_a_failure_of_the_rule()
         rule.refuse(pod)
 
 
-def test_calls_that_never_return_are_limited_in_number() -> None:
+def test_calls_that_never_return_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.plugins.users.rule_calls._places", BoundedSemaphore(MAX_RUNNING))
     end = Event()
     try:
         for _ in range(MAX_RUNNING):
