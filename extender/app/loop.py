@@ -162,7 +162,8 @@ def compose_loop(
         telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
         root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
-    split = SplitGangs(cache, gang_profile, MemberJudge(Random(0)), clock, limit)  # noqa: S311  it breaks ties
+    judge = MemberJudge(Random(0))  # noqa: S311  it breaks ties
+    split = SplitGangs(cache, gang_profile, judge, clock, limit.half(), queue.nomination_ended)
     cache.listen(EventRouter(cache, queue, cycles, split.suspect))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)

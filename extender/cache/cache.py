@@ -240,10 +240,10 @@ class Cache:
                 self._placements.update_info(terminating)
                 self._note_pod(uid)
 
-    def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination."""
+    def nominate(self, uid: str, node_name: str, instead_of: str | None = None) -> str:
+        """Nominates a waiting pod; see `PodStore.nominate`."""
         with self._locked("nominate"):
-            before = self._pods.nominate(uid, node_name)
+            before = self._pods.nominate(uid, node_name, instead_of)
             self._note_pod(uid)
             return before
 

@@ -33,6 +33,13 @@ class Update(NamedTuple):
     key: str
     current: Current
 
+    @property
+    def node_name(self) -> str:
+        """The node that changed, or that the changed pod is on; "" if neither."""
+        if self.kind == NODE:
+            return self.key
+        return self.current.node_name if isinstance(self.current, PodPlacement) else ""
+
 
 class Updates:
     """The current values of some objects, by kind and key, copied at one moment.

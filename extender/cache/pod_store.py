@@ -119,12 +119,16 @@ class PodStore:
         self.remembered.drop(uid)
         return removed
 
-    def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination."""
+    def nominate(self, uid: str, node_name: str, instead_of: str | None = None) -> str:
+        """Nominates a waiting pod to the node ("" ends its nomination); returns the node of its former nomination.
+
+        Does nothing if `instead_of` is given, and the pod is not nominated to that node.
+        """
         info, before = self.watched.get(uid), self.nominated_node(uid)
         if info is None or info.pod.node_name:
             return ""
-        self._nominate(info, node_name)
+        if instead_of is None or instead_of == before:
+            self._nominate(info, node_name)
         return before
 
     def nominated_node(self, uid: str) -> str:

@@ -75,6 +75,10 @@ class TimeLimit:
         """Returns the deadline of a decision that starts now."""
         return Deadline(self._clock, self._seconds)
 
+    def half(self) -> TimeLimit:
+        """Returns a limit of half the time."""
+        return TimeLimit(self._clock, self._seconds / 2)
+
 
 class ManualClock:
     """A clock that changes only when `advance` is called."""

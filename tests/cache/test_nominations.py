@@ -68,6 +68,15 @@ def test_the_last_of_several_nominations_is_valid(cache: Cache) -> None:
     assert nominated(cache) == {"n2": ["p"]}
 
 
+def test_a_nomination_that_has_changed_meanwhile_stays(cache: Cache) -> None:
+    watch(cache, pod("n1"))
+    watch(cache, pod("n2", version="2"))
+    assert cache.nominate("p", "", instead_of="n1") == "n2"
+    assert cache.nominated_node("p") == "n2"
+    assert cache.nominate("p", "", instead_of="n2") == "n2"
+    assert cache.nominated_node("p") == ""
+
+
 def test_a_pod_that_is_gone_or_bound_is_not_nominated(cache: Cache) -> None:
     assert cache.nominate("p", "n1") == ""
     watch(cache, pod("").node("n2"))

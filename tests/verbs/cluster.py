@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +63,16 @@ def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:
 
 @dataclass
 class SlowRule:
-    """A predicate and a priority that takes so many seconds for a pod."""
+    """A predicate and a priority that takes so many seconds for a pod, and calls `during` meanwhile."""
 
     clock: ManualClock
     seconds: float
     name: str = "Slow"
+    during: Callable[[], object] = lambda: None
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> None:
         self.clock.advance(self.seconds)
+        self.during()
 
 
 class FakeBinder:

@@ -59,12 +59,14 @@ class Webhook:
         self.clock = clock or ManualClock()
         self.cache = cache_of(*objects, clock=self.clock)
         judge = MemberJudge(Random(0))
+        self.ended: list[tuple[str, str]] = []
         self.split = SplitGangs(
             self.cache,
             lambda pod: gang_profile or PROFILES.of(pod),
             judge,
             self.clock,
             TimeLimit(self.clock, 5.0),
+            lambda info: self.ended.append((info.uid, info.pod.status.nominated_node_name)),
         )
         plans = GroupPlans(
             self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
@@ -173,11 +175,40 @@ def test_a_split_gang_whose_rest_is_deleted_keeps_no_room() -> None:
     assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
 
 
-def test_a_split_gang_whose_group_is_deleted_ends_without_an_error() -> None:
+def test_a_split_gang_whose_group_is_deleted_keeps_no_room() -> None:
     webhook = split_at_start(["n0", "n1"])
     assert len(webhook.ask(OTHER)) == 1
     webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+
+
+def test_a_gang_that_is_whole_again_keeps_no_room_for_its_surplus() -> None:
+    webhook = split_at_start(["n0", "n1", "n2"], member(4))
+    (free,) = webhook.ask(OTHER)
+    nominated = [pod for pod in ("m3", "m4") if webhook.cache.nominated_node(pod)]
+    surplus = next(pod for pod in ("m3", "m4") if pod not in nominated)
+    tell(webhook.cache, [member(int(surplus[1]), free)])
     assert len(webhook.ask(OTHER)) == 1
+
+
+def test_ended_and_moved_nominations_are_reported() -> None:
+    webhook = split_at_start(["n0", "n1", "n2"])
+    (free,) = webhook.ask(OTHER)
+    (kept,) = {"n3", "n4"} - {free}
+    assert webhook.ended == []
+    webhook.cache.deleted("Node", msgspec.convert(NODES[NAMES.index(kept)], Node))
+    webhook.ask(OTHER)
+    assert webhook.ended == [("m3", kept)]
+    webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
+    webhook.ask(OTHER)
+    assert webhook.ended == [("m3", kept), ("m3", free)]
+
+
+def test_a_nomination_made_by_others_stays_when_the_gang_is_whole() -> None:
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1", "n2"])[:3], member(3, nominated="n3"), member(4), OTHER)
+    assert webhook.ask(OTHER) == ["n4"]
+    tell(webhook.cache, [member(4, "n4")])
+    assert webhook.ask(OTHER) == []
 
 
 def test_the_rest_keeps_its_room_while_filter_refuses_it() -> None:
@@ -227,6 +258,42 @@ def test_a_rule_that_takes_too_long_for_a_split_gang_delays_other_pods_once() ->
     began_at = clock.monotonic()
     assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
     assert clock.monotonic() == began_at
+
+
+def test_split_gangs_that_take_too_long_share_one_time_limit() -> None:
+    clock = ManualClock()
+    slow = replace(PROFILES.all[0], predicates=[*PROFILES.all[0].predicates, SlowRule(clock, 6.0)])
+    gangs = [make_pod_group(f"gang{i}", 2) for i in range(3)]
+    first = [make_pod(f"a{i}").uid(f"a{i}").req(cpu="1").group(f"gang{i}").node(f"n{i}").obj() for i in range(3)]
+    second = [make_pod(f"b{i}").uid(f"b{i}").req(cpu="1").group(f"gang{i}").obj() for i in range(3)]
+    webhook = Webhook(*NODES, *gangs, *first, *second, OTHER, clock=clock, gang_profile=slow)
+    began_at = clock.monotonic()
+    webhook.ask(OTHER)
+    assert clock.monotonic() == began_at + 6.0
+
+
+def test_room_that_is_kept_is_not_planned_again_while_nothing_changes() -> None:
+    clock = ManualClock()
+    slow = replace(PROFILES.all[0], predicates=[*PROFILES.all[0].predicates, SlowRule(clock, 0.1)])
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER, clock=clock, gang_profile=slow)
+    webhook.ask(OTHER)
+    webhook.ask(OTHER)  # the nominations themselves were a change
+    began_at = clock.monotonic()
+    tell(webhook.cache, [make_pod("small").uid("small").req(cpu="1m").node("n0").obj()])
+    assert len(webhook.ask(OTHER)) == 1
+    assert clock.monotonic() == began_at
+
+
+def test_a_bind_that_fails_during_a_plan_is_not_forgotten() -> None:
+    """The plan fails, so the next one would come a second later."""
+    clock = ManualClock()
+    slow = SlowRule(clock, 6.0)
+    profile = replace(PROFILES.all[0], predicates=[*PROFILES.all[0].predicates, slow])
+    webhook = Webhook(*NODES, GANG, *members(["n0", "n1"]), OTHER, clock=clock, gang_profile=profile)
+    slow.during = lambda: webhook.split.suspect(msgspec.convert(member(2), Pod))
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+    slow.seconds = 0.0
+    assert len(webhook.ask(OTHER)) == 1
 
 
 def test_an_error_about_a_split_gang_fails_no_other_pod(caplog: pytest.LogCaptureFixture) -> None:

@@ -270,8 +270,10 @@ class Planner:
         return decide_group(leaf, trial, decide_one, rules)
 
 
-def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[str]:
-    """Returns the UIDs of the members of a refused group whose nominations should end, because they reserve nothing.
+def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[tuple[str, str]]:
+    """Returns the nominations of members of a refused group that should end, because they reserve nothing.
+
+    Each is the UID of a member and the node that it is nominated to.
 
     No victims are leaving the nodes to which these members are nominated. kube-scheduler clears such nominations only
     once, even if the API server refuses that. If the call is about one topology domain, nominations to other domains
@@ -287,7 +289,7 @@ def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[str
             row = table.nodes.row_of.get(nominated[1], -1)
             is_elsewhere = domain is not None and row not in domain
             if not is_elsewhere and (row < 0 or not len(leaving_victims(table, row, info.pod.priority))):
-                void.append(info.uid)
+                void.append((info.uid, nominated[1]))
     return void
 
 

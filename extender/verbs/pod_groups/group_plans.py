@@ -39,7 +39,7 @@ from typing import Protocol
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.cache.changes import NODE, POD, Update
+from extender.cache.changes import POD, Update
 from extender.cache.groups import GroupState
 from extender.cache.placements import PodPlacement
 from extender.framework.find_fit import find_fit
@@ -213,8 +213,8 @@ class GroupPlans:
             if update.kind == POD and update.key in plan.members:
                 if not _is_as_planned(plan, update):
                     return False
-            elif (node := _touched_node(update)) in plan.nodes and update.key not in plan.counted:
-                plan.touched.add(node)
+            elif update.node_name in plan.nodes and update.key not in plan.counted:
+                plan.touched.add(update.node_name)
         return True
 
     def _is_answerable(self, plan: Plan, call: MemberCall) -> bool:
@@ -282,8 +282,8 @@ class GroupPlans:
             if self._observer is not None:
                 self._observer.planned(plan, request, table)
             void = void_nominations(plan, request, table)
-        for uid in void:
-            self._cache.nominate(uid, "")
+        for uid, node_name in void:
+            self._cache.nominate(uid, "", instead_of=node_name)
         return plan
 
 
@@ -292,10 +292,3 @@ def _is_as_planned(plan: Plan, update: Update) -> bool:
     if isinstance(update.current, PodPlacement):
         return update.current.node_name == plan.node_of(update.key)
     return isinstance(update.current, PodInfo)
-
-
-def _touched_node(update: Update) -> str:
-    """Returns the name of the node that changed, or whose pod changed; "" if there is none."""
-    if update.kind == NODE:
-        return update.key
-    return update.current.node_name if isinstance(update.current, PodPlacement) else ""

@@ -11,8 +11,8 @@ No room is kept if the waiting members do not all fit, or for members that are c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import numpy as np
@@ -25,7 +25,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_planning import Judge, MemberCall, Planner, PlanRequest
 
@@ -43,10 +43,16 @@ class _Suspect:
     Attributes:
         due: when it may be planned, in monotonic seconds.
         pause: how long to wait after the next plan that fails, in seconds.
+        made: UID of a member -> the node that it was nominated to here.
+        kept: UID of a member -> the node that it is nominated to and fits on; empty if no room is kept.
+        cursor: the position in the cache's journal up to which `kept` is known to fit.
     """
 
     due: float = 0.0
     pause: float = RETRY_SECONDS
+    made: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    cursor: int = 0
 
 
 class SplitGangs:
@@ -57,7 +63,8 @@ class SplitGangs:
     Args:
         profile_of: returns the profile that decides about a pod; None if its gang is not to be kept together.
         judge: decides about one member; only this object may use it.
-        limit: the time limit of one plan, because it calls users' rules.
+        limit: the time limit of each call of `keep_room`, because plans call users' rules.
+        on_end: called with a member whose nomination has just ended, as it was before that.
     """
 
     def __init__(
@@ -67,89 +74,137 @@ class SplitGangs:
         judge: Judge,
         clock: Clock,
         limit: TimeLimit = NO_LIMIT,
+        on_end: Callable[[PodInfo], object] = lambda _: None,
     ) -> None:
         self._cache = cache
         self._profile_of = profile_of
         self._planner = Planner(judge, scheduler_filters=False)
         self._clock = clock
         self._limit = limit
+        self._on_end = on_end
         self._planning = Lock()
-        self._lock = Lock()  # guards `_suspects`; a failed bind must not wait for a plan
+        self._lock = Lock()  # guards what follows; a failed bind must not wait for a plan
         self._suspects: dict[str, _Suspect] = {}  # by the key of the gang
         self._is_searched = False  # An earlier process may have split gangs.
 
     def search_again(self) -> None:
         """Makes the next `keep_room` look at all gangs. Call it while another process binds pods."""
-        self._is_searched = False
+        with self._lock:
+            self._is_searched = False
 
     def suspect(self, pod: Pod) -> None:
         """Records that the bind of this pod has failed or got no answer, which may split its gang."""
         key = self._cache.groups.key_of(pod)
         if key is not None:
             with self._lock:
-                self._suspects[key] = _Suspect()
+                self._suspects[key] = _Suspect(made=self._suspects.get(key, _Suspect()).made)
 
     def keep_room(self) -> None:
-        """Nominates the waiting members of split gangs. Call it before each decision about another pod."""
+        """Nominates the waiting members of split gangs. Call it before each decision about another pod.
+
+        Gangs for which the time limit leaves no time are looked at in the next call.
+        """
         if self._is_searched and not self._suspects:
             return
         with self._planning:
-            if not self._is_searched:
-                self._is_searched = True
-                for group in self._cache.objects(PodGroup.__name__).values():
-                    self._put(group.key, _Suspect())
+            self._search()
+            deadline = self._limit.begin()
             for key, suspect in list(self._suspects.items()):
+                if deadline.left_seconds <= 0:
+                    break
                 if self._clock.monotonic() >= suspect.due:
-                    self._look(key, suspect)
+                    self._look(key, suspect, deadline)
 
-    def _look(self, key: str, suspect: _Suspect) -> None:
+    def _search(self) -> None:
+        """Suspects all gangs, if an earlier process or another leader may have split them."""
+        groups = () if self._is_searched else self._cache.objects(PodGroup.__name__).values()
+        with self._lock:
+            for group in groups:
+                self._suspects.setdefault(group.key, _Suspect())
+            self._is_searched = True
+
+    def _look(self, key: str, suspect: _Suspect, deadline: Deadline) -> None:
         """Keeps room for one gang if it is split; forgets the gang if it cannot be."""
         group, state = self._cache.groups.find(key), self._cache.groups.get(key)
         bound = sum(map(self._is_bound, state.scheduled))
         if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
-            with self._lock:
-                if self._suspects.get(key) is suspect:  # no bind of the gang has failed since
-                    del self._suspects[key]
-        elif bound and not self._keeps_room(group, state):
-            due = self._clock.monotonic() + suspect.pause
-            self._put(key, _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS)))
+            self._end_nominations(suspect, state)
+            self._replace(key, suspect, None)
+        elif bound:
+            self._replace(key, suspect, self._followed(suspect) or self._planned(group, state, suspect, deadline))
 
-    def _put(self, key: str, suspect: _Suspect) -> None:
+    def _replace(self, key: str, before: _Suspect, after: _Suspect | None) -> None:
+        """Replaces or forgets a suspect, except if another bind of the gang has failed since it was read."""
         with self._lock:
-            self._suspects[key] = suspect
+            if self._suspects.get(key) is not before:
+                return
+            if after is None:
+                del self._suspects[key]
+            else:
+                self._suspects[key] = after
 
-    def _keeps_room(self, group: PodGroup, state: GroupState) -> bool:
-        """Nominates as the gang needs; returns False if its members do not fit, or a plan takes too long."""
+    def _followed(self, suspect: _Suspect) -> _Suspect | None:
+        """Returns the suspect with the current cursor; None if its members or their nodes may have changed."""
+        if not suspect.kept:
+            return None
+        updates, cursor, is_restart = self._cache.updates_since(suspect.cursor)
+        nodes = {*suspect.kept.values()}
+        if is_restart or any(update.key in suspect.kept or update.node_name in nodes for update in updates):
+            return None
+        return replace(suspect, cursor=cursor)
+
+    def _planned(self, group: PodGroup, state: GroupState, suspect: _Suspect, deadline: Deadline) -> _Suspect:
+        """Keeps room for a split gang; returns when to look at it again, which is later if the gang does not fit."""
+        cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         try:
-            return self._nominate(group, state)
+            kept, made = self._nominate(group, state, deadline)
+            if kept:
+                return _Suspect(made={**suspect.made, **made}, kept=kept, cursor=cursor)
         except DeadlineExceeded as error:
             _log.warning("no room kept for a split gang group=%s reason=%r", group.key, str(error))
         except Exception:  # one gang's error must not fail the decisions about all other pods
             _log.exception("no room kept for a split gang group=%s", group.key)
-        return False
+        due = self._clock.monotonic() + suspect.pause
+        return _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS), suspect.made)
+
+    def _end_nominations(self, suspect: _Suspect, state: GroupState) -> None:
+        """Ends the nominations made here, because the gang needs no room any more."""
+        for uid, node_name in suspect.made.items():
+            if (info := state.unscheduled.get(uid)) is not None:
+                self._move(info, node_name, "")
+
+    def _move(self, info: PodInfo, before: str, node_name: str) -> None:
+        """Nominates the member to another node ("" for none), except if its nomination has changed since `before`."""
+        if self._cache.nominate(info.uid, node_name, instead_of=before) == before and before:
+            self._on_end(info)
 
     def _is_bound(self, uid: str) -> bool:
         placement = self._cache.placement(uid)
         return placement is not None and placement.certain and placement.state is not PodState.ASSUMED
 
-    def _nominate(self, group: PodGroup, state: GroupState) -> bool:
-        """Nominates as many waiting members as the gang still needs; returns False if they do not fit.
+    def _nominate(
+        self, group: PodGroup, state: GroupState, deadline: Deadline
+    ) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Nominates as many waiting members as the gang still needs.
 
-        Also returns False if no member can be tried now, or if the gang is not to be kept together.
+        Returns the nodes of these members by UID, and those among them that were nominated now. Both are empty if the
+        members do not fit, if none can be tried now, or if the gang is not to be kept together.
         """
         waiting = state.ready()
         needed = min(group.min_count - len(state.scheduled), len(waiting))
         profile = self._profile_of(waiting[0].pod) if waiting else None
         if profile is None:
-            return False
-        with self._cache.snapshot("groups", self._limit.begin()) as table:
-            if sum(_has_room(info, profile, table) for info in waiting) >= needed:
-                return True
+            return {}, {}
+        with self._cache.snapshot("groups", deadline) as table:
+            fitting = [info for info in waiting if _has_room(info, profile, table)]
+            if len(fitting) >= needed:
+                return {info.uid: info.pod.status.nominated_node_name for info in fitting}, {}
             names = table.nodes.names_of(table.nodes.rows)
-            placed = self._plan(MemberCall(waiting[0], names, profile, group), waiting, state, table)
-        for info, node_name in placed[:needed]:
-            self._cache.nominate(info.uid, node_name)
-        return bool(placed)
+            placed = self._plan(MemberCall(waiting[0], names, profile, group), waiting, state, table)[:needed]
+        for info, node_name in placed:
+            self._move(info, info.pod.status.nominated_node_name, node_name)
+        made = {info.uid: node_name for info, node_name in placed}
+        return made, made
 
     def _plan(
         self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, table: Table
