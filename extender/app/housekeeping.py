@@ -59,7 +59,7 @@ def create_cache(
     unanswered_seconds = max(seconds or UNANSWERED_SECONDS, settle_seconds)
     cache = Cache(clock, telemetry, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
     if settings.coscheduling:
-        cache.groups.read_labels()
+        cache.groups.use_coscheduling_label()
     return cache
 
 

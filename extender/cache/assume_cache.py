@@ -1,6 +1,7 @@
 """Stores the objects of all kinds except pods: as the watches show them, and as they are assumed to be.
 
-Readers see an assumed object until the watch shows a newer version. The resource versions of a kind are increasing
+An object may have three versions: *observed* is what the watch showed last; *assumed* is about to be written; *written*
+was returned by the API server, but the watch has not shown it yet. The resource versions of a kind are increasing
 numbers (KEP-5504). Source: upstream util/assumecache.
 """
 
@@ -21,7 +22,7 @@ class _WrittenObject(NamedTuple):
 
 
 class AssumeCache:
-    """All objects except pods, by kind and key. Each may have an observed version and an assumed version."""
+    """The observed, assumed and written versions of all objects except pods, by kind and key."""
 
     def __init__(self) -> None:
         self._observed: dict[str, dict[str, Object]] = {NODE: {}}
@@ -33,15 +34,15 @@ class AssumeCache:
         return self._observed.get(kind, {})
 
     def observed(self, kind: str, key: str) -> Object | None:
-        """Returns the object as the watch last showed it; None if it has not shown the object."""
+        """Returns the observed version of the object; None if the watch has not shown the object."""
         return self.of_kind(kind).get(key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the version of the object that readers see: the assumed or written one, or else the observed one."""
+        """Returns the version that readers see: assumed, or else written, or else observed."""
         return self.assumed(kind, key) or self.observed(kind, key)
 
     def assumed(self, kind: str, key: str) -> Object | None:
-        """Returns the assumed or written version of the object; None if it has none that is still valid."""
+        """Returns the assumed version of the object, or else the written version; None if there is neither."""
         reference = kind, key
         if (obj := self._assumed.get(reference)) is not None:
             return obj
@@ -56,7 +57,7 @@ class AssumeCache:
     # ---- objects from the watch
 
     def put(self, kind: str, obj: Object) -> Object | None:
-        """Stores an observed object, and drops assumptions about older versions; returns the version it replaces."""
+        """Stores an observed version and drops outdated assumptions; returns the previous observed version."""
         objects = self._observed.setdefault(kind, {})
         before = objects.get(obj.key)
         objects[obj.key] = obj
@@ -97,7 +98,10 @@ class AssumeCache:
         self._assumed[kind, obj.key] = obj
 
     def confirm(self, obj: Object, now: float) -> None:
-        """Replaces the assumed object with the one that the API server returned, unless the watch was faster."""
+        """Discards the assumed version, because the API server returned `obj` after the write.
+
+        `obj` becomes the written version only if the watch shows an older version of the object.
+        """
         kind = type(obj).__name__
         self.drop(kind, obj.key)
         observed = self.observed(kind, obj.key)
@@ -105,18 +109,18 @@ class AssumeCache:
             self._written[kind, obj.key] = _WrittenObject(obj, now)
 
     def restore(self, kind: str, key: str) -> Object | None:
-        """Discards the object's assumed version, if it has one, and returns it. A written version is kept."""
+        """Discards and returns the object's assumed version, if any. A written version is kept."""
         return self._assumed.pop((kind, key), None)
 
     def drop(self, kind: str, key: str) -> Object | None:
-        """Discards the assumed and the written version of the object; returns the version that readers saw."""
+        """Discards the assumed and written versions of the object; returns the one that readers saw, if any."""
         written = self._written.pop((kind, key), None)
         return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
 
     def lost(self, kind: str, asked_at: float) -> list[Object]:
-        """Returns the written objects that are missing from the list that was requested at `asked_at`.
+        """Returns the written objects of a kind that the API server lost. Called after a list was stored.
 
-        The API server has lost them, because they were written before that list was requested.
+        The list was requested at `asked_at`. It should have contained every object that was written earlier.
         """
         return [
             written.obj

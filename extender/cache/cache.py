@@ -1,10 +1,10 @@
 """Stores the cluster as the watches show it, plus decisions that they do not show yet (upstream cache.go).
 
 `changed`, `deleted` and `replaced` store what the API server reports. The methods from `assume` to `expire` are the
-steps of a pod's life, which pod_states draws. Every change is recorded in the journal, from which tables are updated,
-and is reported to the listener, the scheduling queue.
+steps of a pod's life, which pod_states draws. Tables are updated from the journal, in which every change is recorded.
+Every change is also reported to the scheduling queue.
 
-The lock is held only while a change is stored. Readers have their own tables, and `assume` checks without the lock.
+The lock is held only while a change is stored. Each reader has a table to itself, so it reads without the lock.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ NodeCheck = Callable[[Table], Refusal | None]
 class Cache:
     """The nodes, pods and other objects of a cluster, with the assumptions about them. Thread-safe.
 
-    Reflectors write to it as a Sink. Pods are identified by UID, all other objects by key.
+    The watches call `changed`, `deleted` and `replaced`. Pods are identified by UID, all other objects by key.
 
     Args:
-        ttl_seconds: how long a pod whose bind has finished waits for the watch before it expires; 0 means forever.
-        unanswered_ttl_seconds: the same after a bind without an answer; never 0, because the pod may not be bound.
+        ttl_seconds: how long a pod waits for the watch after its bind has finished; 0 means forever.
         features: the feature gates of the tables.
-        changes: an empty journal to record changes in, if other readers share it; None creates one.
+        changes: an empty journal, for example one that also records every change to a file; None creates a plain one.
+        unanswered_ttl_seconds: like `ttl_seconds`, for a bind without an answer; never 0, as the pod may not be bound.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Cache:
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
 
-        Also discards objects that were written before the list was requested at `asked_at` and that the list lacks. If
-        an error interrupted an earlier change of this kind, the list repairs everything; see `_repair`.
+        The list was requested at `asked_at`, in monotonic seconds. Objects that were written earlier and are not listed
+        are discarded: the API server lost them. If an error interrupted an earlier change, `_repair` is called too.
         """
         repair = kind in self._interrupted
         try:
@@ -129,7 +129,7 @@ class Cache:
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds with objects whose change an error interrupted. The next list of a kind repairs them."""
+        """Returns the kinds for which an error interrupted a change. The next list of the kind repairs the objects."""
         return sorted(self._interrupted)
 
     # ---- pods and their nodes
@@ -140,7 +140,7 @@ class Cache:
             self._pods.remembered.put(info, size_bytes)
 
     def info_of(self, pod: Pod) -> PodInfo | None:
-        """Returns what the cache has already computed for this pod; None unless its stored pod equals `pod`."""
+        """Returns the stored PodInfo of this pod; None if no pod is stored, or if the stored pod differs from `pod`."""
         with self._locked("info_of"):
             info = self._pods.find(pod.uid)
         return info if info is not None and info.pod == pod else None
@@ -158,14 +158,14 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
 
-        `check` may be slow, so it runs without the lock. If anything but other nodes changes during the run, `check`
-        runs again, because its result may differ. The last run of a quick `check` holds the lock, so that nothing can
-        change. The scheduler's own loop passes no check, because no other thread assumes pods there.
+        `check` may be slow, so it runs without the lock. If the cluster changes during the run, `check` runs again,
+        because its result may differ. Changes of other nodes do not count. After several runs, a quick `check` runs
+        with the lock held. The scheduler's own loop passes no check, because no other thread assumes pods there.
 
         Raises:
             UnknownNode: the node is not in the cache.
             IllegalTransition: the pod has a node already, assumed or confirmed.
-            Outdated: something changed during each run of a slow `check`.
+            Outdated: the cluster changed during every run of a slow `check`.
         """
         if check is None:
             with self._locked("assume"):
@@ -189,9 +189,9 @@ class Cache:
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], viable: Viable) -> Mapping[str, ExtenderError]:
-        """Assumes the pods on their nodes in one step; returns the error of each pod that cannot be assumed, by UID.
+        """Assumes pods on nodes, under a single lock; returns, by UID, the error of each pod that cannot be assumed.
 
-        `viable` receives the UIDs of the pods that can be assumed, and returns those to assume.
+        `viable` is called with the UIDs of the pods that can be assumed, and returns the UIDs of the pods to assume.
         """
         errors: dict[str, ExtenderError] = {}
         with self._locked("assume_all"):
@@ -206,9 +206,9 @@ class Cache:
         return errors
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
-        """Starts the pod's time to live after a bind that succeeded, or may have succeeded if not `certain`.
+        """Starts the pod's time to live after its bind. If not `certain`, the outcome of the bind is unknown.
 
-        Starts it again for a repeated bind; does nothing for a pod that the watch confirmed. Raises IllegalTransition.
+        Does nothing for a pod that the watch has confirmed. Raises IllegalTransition if the pod has no node.
         """
         ttl_seconds = self._ttl_seconds if certain else self._unanswered_ttl_seconds
         with self._locked("finish_binding"):
@@ -216,12 +216,12 @@ class Cache:
             self._placements.finish_binding(uid, certain=certain, expires_at=expires_at)
 
     def forget(self, uid: str) -> None:
-        """Removes the pod from its node after a failed bind. Raises IllegalTransition if it is not assumed."""
+        """Removes the pod from its node after a failed bind. Raises IllegalTransition if the pod is not assumed."""
         with self._changing("forget"):
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns the pods whose time to live has ended, by UID. None replaces a pod that no watch has shown."""
+        """Returns the pods whose time to live has ended, by UID. The value is None if no watch has shown the pod."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
@@ -263,8 +263,8 @@ class Cache:
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
         """Replaces the assumed object with `obj`, which the API server returned.
 
-        `obj` is dropped when the watch shows its version, or when a later list lacks it, because the API server then
-        lost the write. `instead_of` is another assumed object, which is discarded because `obj` takes its place.
+        Readers see `obj` until the watch shows this version or a newer one, or until a later list lacks `obj`, which
+        means that the API server lost the write. `instead_of` names another assumed object, which is discarded.
         """
         with self._locked("confirm_object"):
             self._objects.confirm(obj, self._clock.monotonic())
@@ -274,7 +274,7 @@ class Cache:
                 self._note_object(*instead_of)
 
     def restore_object(self, kind: str, key: str) -> None:
-        """Discards the assumed object; readers see the last observed one again."""
+        """Discards the assumed object; readers see the version before the assumption again."""
         with self._changing("restore_object", kind):
             assumed = self._objects.restore(kind, key)
             self._note_object(kind, key)  # always noted, because an earlier call may have failed
@@ -287,7 +287,7 @@ class Cache:
             return self._objects.observed(kind, key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the version of the object that readers see: the assumed one, or else the observed one."""
+        """Returns the version of the object that readers see: the assumed version, or else the observed version."""
         with self._locked("effective"):
             return self._objects.effective(kind, key)
 
@@ -308,12 +308,12 @@ class Cache:
             return CacheSize(len(self._objects.of_kind(NODE)), len(pods), len(self._placements.unconfirmed()))
 
     def overview(self) -> PodOverview:
-        """Returns all pods as they are at one moment, grouped by whether they have a node."""
+        """Returns all pods of the cache, grouped by whether they have a node."""
         with self._locked("overview"):
             return overview_of(self._pods, self._placements)
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
-        """Returns, by node name, the UIDs of the pods on the node that no watch event has shown there yet."""
+        """Returns, by node name, the UIDs of the assumed pods that the watch has not confirmed yet."""
         with self._locked("unconfirmed"):
             return self._placements.unconfirmed_by_node()
 
@@ -337,28 +337,28 @@ class Cache:
             return self._changes.now
 
     def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
-        """Returns the updates after `cursor`, the end of the journal, and True if the reader must start over.
+        """Returns three values: the updates after `cursor`, the new cursor, and True if the reader must start over.
 
-        If the journal has dropped changes after `cursor`, the reader must start over and gets all current values.
+        A reader must start over if the journal has dropped changes after `cursor`. It then gets all current values.
         """
         with self._locked("updates"):
             updates = self._changes.since(cursor)
             return self._changes.all() if updates is None else updates, self._changes.now, updates is None
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if a watch or a list has delivered the object, or its whole kind, after `cursor`."""
+        """Returns True if the object was stored or removed, or its kind was listed, after `cursor`."""
         with self._locked("reported_since"):
             return self._changes.reported_since(cursor, reference)
 
     def listed_since(self, moment: float, kind: str) -> bool:
-        """Returns True if a list was stored that was requested after `moment`, in monotonic seconds."""
+        """Returns True if the last stored list of the kind was requested after `moment`, in monotonic seconds."""
         with self._locked("listed_since"):
             return self._listed_at.get(kind, moment) > moment
 
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
-        """Replaces a cached object with the one that the API server lists, or removes it; returns True.
+        """Stores `listed` in place of the cached object, or removes the cached object if `listed` is None.
 
-        Returns False and changes nothing if the API server has reported the object after `cursor`.
+        Returns False and changes nothing if the object was stored or removed, or its kind was listed, after `cursor`.
         """
         kind, key = reference
         with self._changing("correct", kind):
@@ -370,9 +370,9 @@ class Cache:
     # ---- helpers, called with the lock held
 
     def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
-        """Stores a listed object if it differs from the stored one; removes it if it cannot be read.
+        """Stores a listed object, unless the cache has an equal object. Removes an object that cannot be read.
 
-        Compares contents, because an API server that was restored from a backup gives out versions twice.
+        Compares contents, because an API server that was restored from a backup may use a resource version again.
         """
         stored_object = self._objects.observed(kind, obj.key)
         differs = self._pods.differs_from(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
@@ -392,7 +392,7 @@ class Cache:
         self._changes.note_listed(kind)
 
     def _repair(self, kind: str) -> None:
-        """Corrects placements and tables after an interrupted change. The caller has just stored a list of the kind."""
+        """Corrects placements and tables after an interrupted change. A list has already corrected the objects."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # removing these pods was interrupted
                 self._displace(uid, PodEvent.REMOVE)
@@ -450,7 +450,7 @@ class Cache:
             self._notifications.changed(POD, removed, None)
 
     def _check_assumable(self, info: PodInfo, node_name: str) -> None:
-        """Raises UnknownNode, or IllegalTransition if the pod is assumed or added already."""
+        """Raises UnknownNode if the cache lacks the node, and IllegalTransition if the pod has a node already."""
         if self._objects.observed(NODE, node_name) is None:
             raise UnknownNode(f"node {node_name} is not in the cache")
         after(self._placements.state(info.uid), PodEvent.ASSUME)
@@ -487,7 +487,7 @@ class Cache:
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
-        """Holds the lock during a change, then reports it. An unexpected error marks the kind's objects for repair."""
+        """Holds the lock during a change, then notifies the listener. An unexpected error marks the kind for repair."""
         try:
             with self._locked(caller):
                 yield

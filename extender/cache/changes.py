@@ -44,8 +44,8 @@ class Update(NamedTuple):
 class Updates:
     """The current values of some objects, by kind and key, copied at one moment.
 
-    The values are copied as whole dicts, because the cache's lock is held during the copy. To copy 250,000 values one
-    by one would take 150 ms.
+    Whole dicts are copied, because the cache's lock is held during the copy. Copying 250,000 values one by one would
+    take 150 ms.
     """
 
     __slots__ = ("_values",)
@@ -74,7 +74,7 @@ class Changes:
 
     @property
     def now(self) -> int:
-        """The end of the journal, which is the cursor of a reader that has read everything."""
+        """The cursor at the end of the journal. A reader with this cursor has read everything."""
         return self._journal.now
 
     def note(self, kind: str, key: str, current: Current) -> None:
@@ -88,12 +88,12 @@ class Changes:
             self._journal.note(kind, key)
 
     def restart(self, kind: str, current: Mapping[str, Current]) -> None:
-        """Replaces all values of a kind by `current`, which maps keys to values, and makes every table start over."""
+        """Replaces all values of a kind by `current`, which maps keys to values. Every table must then start over."""
         self._current[kind] = {key: value for key, value in current.items() if value is not None}
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Records that a list has just delivered all objects of the kind. Other calls record the objects."""
+        """Records that a list has delivered all objects of the kind, even the unchanged objects."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:
@@ -116,14 +116,14 @@ class Changes:
     def may_affect(self, node_name: str, cursor: int) -> bool:
         """Returns True if a change after `cursor` may alter the result of checking a pod on the node.
 
-        Changes of other nodes are ignored, because node statuses change all the time. No scheduler checks other nodes
-        again before a bind.
+        Changes of other nodes do not count, because node statuses change all the time, and no scheduler checks other
+        nodes again before a bind.
         """
         updates = self.since(cursor)
         return updates is None or any(_may_affect(update, node_name) for update in updates)
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if a watch or a list has delivered the object after `cursor`, even if it has not changed."""
+        """Returns True if the object was recorded, or its kind was listed, after `cursor`."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
 
 

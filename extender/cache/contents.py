@@ -29,8 +29,8 @@ class ObjectReader:
     """Converts objects into the form in which the cache stores them. Thread-safe.
 
     Args:
-        watched: the pods of the cache by UID. A new version of a pod shares unchanged parts with the version in this
-            mapping, which is read without the cache's lock.
+        watched: UID -> the pod in the cache, read without the cache's lock. A new version of a pod shares all unchanged
+            parts with the cached version.
     """
 
     def __init__(self, telemetry: Telemetry, watched: Mapping[str, PodInfo]) -> None:
@@ -47,7 +47,7 @@ class ObjectReader:
         return obj
 
     def read_or_report(self, kind: str, obj: Object) -> Object | PodInfo | None:
-        """Returns the object as the cache stores it. If the object cannot be read, reports that and returns None."""
+        """Returns the object as the cache stores it; reports an object that cannot be read, and returns None."""
         try:
             return self.read(obj)
         except MalformedInput as error:
@@ -88,8 +88,8 @@ class CachedPod(NamedTuple):
     Attributes:
         pod: the pod as the watch shows it; None if the watch has not shown it yet.
         node_name: the node where the pod is counted; "" if it has no node.
-        state: how certain it is that the pod is on the node.
-        findable: True if a lookup by the pod's name gives this UID.
+        state: the pod's state in the cache, see pod_states.
+        findable: True if a lookup by `namespace/name` finds this pod.
     """
 
     pod: Pod | None
@@ -104,7 +104,9 @@ def cached_pods(
     """Returns all pods that the watch shows or that have a node, by UID.
 
     Args:
-        uid_of: the UID of the pod that has this `namespace/name` now.
+        watched: UID -> the pod as the watch shows it.
+        placements: UID -> the pod's placement on a node.
+        uid_of: `namespace/name` -> the UID of the pod that has this name now.
     """
     uids = watched.keys() | placements.keys()
     return {uid: _cached_pod(watched.get(uid), placements.get(uid), uid_of) for uid in uids}

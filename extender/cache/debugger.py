@@ -74,10 +74,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A cached object that differs from the list. The watch may be about to deliver the change.
+    """An object that is not the same in the cache and in the list. The watch may be about to deliver the change.
 
     Attributes:
-        version: if the object still differs when the watch has reached this version, it counts as a difference.
+        version: after the watch has delivered this version, the suspect counts as a difference.
     """
 
     reference: Reference
@@ -92,10 +92,10 @@ class _Suspect:
 
 
 class Comparer:
-    """Compares the cache with the API server and corrects the cache; makes one comparison at a time.
+    """Compares the cache with the API server and corrects the cache. Only one comparison runs at a time.
 
     Args:
-        pause: sleeps for a number of seconds; returns True, possibly earlier, if the process is ending.
+        pause: sleeps for a number of seconds, but returns True at once if the process is ending.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Comparer:
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
-        """Compares all kinds and tables, and corrects differences; returns a report, which also names failed lists."""
+        """Compares all kinds and all tables, corrects the differences, and returns a report."""
         report = Report()
         with self._one_at_a_time:
             for kind in self._lister.kinds():
@@ -128,7 +128,7 @@ class Comparer:
             report.unlisted[kind] = str(error)
             return
         report.compared[kind] = len(objects)
-        differing, undecided = self._sort_out(list(self._suspects(kind, version, objects)), begin)
+        differing, undecided = self._judge(list(self._suspects(kind, version, objects)), begin)
         corrected = [suspect.difference for suspect in differing if self._correct(suspect, begin)]
         if number := len(corrected) + len(undecided):
             self._lister.relist(kind, f"the cache differs from a list in {number} objects")
@@ -140,8 +140,8 @@ class Comparer:
             return _suspect_pods(self._cache.pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
         return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
-    def _sort_out(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Waits for the watch; returns the objects that really differ, and those that cannot be judged yet."""
+    def _judge(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
+        """Waits up to 20 s for the watch; returns the suspects that are differences, and the undecided suspects."""
         differing: list[_Suspect] = []
         for _ in range(_POLLS):
             # The watch is read before the cache, so that the cache contains everything that the watch has delivered.
@@ -195,7 +195,7 @@ def _suspect_pods(cached: Mapping[str, CachedPod], version: str, pods: Sequence[
 
 
 def _pod_difference(entry: CachedPod | None, pod: Pod) -> str | None:
-    """Returns how the cached pod differs from the listed one; None if it does not, or is being bound."""
+    """Returns how the cached pod differs from the listed pod; None if they are equal, or the pod is being bound."""
     if entry is not None and entry.state is PodState.ASSUMED:
         return None
     if entry is None or entry.pod != pod:
@@ -229,7 +229,7 @@ def _table_differences(table: Table, fresh: Table) -> Iterator[CacheDifference]:
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """A node as a table shows it: cpu in millicores, memory and storage in bytes, the rest in units.
+    """A node as a table shows it: cpu in millicores, memory and storage in bytes, other resources as counts.
 
     Attributes:
         known: False if the cache has pods on the node, but not the node.

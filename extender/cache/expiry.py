@@ -1,9 +1,8 @@
 """Expires assumed pods that the watch has not confirmed.
 
-When a pod's time to live ends, the pod may be bound all the same, because the watch may be late. So all pods are listed
-with their versions (a survey). A pod expires only after the cache has everything that the survey shows, because the
-cache would then show the pod on its node if it had been bound. A pod does not expire if the survey has a newer version
-of it than the cache.
+A pod whose time to live has ended may still be bound, because the watch may be late. So all pods are listed with their
+versions (a survey). When the cache has received every listed version, it also knows every bind before the list. Pods
+that are still unconfirmed then expire. A pod that the list has in a newer version than the cache does not expire.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ class PodSurvey(Protocol):
         """Returns True if the cache has every listed pod in the listed version or a newer one."""
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the list has a newer version of the pod than `pod`, the version in the cache."""
+        """Returns True if the listed version is newer than `pod`, the cached version (None: not in the cache)."""
 
 
 class Expiry:
     """Expires assumed pods whose time to live has ended. One thread calls `sweep` every second or so.
 
     Args:
-        take_survey: lists the pods; raises ClusterError.
+        take_survey: lists all pods; raises ClusterError if that fails.
     """
 
     def __init__(self, cache: Cache, take_survey: Callable[[], PodSurvey], clock: Clock) -> None:

@@ -81,8 +81,8 @@ class GroupStates:
         self._objects: dict[GroupName, PodGroup | CompositePodGroup] = {}
         self._children: dict[GroupName, set[GroupName]] = {}
 
-    def read_labels(self) -> None:
-        """Finds a pod's group by the coscheduling plugin's label from now on. Call it before pods are stored."""
+    def use_coscheduling_label(self) -> None:
+        """Takes a pod's group from the label of the coscheduling plugin. Must be called before pods are stored."""
         self._by_label = True
 
     def key_of(self, pod: Pod) -> str | None:
@@ -92,7 +92,7 @@ class GroupStates:
     # ---- changes; the cache reports them while it holds the lock
 
     def update(self, uid: str, info: PodInfo | None, state: PodState) -> None:
-        """Records the current version and state of a pod; None if the pod is gone. The caller holds the lock."""
+        """Records a pod's current version (None if the pod is gone) and state. The caller holds the lock."""
         key = self.key_of(info.pod) if info is not None else None
         before = self._group_of.get(uid)
         if before is not None and before != key:
@@ -123,18 +123,18 @@ class GroupStates:
         return group if isinstance(group, PodGroup) else None
 
     def count(self, key: str) -> int:
-        """Returns the number of members in the cache, with and without a node."""
+        """Returns the number of the group's members in the cache, with and without a node."""
         with self._locked("group_count"):
             return len(self._groups.get(key, ()))
 
     def has(self, key: str, uid: str, at_least: int) -> bool:
-        """Returns True if the pod is a member in the cache, and the group has at least `at_least` members there."""
+        """Returns True if the cache has the pod as a member of the group, and `at_least` or more members in all."""
         with self._locked("group_has"):
             members = self._groups.get(key, {})
             return uid in members and len(members) >= at_least
 
     def is_waiting(self, key: str, uid: str) -> bool:
-        """Returns True if the pod is a member in the cache, and has no node."""
+        """Returns True if the cache has the pod as a member of the group, and the pod has no node."""
         with self._locked("group_waiting"):
             member = self._groups.get(key, {}).get(uid)
             return member is not None and member[0] is MemberState.UNSCHEDULED
@@ -148,31 +148,32 @@ class GroupStates:
         return GroupState(*(by_state[state] for state in MemberState))
 
     def root_of(self, key: str) -> GroupName:
-        """Returns the root of the PodGroup's tree. If a parent does not exist, that parent is the root."""
+        """Returns the name of the root of the PodGroup's tree, even if no group of this name exists yet.
+
+        Groups in a cycle have no root; the first of their names is returned.
+        """
         with self._locked("group_root"):
             return self._root(key)
 
     def root_above(self, group: PodGroup | CompositePodGroup) -> GroupName:
-        """Returns the root above the given version of a group, even if the group has since been deleted or changed."""
+        """Like `root_of`, but for the given version of a group, which may be deleted or outdated."""
         with self._locked("group_root"):
             return self._root_of(GroupName.of(group), group)
 
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
-        """Returns the tree below a root, with its scheduled members; None if there is no such root.
-
-        If groups form a cycle, each has a parent, so none of them is a root.
+        """Returns the tree below a root, with its scheduled members; None if `root` does not exist or has a parent.
 
         Args:
-            waiting: key of a PodGroup -> its members that are to be placed, in the order in which they are tried.
+            waiting: PodGroup's key -> the members to place, in the order in which they are tried.
         """
         with self._locked("group_tree"):
             group = self._objects.get(root)
             return None if group is None or self._parent_of(group) is not None else self._tree(group, waiting)
 
     def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
-        """Returns why the PodGroup's tree cannot be tried yet, because a group or pods are missing; None if it can.
+        """Returns why the PodGroup's tree cannot be tried yet; None if it can be tried.
 
-        If not `enforces_gangs`, the number of pods does not matter.
+        A tree without a root cannot be tried. If `enforces_gangs` is True, all required pods must exist, too.
         """
         with self._locked("group_shortage"):
             root = self._root(key)

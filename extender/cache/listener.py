@@ -24,10 +24,10 @@ class Listener(Protocol):
         """
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
-        """Handles a pod that lost its node, because it was removed, was forgotten, or has expired."""
+        """Handles a pod that lost its node: the pod was removed or forgotten, or has expired."""
 
     def missed(self) -> None:
-        """Handles an error after which reports of changes may be lost."""
+        """Handles an error that may have lost some reports of changes."""
 
 
 class Notifications:

@@ -54,7 +54,7 @@ class Placements:
         return list(self._unconfirmed.values())
 
     def unconfirmed_by_node(self) -> dict[str, list[str]]:
-        """Returns, by node name, the UIDs of the pods on the node that the watch has not confirmed there."""
+        """Returns, by node name, the UIDs of the assumed pods that the watch has not confirmed yet."""
         uids: dict[str, list[str]] = {}
         for placement in self._unconfirmed.values():
             uids.setdefault(placement.node_name, []).append(placement.info.uid)

@@ -11,7 +11,7 @@
 An assumed pod stays on its node until the watch confirms it (Add), its bind fails (Forget), or its time to live ends
 (Expire). The time to live starts when the bind has finished. If the outcome of a bind is unknown, the bind may be
 repeated and finish again; the pod stays FINISHED. Source: upstream backend/cache/interface.go; the state FINISHED is
-its flag bindingFinished.
+upstream's flag bindingFinished.
 """
 
 from __future__ import annotations

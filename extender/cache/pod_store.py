@@ -57,7 +57,7 @@ class PodStore:
 
     Attributes:
         watched: pods as the watch shows them, except that evicted pods are marked as terminating.
-        uid_of: the UID of the pod that has this `namespace/name` now.
+        uid_of: `namespace/name` -> the UID of the pod that has this name now.
         remembered: pods as kube-scheduler sent them, until the watch shows them.
     """
 
@@ -73,15 +73,15 @@ class PodStore:
         return self.effective(uid) or self.remembered.get(uid)
 
     def effective(self, uid: str) -> PodInfo | None:
-        """Returns the pod as the watch shows it, but with any later nomination."""
+        """Returns the pod as the watch shows it, but with the nominated node that `nominate` set, if any."""
         nomination = self._nominations.get(uid)
         return nomination.info if nomination else self.watched.get(uid)
 
     def differs_from(self, listed: Pod, asked_at: float) -> bool:
-        """Returns True if the stored pod differs from a pod in a list that was requested at `asked_at`.
+        """Returns True if the stored pod differs from `listed`, a pod of a list that was requested at `asked_at`.
 
         If the pod was evicted after the request, only versions are compared, because the stored pod is marked as
-        terminating.
+        terminating and the listed pod is not.
         """
         info = self.watched.get(listed.uid)
         if info is None:
@@ -91,9 +91,9 @@ class PodStore:
         return listed != info.pod
 
     def put(self, info: PodInfo) -> PodInfo:
-        """Stores the pod as the watch shows it now; returns it, marked as terminating if it was evicted.
+        """Stores the pod as the watch shows it, but marked as terminating if it was evicted; returns the stored pod.
 
-        A nomination that was decided here is kept until the nominated node in the pod's observed status changes.
+        A nomination by `nominate` is kept until the watch shows the pod on a node or with another nominated node.
         """
         uid = info.uid
         if info.pod.terminating:
@@ -109,7 +109,7 @@ class PodStore:
         return info
 
     def remove(self, uid: str) -> PodInfo | None:
-        """Removes the pod; returns what `effective` returned for it."""
+        """Removes the pod; returns the version that readers saw, if any."""
         removed = self.effective(uid)
         info = self.watched.pop(uid, None)
         if info is not None and self.uid_of.get(info.pod.key) == uid:
@@ -141,7 +141,7 @@ class PodStore:
         self._nominations[info.uid] = _Nomination(PodInfo(info.pod.nominated_to(node_name)), status_node)
 
     def evict(self, uid: str, now: float, evicted_at: float) -> PodInfo | None:
-        """Marks the pod as terminating until the watch shows that it is; returns the marked pod.
+        """Marks the pod as terminating until the watch shows it as terminating; returns the marked pod.
 
         Returns None if the pod was deleted or is already terminating.
 
@@ -158,9 +158,9 @@ class PodStore:
         return terminating
 
     def evicted_since(self, uid: str, moment: float) -> bool:
-        """Returns True if the pod was evicted at `moment` or later. Otherwise forgets that it was evicted.
+        """Returns True if the pod was evicted at `moment` or later; forgets an earlier eviction.
 
-        `moment` is when a list was requested. That list shows the outcome of earlier evictions.
+        `moment` is when a list was requested. The list already shows the outcome of an earlier eviction.
         """
         evicted_at = self._evicted_at.get(uid)
         if evicted_at is not None and evicted_at >= moment:

@@ -39,7 +39,7 @@ class Replica:
         self.pending: Iterator[Update] = iter(())
 
     def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to `pending`; starts over if the journal no longer holds all of them."""
+        """Adds the changes since `cursor` to `pending`; starts with a new table if the journal has dropped some."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
@@ -112,7 +112,7 @@ class TablePool:
 
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica of the table; discards it if the reader fails, because it may then be half changed."""
+        """Lends a replica; discards the replica if the reader's error may have left its table half changed."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -120,7 +120,7 @@ class TablePool:
         try:
             yield replica
         except BaseException as error:
-            self._give_back(replica, reader, failed=_spoils(error))
+            self._give_back(replica, reader, failed=_may_have_broken_table(error))
             raise
         self._give_back(replica, reader, failed=False)
 
@@ -133,7 +133,7 @@ class TablePool:
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
-        """Creates tables until their number is `tables`, and updates the idle ones, so that no reader has to wait.
+        """Creates tables until there are `tables` of them, and updates the idle tables, so that no reader has to wait.
 
         Creating the first tables of a large cluster takes about a second.
         """
@@ -149,16 +149,16 @@ class TablePool:
     def keep_up(self) -> None:
         """Updates the idle tables, so that the next reader need not do it.
 
-        Does nothing if there is only one table: if this call took it, a reader would have to build another.
+        Does nothing if there is only one table, because a reader would have to build another one in the meantime.
         """
         if len(self._replicas) > 1:
             self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """Compares every table with a new one; discards the tables that `is_right` rejects.
+        """Compares every table with a new table; returns the number of compared tables.
 
-        Both tables are up to date when they are compared. The new table then replaces the oldest correct one, which
-        frees the memory that the old table still uses for deleted objects. Returns the number of tables compared. Calls
+        Calls `is_right(table, new_table)` when both are up to date, and discards the table if the result is False. Then
+        the new table replaces an old one, to free the memory that the old table still uses for deleted objects. Calls
         `breathe` repeatedly, so that other threads can run.
         """
         with self._locked("check_tables"):
@@ -186,7 +186,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Compares the replica with `fresh`, a new one; returns False if a reader had the replica at every try."""
+        """Compares the replica with the new replica `fresh`; returns False if readers kept the replica in use."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle
@@ -242,10 +242,10 @@ class TablePool:
         replica.table.leave_readers()
 
 
-def _spoils(error: BaseException) -> bool:
-    """Returns True if, after this error, a table may be half changed or still in use.
+def _may_have_broken_table(error: BaseException) -> bool:
+    """Returns True if the error may have left the reader's table half changed, or still in use by a rule.
 
-    DeadlineExceeded and MalformedInput leave the table whole: they are raised between two changes, or before the first.
-    After RuleUnanswered, the rule may still read the table.
+    DeadlineExceeded and MalformedInput are raised between two changes of a table, never during a change. After
+    RuleUnanswered, a kind of DeadlineExceeded, the rule may still read the table.
     """
     return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)

@@ -79,7 +79,7 @@ class Webhook:
         objects = (each if isinstance(each, dict) else each.obj() for each in built)
         self.cache = cache_of(clock=self.clock, features=gates)
         if coscheduling:
-            self.cache.groups.read_labels()
+            self.cache.groups.use_coscheduling_label()
         tell(self.cache, objects)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
         plans = GroupPlans(self.cache, MemberJudge(Random(0)), Telemetry(), self.clock, 30.0, pause=self.clock.advance)

@@ -64,7 +64,7 @@ class Webhook:
         self.clock = ManualClock()
         self.cache = Cache(self.clock, Telemetry())
         if coscheduling:
-            self.cache.groups.read_labels()
+            self.cache.groups.use_coscheduling_label()
         tell(self.cache, objects)
         self.telemetry = Counted()
         judge = MemberJudge(Random(0))

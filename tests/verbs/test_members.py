@@ -88,6 +88,6 @@ def test_siblings_by_coschedulings_label_do_not_count_at_bind() -> None:
     pod, sibling = (make_pod(name).uid(name).req(cpu="3").label({COSCHEDULING_LABEL: "gang"}) for name in ("m", "s"))
     node = make_node("n1").allocatable(cpu="4", memory="4Gi", pods="9").obj()
     cache = cache_of()
-    cache.groups.read_labels()
+    cache.groups.use_coscheduling_label()
     tell(cache, [node, pod.obj(), sibling.nominated("n1").obj()])
     assert answer(Bind(cache, PROFILES, FakeBinder(), Telemetry()), binding(pod.obj(), "n1"))["Error"] == ""
