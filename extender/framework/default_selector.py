@@ -12,7 +12,7 @@ from extender.table import PodInfo, Table
 
 
 def default_selector(pod: PodInfo, table: Table) -> Selector:
-    """Returns a selector that combines those of the pod's services and controller; EVERYTHING if it has neither."""
+    """Returns the combined selectors of the pod's services and controller; EVERYTHING if the pod has neither."""
     labels: dict[str, str] = {}
     for service in table.services.selecting(pod.group):
         labels.update(service.spec.selector or {})

@@ -30,7 +30,7 @@ class Fit:
     Attributes:
         rows: intp[n]: the checked rows.
         cause: intp[n]: for each checked row, the index of its refusal in `refusals`; FITS if it has none.
-        refusals: one refusal for each group of rows that a check refused, in the order of the checks.
+        refusals: the refusals of the checks, in the order of the checks. Several rows may have the same refusal.
         narrowed_by: the plugins that restricted the pod to nodes with certain names (upstream PreFilterResult).
         refused_at_once: True if a predicate refused all nodes before any node was checked (upstream PreFilter).
     """
@@ -62,7 +62,7 @@ class Fit:
 
     @property
     def error(self) -> Refusal | None:
-        """The first error that refuses a row, or None. If there is one, the whole attempt fails."""
+        """The first error that refuses a row; None if there is no error. An error fails the whole attempt."""
         errors = ((cause, each) for cause, each in enumerate(self.refusals) if each.code is Code.ERROR)
         return next((each for cause, each in errors if np.any(self.cause == cause)), None)
 
@@ -80,11 +80,11 @@ class Fit:
         return counts
 
     def add_earlier(self, nominated: Fit) -> None:
-        """Adds the refusal of the nominated node, which was checked alone before (upstream evaluateNominatedNode).
+        """Adds the result of an earlier check of the nominated node alone (upstream evaluateNominatedNode).
 
-        This changes the fit only if PreFilter restricts the pod to nodes other than the nominated node. The refusal
-        from the earlier check then replaces the refusal for this restriction. As in kube-scheduler, the plugin that
-        gave the earlier refusal is added to `narrowed_by`. If the earlier check ended in an error, nothing is added.
+        If PreFilter restricts the pod to certain nodes, the nominated node may be refused because of the restriction.
+        The refusal of the earlier check then replaces that refusal. As in kube-scheduler, the plugin of the earlier
+        refusal is added to `narrowed_by`. Nothing changes if the earlier check ended in an error.
         """
         if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once or nominated.error is not None:
             return
@@ -112,8 +112,9 @@ class Fit:
     def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
         """Records the refusals of a verdict; returns the positions of the rows that are still feasible.
 
-        The masks of the verdict refer to the rows at `positions`, intp[n]. None means all positions, both as an
-        argument and as a result.
+        Args:
+            positions: intp[n]: the positions of the checked rows, one for each entry of a mask. None, here and as the
+                result, means all rows.
         """
         feasible: BoolColumn | None = None
         for mask, refusal in verdict:
@@ -143,7 +144,7 @@ class Prepared:
     check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
-        """Restricts the possible nodes to those that are also in `only`; returns False if none is left."""
+        """Removes the nodes that are not in `only` from the possible nodes; returns False if no node is left."""
         self.only = only if self.only is None else self.only & only
         self.only_by = sorted({*self.only_by, plugin})
         if not self.only:
@@ -154,11 +155,11 @@ class Prepared:
 def prepare(profile: Profile, pod: PodInfo, table: Table, *, narrowed: bool = True) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
-    If a predicate refuses the pod and no eviction can change that, the other predicates are not prepared. If evictions
-    may change the refusal, the others are prepared, because one of them may refuse the pod regardless of evictions.
-    Raises DeadlineExceeded.
+    Stops at a refusal of the pod that no eviction can change. Continues after a refusal that evictions may change,
+    because another predicate may refuse the pod regardless of evictions. Raises DeadlineExceeded.
 
-    `narrowed`: False to leave all nodes possible, even if predicates name the only possible ones.
+    Args:
+        narrowed: False to treat all nodes as possible, even if predicates name the only possible nodes.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
@@ -208,7 +209,7 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
 
 
 def outside(only: frozenset[str], plugins: Sequence[str], table: Table, rows: Rows) -> Verdict:
-    """Refuses the rows of all nodes except those named in `only`, because the plugins restrict the pod to these."""
+    """Refuses the rows of all nodes except the nodes in `only`, to which the plugins restrict the pod."""
     chosen = [table.nodes.row_of[name] for name in only if name in table.nodes.row_of]
     return [(~np.isin(rows, np.array(chosen, np.intp)), _outside(plugins))]
 
@@ -224,12 +225,13 @@ def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> Non
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrowed: bool = True) -> Fit:
     """Runs the predicates over `rows` for one pod (upstream RunFilterPluginsWithNominatedPods).
 
-    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
-    such a node both with and without them. If it fits in neither case, the refusal in the case with these pods is
-    reported. Predicates that did not apply without the nominated pods are not prepared again (upstream Skip). Raises
+    Nominated pods of the same or a higher priority may or may not arrive on their nodes. So the pod must fit on such a
+    node both with and without the nominated pods. If the pod fits in neither case, the refusal with the nominated pods
+    is reported. Predicates that did not apply without the nominated pods are not prepared again (upstream Skip). Raises
     DeadlineExceeded.
 
-    `narrowed`: False to check all `rows`, even if predicates restrict the pod to nodes with certain names.
+    Args:
+        narrowed: False to check all `rows`, even if predicates restrict the pod to nodes with certain names.
     """
     prepared = prepare(profile, pod, table, narrowed=narrowed)
     fit = run(prepared, table, rows)
@@ -250,7 +252,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, *, narrow
 
 
 def _refuse(fit: Fit, with_nominated: Fit) -> None:
-    """Refuses the rows of `fit` on which the pod fits only without the nominated pods, as `with_nominated` shows."""
+    """Refuses, in `fit`, every row that is refused in `with_nominated`, with the same refusal."""
     position_of = np.zeros(fit.rows.max() + 1, np.intp)
     position_of[fit.rows] = np.arange(len(fit.rows))
     positions = position_of[with_nominated.rows]
@@ -269,7 +271,7 @@ def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
 
 
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
-    """Returns a copy whose checks treat the `awaited` pods as if they ran on their nominated nodes."""
+    """Returns a copy whose checks count the `awaited` pods as running on their nominated nodes."""
     requested = table.nodes.requested.copy()
     awaited.add_to(requested)
     checks = [
@@ -280,7 +282,7 @@ def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> P
 
 @dataclass(slots=True, eq=False)
 class _RequestedCheck(Check):
-    """Wraps a check so that it uses the given requests, int64[resource, row], instead of those in the table."""
+    """Wraps a check so that it uses the given requests, int64[resource, row], instead of the table's."""
 
     _check: Check
     _requested: IntColumn
@@ -296,7 +298,7 @@ def _without_skipped(profile: Profile, prepared: Prepared) -> Profile:
 
 
 def _outside(plugins: Sequence[str]) -> Refusal:
-    """Returns the refusal of nodes that are excluded because the plugins restrict the pod to certain other nodes."""
+    """Returns the refusal of a node that is not among the nodes to which the plugins restrict the pod."""
     return unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]")
 
 

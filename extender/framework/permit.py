@@ -5,10 +5,10 @@
            |                                     |
            '-- rejected --> unreserve <----------'  rejected, timed out, or not bound
 
-`Permits` runs the rules and stores the pods that wait. A rule uses it through its `handle.Handle`.
+`Permits` runs the rules and stores the pods that wait. A rule uses `Permits` through its `handle.Handle`.
 
 If a rule misses its deadline, the pod is rejected, although the rule still runs in another thread. Once the rule
-returns, its `unreserve` is called. Until then, no rule runs for that pod.
+returns, its `unreserve` is called. Until then, no Reserve or Permit rule runs for the pod.
 
 Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go, fwk.Handle.
 """
@@ -36,8 +36,8 @@ MAX_WAIT_SECONDS = 900.0
 class Wait:
     """The answer of a Permit rule that makes the pod wait.
 
-    The pod keeps its node. It is bound once the rule allows it, and rejected if that takes longer than
-    `timeout_seconds`, which is at most 900.
+    The waiting pod keeps its node. The pod is bound once the rule allows it, and is rejected after `timeout_seconds`,
+    at most 900.
     """
 
     timeout_seconds: float
@@ -68,7 +68,7 @@ class PendingPermits(Protocol):
         """Returns the permits of the pods that wait until the rule allows them."""
 
     def activate(self, namespace: str, labels: Mapping[str, str], /) -> None:
-        """Moves waiting pods with these labels to the active queue now."""
+        """Moves the namespace's waiting pods with these labels to the active queue now."""
 
     def tables(self) -> AbstractContextManager[Table]:
         """Returns a context manager that lends a table which is up to date."""
@@ -100,7 +100,7 @@ class WaitingPod:
 
 
 class OfflinePermits:
-    """The PendingPermits of offline commands. No pod waits, and `table` contains the cluster."""
+    """The PendingPermits of offline commands, where no pod waits. `table` contains the cluster."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -145,7 +145,7 @@ class ReserveRule(Protocol):
         """True for a Permit rule, False for a Reserve rule."""
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
-        """Returns the number of seconds that the pod may wait until this rule allows it; 0 if it need not wait.
+        """Runs the rule; returns how many seconds the pod may wait until the rule allows it, or 0 for no wait.
 
         Raises:
             BindingFailed: the rule rejected the pod or raised an exception.
@@ -153,7 +153,7 @@ class ReserveRule(Protocol):
         """
 
     def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
-        """Undoes what `run` did for the pod, if it did anything. Raises RuleUnanswered only."""
+        """Undoes what `run` did for the pod; does nothing if `run` did nothing. Raises only RuleUnanswered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -241,8 +241,7 @@ class _UnfinishedCall(NamedTuple):
 
     Attributes:
         call: a future that is done when the rule returns; None if the call could not start.
-        needs_unreserve: True if `unreserve` must be called once the call has ended; False if the call is itself a call
-            to `unreserve`.
+        needs_unreserve: True if the rule's `unreserve` must still be called, as soon as this call has ended.
     """
 
     permit: Permit
@@ -256,7 +255,7 @@ class Permits:
 
     Args:
         snapshot: takes the name of a reader; returns a context manager that lends a table which is up to date.
-        activate: moves the pods with these labels in a namespace to the active queue; by default it does nothing.
+        activate: takes a namespace and labels; moves the pods with these labels to the active queue. May be omitted.
         limit: the time for all rules of one pod together, and for each `unreserve`.
     """
 
@@ -289,17 +288,17 @@ class Permits:
 
         Args:
             timed: takes the extension point and name of a rule; returns the context manager in which it runs.
-            deadline: the deadline of all rules together; by default, `limit` from now.
+            deadline: the deadline of all rules together; None starts the time `limit` now.
 
         Raises:
             BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. `unreserve` of all rules
-                was called, except that of a rule whose call has not ended; `settle` calls it after the end.
+                was called. If a rule is still running, `settle` calls its `unreserve` after the rule has returned.
         """
         if not rules:
             return None
         deadline = deadline or self._limit.begin()
         with self._exclusively(deadline):
-            # If the outcome of an earlier Binding is unknown, the pod still has an earlier permit, which this undoes.
+            # If the outcome of an earlier Binding is unknown, the pod still has the permit of that attempt.
             self._unreserve(pod.uid)
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
@@ -375,7 +374,7 @@ class Permits:
             self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=could_not_start))
 
     def finish(self, uid: str, *, certain: bool) -> None:
-        """Drops the permit of a bound pod. If the Binding's outcome is unknown, the permit stays; see `settle`."""
+        """Drops the permit of a bound pod. If not `certain` that the pod is bound, keeps the permit for `settle`."""
         if uid not in self._permits:
             return
         with self._lock:
@@ -385,14 +384,14 @@ class Permits:
                 self._permits[uid].is_uncertain = True
 
     def settle(self, is_bound: Callable[[str, str], bool | None]) -> None:
-        """Ends the permits of pods whose Binding had an unknown outcome, once it is known.
+        """Ends the permits of pods whose Binding had an unknown outcome, if `is_bound` knows the outcome by now.
 
-        If the pod was not bound, `unreserve` of its rules is called. Also calls `unreserve` of rules that missed their
-        deadline and have returned since.
+        If the pod was not bound, calls `unreserve` of its rules. Also calls `unreserve` of rules that missed their
+        deadline and have returned by now.
 
         Args:
-            is_bound: takes a UID and a node name; returns True if the pod is bound, False if it is not, None if that is
-                still unknown.
+            is_bound: takes a UID and a node name; returns True if the pod is bound, False if the pod is not bound, None
+                while the outcome is unknown.
         """
         self._settle_unfinished()
         with self._lock:
@@ -425,7 +424,7 @@ class Permits:
         return self._snapshot(_READER)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Moves waiting pods with these labels to the active queue now."""
+        """Moves the namespace's waiting pods with these labels to the active queue now."""
         self._activate(namespace, labels)
 
     def node(self, name: str) -> Node:

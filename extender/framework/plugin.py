@@ -34,11 +34,11 @@ class Plugin(Generic[A]):
         arguments: the model of its arguments (pluginConfig).
         predicate, priority: build the plugin's rules from its arguments. A plugin with neither has no effect here, but
             a configuration may name it.
-        others: builds the plugin's rule for each other extension point, such as preEnqueue or reserve.
+        others: other extension point, such as preEnqueue or reserve -> builds the plugin's rule there.
         weight: the weight of its scores in the default profile.
-        points: further extension points that a configuration may name, although nothing runs there.
+        points: further extension points that a configuration may name. The plugin does nothing there.
         needs: pairs (point, earlier point). At `point`, the plugin reads what it computed at `earlier point`.
-        scores_filtered: its score reads what its filter computed, so all its scores are 0 if filter is disabled.
+        scores_filtered: True if the score needs results of the filter. All scores are 0 if the filter is disabled.
         interests: the cluster events that may help pods that the plugin refused.
         default: True if it is enabled by default.
     """

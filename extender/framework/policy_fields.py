@@ -103,7 +103,7 @@ Shape = Annotated[OptionalShape, Field(min_length=1)]
 
 
 def points(shape: Sequence[UtilizationShapePoint]) -> tuple[ShapePoint, ...]:
-    """Converts the points in a policy file to those that `score_by_utilization` takes."""
+    """Converts the points of a policy file to ShapePoints, for `score_by_utilization`."""
     return tuple(ShapePoint(point.utilization, point.score) for point in shape)
 
 

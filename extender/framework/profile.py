@@ -19,7 +19,8 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 class CandidateLimits:
     """The number of candidate nodes at which preemption stops searching (DefaultPreemptionArgs).
 
-    The search ends at the larger of the two numbers, but not before it finds a candidate without budget violations.
+    The number is the given percentage of the nodes or the absolute number, whichever is larger. The search continues
+    until it has also found a candidate that violates no disruption budget.
     """
 
     min_nodes_percentage: int = 10
@@ -45,8 +46,8 @@ class Profile:
     """The predicates and priorities of one schedulerName, in their order.
 
     Attributes:
-        filter_order: the names of the predicates in the order in which filter runs them, if that is not the order of
-            preFilter (`predicates`); upstream orders the two extension points separately.
+        filter_order: the names of the predicates in the order of filter; empty if filter has the order of preFilter
+            (`predicates`). Upstream orders the two extension points separately.
         percentage_of_nodes_to_score: kube-scheduler's own search ends once it has found this percentage of nodes
             feasible; 0 means its default.
         preemption: the limits of preemption; None if preemption is off.
@@ -55,14 +56,14 @@ class Profile:
         reserving: the plugins that reserve and bind volumes and devices for a pod (reserve and preBind).
         pre_enqueue: the rules that must admit a pod before it is tried.
         queue_sort: the user's rule that sorts ready pods; None for PrioritySort.
-        post_filter: users' rules of PostFilter that run before preemption, for pods that fit nowhere.
-        permit: users' rules of Reserve, then those of Permit, in their order.
-        pre_bind, post_bind: users' rules that run just before, and just after, a pod is bound.
-        enforces_gangs: the profile has GangScheduling. Without it, groups have no minimum number of members.
-        disabled_filters: the filters that the configuration disables although they run by default or still run as
-            preFilter.
-        unsupported: one text for each thing that the configuration disables, but that the scheduler loop still does.
-        scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
+        post_filter: users' PostFilter rules, which run before preemption for pods that fit on no node.
+        permit: users' Reserve rules, followed by users' Permit rules.
+        pre_bind, post_bind: users' rules that run before and after a pod is bound.
+        enforces_gangs: True if the profile has GangScheduling. Without it, groups have no minimum number of members.
+        disabled_filters: the filters that the configuration disables, although they are enabled by default or still
+            run at preFilter.
+        unsupported: a text for each step that the configuration disables and the scheduler loop does nevertheless.
+        scheduler_names: the schedulerNames of all profiles of this scheduler; may be empty if there is only one.
     """
 
     name: str
@@ -96,11 +97,11 @@ class Profile:
 
     @property
     def failing_at_reserve(self) -> frozenset[str]:
-        """The plugins that fail at Reserve, because the filter that chooses what they reserve is disabled."""
+        """The plugins that fail at Reserve. Their filter, which chooses what to reserve, is disabled."""
         return self.reserving.intersection(self.disabled_filters)
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
-        """Returns True if `pod` must leave room for the nominated pod; ignores their priorities."""
+        """Returns True if `pod` may have to leave room for `nominated`. Does not compare the priorities."""
         return pod.uid != nominated.uid and self.shares_scheduler(pod, nominated.pod.spec.scheduler_name)
 
     def shares_scheduler(self, pod: PodInfo, scheduler_name: str) -> bool:
@@ -114,14 +115,14 @@ class Profile:
 
 
 class Profiles:
-    """The profiles by schedulerName. A pod whose schedulerName has no profile gets the first one.
+    """The profiles by schedulerName. A pod whose schedulerName has no profile gets the first profile.
 
-    An extender receives the pods of all profiles of a scheduler, even of profiles that are not in its policy.
+    An extender receives the pods of all profiles of its scheduler. Some of these profiles may not be in the policy.
 
     Attributes:
         features: the feature gates, which all profiles share.
         extenders: the extenders of the scheduler. The profiles do not call them.
-        watch: the kinds that only users' rules read.
+        watch: the kinds that are watched only because users' rules read them.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class PreEnqueueRules:
 
     Attributes:
         profile_of: returns the profile of a pod.
-        table: the cluster, for offline commands.
+        table: the cluster, if an offline command runs the rules; otherwise None.
     """
 
     profile_of: Callable[[Pod], Profile]

@@ -30,19 +30,20 @@ NO_REFUSAL: Verdict = ()
 class PerNode:
     """Marks a rule that judges a node only by the pod's template, the node itself, and the pods on the node.
 
-    Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. Pods with
-    volumes or claims are exempt from this. Scores that depend on pods must not be normalised.
+    `framework.rankings` keeps the verdict and score of a row until the row changes. For a pod with volumes or claims,
+    the rule may use other data too, because such a pod has no ranking. Scores that depend on placed pods must not be
+    normalised.
     """
 
     __slots__ = ()
 
 
 class PerTemplate:
-    """Marks a rule whose result depends on several nodes, and that applies to all pods of a template or to none.
+    """Marks a rule that looks at several nodes at once, and applies to all pods of a template or to none of them.
 
-    `framework.rankings` does not call `prepare` while the rule does not apply. Only three things may decide whether it
-    applies: what all pods of the template share (such as their controller), objects other than pods and nodes, and the
-    (anti-)affinity terms of placed pods.
+    If the rule does not apply to a pod, `framework.rankings` calls `prepare` for the template's next pods only after
+    certain changes. So only three things may decide if the rule applies: what all pods of the template share (such as
+    their controller), objects other than pods and nodes, and the (anti-)affinity terms of placed pods.
     """
 
     __slots__ = ()
@@ -54,7 +55,7 @@ class Check:
     Attributes:
         only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
         sees_pods: True if the verdict depends on placed pods, so preemption must check again with the victims removed.
-        sees_own_pods_only: True if only pods on the node itself count, and removing pods never makes the verdict worse.
+        sees_own_pods_only: True if pods on other nodes never matter, and removing pods never makes the verdict worse.
         sees_resources_only: True if the verdict is equal for all nodes with equal resources (`DistinctResources`).
     """
 
@@ -68,7 +69,7 @@ class Check:
         raise NotImplementedError
 
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
-        """Returns the verdict as if `requested`, int64[resource, row], were the total requests on each node.
+        """Like `refuse`, but takes each node's total requests from `requested`: int64[resource, row].
 
         This is called only if `sees_resources_only` is True.
         """
@@ -77,16 +78,16 @@ class Check:
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
         """Returns the verdict for `rows` after preemption has removed the pods in `gone`.
 
-        A node is judged without its own removed pods, but with the removed pods on other nodes. Callers read only which
-        rows are refused, so all refused rows may share one refusal. The pods in `gone.nominated` count only if
-        `sees_own_pods_only` is True. Returns None if the check cannot judge several nodes in one call; the caller then
-        prepares the predicate again for each node.
+        Each node is judged as if pods were removed from this node only. Callers read only which rows are refused, so
+        all refused rows may share one refusal. If `sees_own_pods_only` is True, the pods in `gone.nominated` count as
+        running on their nominated nodes. Returns None if the check cannot judge several nodes in one call; the caller
+        then prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 
 
 class RowCheck(Check):
-    """A check that consists of one function of the rows."""
+    """A check that consists of a function for `refuse`."""
 
     def __init__(
         self, refuse: Callable[[Rows], Verdict], only: frozenset[str] | None = None, *, sees_pods: bool = False
@@ -158,7 +159,7 @@ class PostFilter(Protocol):
     def name(self) -> str: ...
 
     def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
-        """Returns what the rule proposes. `refused` has the reasons why each node cannot take the pod, by node name."""
+        """Returns what the rule proposes. `refused` maps each node's name to the reasons why the pod does not fit."""
         ...
 
 
@@ -180,12 +181,12 @@ class Scorer:
         raise NotImplementedError
 
     def reduce(self, raw: Scores) -> Scores:
-        """Returns the scores normalised to 0..100; unchanged by default. An override must also set `normalises`."""
+        """Returns the scores normalised to 0..100. By default, returns `raw`. An override must set `normalises`."""
         return raw
 
 
 class RowScorer(Scorer):
-    """A scorer that consists of one function of the rows, and optionally one that normalises."""
+    """A scorer that consists of a function for `map`, and optionally a function for `reduce`."""
 
     def __init__(self, score: Callable[[Rows], Scores], reduce: Callable[[Scores], Scores] | None = None) -> None:
         self._score = score

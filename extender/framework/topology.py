@@ -20,8 +20,8 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
     Nodes without the label belong to no domain, so the sum for ABSENT, the id of a missing label, is 0.
 
     Args:
-        domain: intp[row]: the domain of each node, with ABSENT for nodes that must not count. By default, the ids of
-            the column.
+        by_node: int64[row]: the values to add up.
+        domain: intp[row]: the domain of each node; ABSENT leaves a node out. By default, the ids of the column.
     """
     ids = column.ids if domain is None else domain
     counted = np.flatnonzero(by_node != 0)  # usually few
@@ -32,7 +32,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
-    """Returns bool[len(column)]: True for each domain that occurs in `domain`, also for ABSENT."""
+    """Returns bool[len(column)]: True for each id that occurs in `domain`. ABSENT counts as an id, too."""
     occurring = np.zeros(len(column), np.bool_)
     occurring[domain] = True
     return occurring
@@ -45,7 +45,7 @@ class DomainCounts:
     Attributes:
         domain: intp[row]: the domain of each node.
         pods: int64[domain]: the number of matching pods.
-        leaving: takes removed pods; returns the number of matching pods removed from each node: int64[row].
+        leaving: returns how many matching pods each node loses if the given pods are removed: int64[row].
     """
 
     domain: Rows
@@ -53,11 +53,11 @@ class DomainCounts:
     leaving: Callable[[HypotheticalRemovals], IntColumn]
 
     def around(self, rows: Rows) -> IntColumn:
-        """Returns the number of pods in the domain of each of `rows`; 0 for nodes in no domain."""
+        """Returns the number of matching pods in the domain of each node in `rows`; 0 for a node without a domain."""
         pods: IntColumn = self.pods[self.domain[rows]]
         return pods
 
     def removed(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
-        """Returns, for each node in `rows`, how many of its matching pods are in `gone`; 0 if it is in no domain."""
+        """Returns the number of matching pods in `gone` on each node in `rows`; 0 for a node without a domain."""
         removed: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
         return removed

@@ -113,7 +113,7 @@ class ClusterEvent(NamedTuple):
     def is_met_by(self, event: ClusterEvent) -> bool:
         """Returns True if `event` is this event or a special case of it.
 
-        Rules that are registered for this event then receive `event`.
+        A rule that has registered for this event receives `event`, too.
         """
         return self._covers(event.resource) and event.action in self.action
 
@@ -141,16 +141,16 @@ Room = Callable[[int], Mapping[str, int] | None]
 
 The amount of cpu is in millicores. A resource that devices may provide is absent if the node does not have it.
 
-The function returns None while pods are nominated to
-the node, because these reserve resources. The queue then tries the waiting pods without comparing amounts.
+The function returns None while pods are nominated to the node, because nominated pods reserve resources. The queue then
+tries the waiting pods without comparing amounts.
 """
 
 
 class Change(NamedTuple):
     """The object before and after an event. `old` is None if it was added, `new` is None if it was deleted.
 
-    Pods are PodInfo, other objects are structs of the model. If a pod was deleted or scaled down, `room` may say what
-    its node has free; then only pods that fit are woken.
+    A pod is passed as a PodInfo. If a pod was deleted or scaled down, `room` may return the free resources of its node.
+    The queue then wakes only pods that fit into these resources.
     """
 
     event: ClusterEvent
@@ -160,7 +160,7 @@ class Change(NamedTuple):
 
 
 def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent]:
-    """Returns an event for each changed property that has its own event, or else one general Update.
+    """Returns an event for each changed property, such as labels; a general Update if no such property changed.
 
     Args:
         target: True if the events may help the updated pod itself, which waits; False if they may help other pods.

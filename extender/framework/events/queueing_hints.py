@@ -2,8 +2,8 @@
 
 A rule registers interests. Each names an event and a hint: a function that looks at one pod and one change and returns
 True if the rule may accept the pod now. Calling every hint for every waiting pod would be slow, so an interest also
-says what its hint reads of a pod (`Reads`). So the queue calls the hint only once for all replicas of a template, only
-for pods that name what has changed, and only for pods whose requests fit into what has become free.
+says what its hint reads of a pod (`Reads`). This allows the queue to call the hint only once for all replicas of a
+template, and only for pods that name the changed object (such as a claim) and fit into the freed resources.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def never(_pod: PodInfo, _change: Change) -> bool:
 
 
 def about_any_object(_change: Change) -> None:
-    """Returns None, because the change may help any pod."""
+    """Returns None, which means that the change may help any pod. This is the default of `Interest.about`."""
     return
 
 
 def has_place(pod: PodInfo | None) -> bool:
-    """Returns True if the pod is bound or nominated to a node.
+    """Returns True if this version of a pod is bound or nominated to a node, or if the version is None.
 
-    `pod` is one version of a pod in a change. None is the missing version before a pod is created or after it is
-    deleted. It counts as True, so that only the other version decides.
+    A change of a pod has an old and a new version. If the pod was created or deleted, one version is None. None counts
+    as True, so that only the other version decides.
     """
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
 
@@ -57,10 +57,11 @@ ANY = ""
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The part of a pod that a hint reads; the queue indexes waiting pods by it.
+    """Says what a hint reads of a pod, so that the queue can index waiting pods for the hint.
 
     Attributes:
-        value: returns that part as a hashable value. The hint is called once for all pods with equal values.
+        value: returns everything that the hint reads, as a hashable value. The hint is called once for all pods with
+            equal values.
         names: returns the names under which the pod is indexed, see `Interest.about`. Pods with equal values must have
             equal names.
         amounts: returns the requests of the pod, see `Interest.limits`. Pods with equal values must have equal requests
@@ -84,9 +85,9 @@ class AmountLimits(NamedTuple):
     """The limits on the requests of the pods that a change may help.
 
     Attributes:
-        at_most: resource -> the largest request that the change may help; infinity means no limit.
-        any_of: resource -> True if the change may help pods that request it. A pod must request at least one such
-            resource. None means that the change may help any pod.
+        at_most: resource -> the most that a pod may request of this resource; infinity means no limit.
+        any_of: resource -> True if the change may help pods that request this resource. A pod must request at least one
+            such resource. None means that this is not required.
     """
 
     at_most: Callable[[str], float] = lambda _resource: inf
@@ -108,8 +109,8 @@ class Interest(NamedTuple):
         reads: the part of the pod that the hint reads. If the hint reads more, the queue may fail to wake a pod.
         about: returns the names that the change is about. The change may help only pods indexed under one of these
             names (`Reads.names`); None means any pod (upstream PreQueueingHintFn).
-        limits: called instead of the hint, once for all pods of one priority: (change, priority) -> the limits within
-            which a pod's requests (`Reads.amounts`) must be. None if the change helps no pod of this priority.
+        limits: (change, priority) -> limits. The change may help only pods whose requests (`Reads.amounts`) are within
+            the limits; None means no pod. Called instead of the hint, once for all pods of the priority.
     """
 
     resource: Resource
@@ -125,13 +126,13 @@ class Interest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Interests:
-    """The events that may help pods that one rule has refused. The rule registers them."""
+    """The interests that one rule registers: the events that may help the pods that the rule has refused."""
 
     of: tuple[Interest, ...] = ()
 
     @property
     def reads(self) -> Iterable[Reads]:
-        """The parts of a pod (`Reads`) by which the queue must index the pods that the rule refused.
+        """The different `Reads` by which the queue must index the pods that the rule refused.
 
         Events about the waiting pod itself need no index, because they name the pod.
         """
@@ -144,7 +145,7 @@ EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 
 
 class FiledAs(NamedTuple):
-    """The keys under which the queue indexes one pod: the results of the three functions of a `Reads`."""
+    """The keys under which the queue indexes a pod: the results of the three functions of a `Reads`."""
 
     value: Hashable
     names: Sequence[str]
@@ -171,7 +172,7 @@ class QueueingHints:
         self._cache = {}
 
     def interests(self, rule: str, event: ClusterEvent) -> tuple[Interest, ...]:
-        """Returns those of the interests registered by `rule` whose event is, or includes, `event`."""
+        """Returns the interests of `rule` that match `event`."""
         interests = self._cache.get((rule, event))
         if interests is None:
             interests = tuple(interest for interest in self._of(rule).of if interest.is_met_by(event))
@@ -179,13 +180,13 @@ class QueueingHints:
         return interests
 
     def reads(self, rule: str) -> Iterable[Reads]:
-        """Returns the parts of a pod by which the queue must index the pods that `rule` refused."""
+        """Returns the different `Reads` by which the queue must index the pods that `rule` refused."""
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns the values that the rule's hints read from the pod, by which the pod is indexed.
+        """Returns the keys under which the queue indexes the pod: the results of the three functions of `reads`.
 
-        If reading them raises, the pod is indexed so that every change finds it.
+        If one of the functions raises, returns keys under which every change finds the pod.
         """
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
@@ -195,7 +196,7 @@ class QueueingHints:
             return FiledAs(pod.uid, (ANY,), {} if reads.amounts else None)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
-        """Returns True if the interest's hint says that the change may help the pod, or if the hint raises."""
+        """Returns True if the interest's hint returns True for the pod, or raises."""
         try:
             return interest.hint(pod, change)
         except Exception:
@@ -203,9 +204,9 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about. The change may help only pods that are indexed under one of them.
+        """Returns the names that the change is about; None if the change may help any pod, or `interest.about` raises.
 
-        None means that the change may help any pod. It is also the result if `interest.about` raises.
+        The change may help only pods that are indexed under one of these names.
         """
         try:
             return interest.about(change)
@@ -214,10 +215,9 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, limits: Limits, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the limits within which a pod's requests must be, so that the change may help the pod.
+        """Returns limits for pods of this priority. The change may help only pods whose requests are within the limits.
 
-        They apply to pods of the given priority. None means that the change helps no pod of this priority. If
-        `limits`, the function of an interest, raises, nothing is limited.
+        Returns None if the change helps none of these pods. If calling `limits` raises, the result limits nothing.
         """
         try:
             return limits(change, priority)
@@ -242,9 +242,9 @@ _ON_MANY_NODES = ("os", "arch", "region", "zone")
 
 
 def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields two names for each label, `key` and `key=value`.
+    """Yields two names for each label, `key` and `key=value`, to find requirements that the label may satisfy.
 
-    Under these names, the queue indexes the requirements that the labels may satisfy.
+    See `names_of_requirement`.
     """
     for key, value in labels.items():
         yield key
@@ -254,7 +254,7 @@ def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
 def names_of_requirement(requirement: Requirement) -> list[str]:
     """Returns the names under which the queue indexes a requirement: `key=value` for In, otherwise the key.
 
-    Labels can start to satisfy the requirement only if a label of one of these names is added or changes.
+    An object can start to satisfy the requirement only if a label with one of these names is added or changes.
     """
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
@@ -262,20 +262,17 @@ def names_of_requirement(requirement: Requirement) -> list[str]:
 
 
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns the names under which the queue indexes a list of requirements; [ANY] if any labels may satisfy it.
+    """Returns the names under which the queue indexes a list of requirements; [ANY] if no label is required.
 
-    An object's labels must satisfy all requirements of the list, so indexing one requirement is enough. The result is
-    for the requirement that probably the fewest objects satisfy.
+    An object must satisfy all requirements of the list, so the names of one requirement are enough. The requirement
+    that probably the fewest objects satisfy is chosen.
     """
     positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]
 
 
 def names_of_selector(selector: Selector) -> list[str]:
-    """Returns the names under which the queue indexes a selector; [] if the selector matches nothing.
-
-    These are the names of the selector's requirements, see `names_of_requirements`.
-    """
+    """Returns `names_of_requirements` of the selector's requirements; [] if the selector matches nothing."""
     return [] if selector.nothing else names_of_requirements(selector.requirements)
 
 
@@ -290,22 +287,22 @@ def claim_of(change: Change) -> tuple[str, ...]:
 
 
 def uses_claim(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod uses the claim; claims of ephemeral volumes count too."""
+    """Returns True if the pod uses the changed claim; claims of ephemeral volumes count too."""
     return change.new.key in used_claims(pod)
 
 
 def names_claim(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod's spec names the claim; ephemeral volumes do not count."""
+    """Returns True if the pod's spec names the changed claim; claims of ephemeral volumes do not count."""
     return change.new.key in named_claims(pod)
 
 
 def used_claims(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of all claims that the pod uses."""
+    """Yields the keys of all claims that the pod uses, including claims of ephemeral volumes."""
     return (use.key for use in pod.claims)
 
 
 def named_claims(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod's spec names, without those of ephemeral volumes."""
+    """Yields the keys of the claims that the pod's spec names. Leaves out claims of ephemeral volumes."""
     return (use.key for use in pod.claims if use.owner is None)
 
 
