@@ -35,10 +35,10 @@ class _Member(NamedTuple):
 
 
 class Heap:
-    """Pods and groups sorted by `order`; those with the same key are sorted by their arrival.
+    """Pods and groups sorted by `order`. Pods with the same key are sorted by their arrival.
 
-    Any of them can be removed. The entry then stays in the heap and is skipped later, because that is cheaper than
-    sorting the heap again.
+    Removing a pod leaves its entry in the heap, and `peek` skips the entry later. This is cheaper than sorting the heap
+    again.
     """
 
     def __init__(self, order: Order) -> None:
@@ -58,9 +58,9 @@ class Heap:
         return member.pod if member else None
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod or group; if it is in the heap already, moves it to the place of its current key.
+        """Adds the pod or group. If the heap contains it already, sorts it again by its current key.
 
-        If the function that computes the key fails, its error is raised, and the pod does not count as waiting.
+        If `order` raises an error, this method raises it too, and leaves the heap unchanged.
         """
         order = self._order(pod)
         self._pushes += 1
@@ -89,7 +89,7 @@ class Heap:
         return self.remove(pod.uid) if pod else None
 
     def _compact(self) -> None:
-        """Removes the outdated entries: those of pods and groups that were removed or pushed again."""
+        """Removes the entries of pods and groups that were removed or pushed again."""
         self._entries = [
             (order, push, uid)
             for order, push, uid in self._entries
@@ -115,22 +115,22 @@ class Backoff:
         return min(self.max_seconds * math.sqrt(size), self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
 
     def expires_at(self, pod: Entity) -> float:
-        """Returns the start of the window in which the backoff ends; -inf if there is no backoff."""
+        """Returns when the backoff ends, rounded down to the start of a window; -inf if there is no backoff."""
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
         return _window(pod.timestamp + self.duration_seconds(count, pod.backoff_size))
 
     def is_over(self, pod: Entity, now: float) -> bool:
-        """Returns True if the window in which the backoff ends has passed."""
+        """Returns True if the backoff ended in an earlier window than `now`."""
         return self.expires_at(pod) < _window(now)
 
 
 class BackoffQueue:
-    """The pods and groups that back off: one heap after a rejection, and one heap after an error.
+    """The pods and groups that back off. Pods whose attempt ended in an error have a separate heap.
 
-    A rejected pod may be popped before its backoff ends if no pod is active. A pod whose attempt ended in an error may
-    not, because the error may come from an overloaded server.
+    A rejected pod may be popped before its backoff ends, if no pod is active. After an error, a pod must wait until its
+    backoff ends, because the error may come from an overloaded server.
     """
 
     def __init__(self, backoff: Backoff, order: Order = priority_sort) -> None:
@@ -148,7 +148,7 @@ class BackoffQueue:
         return self._rejected.get(uid) or self._failed.get(uid)
 
     def add(self, pod: Entity) -> None:
-        """Adds the pod or group; if it is already here, moves it to the place that fits its current backoff."""
+        """Adds the pod or group. If the queue contains it already, sorts it again by its current backoff."""
         (self._rejected if pod.rejection.rules else self._failed).add(pod)
 
     def remove(self, uid: str) -> Entity | None:

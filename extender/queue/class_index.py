@@ -1,4 +1,4 @@
-"""Sorts the pods that one rule rejected into equivalence classes, and finds those an event may help.
+"""Sorts the pods that one rule rejected into classes, and finds the classes that an event may help.
 
 Two pods are in one class if the rule's queueing hints read the same values from both. A hint therefore gives the same
 answer for all pods of a class, and is called once per class.
@@ -29,7 +29,7 @@ class EquivalenceClass:
     Attributes:
         filed_as: the values that the hints read from each pod.
         pods: UID -> pod.
-        row: the row of the class in the AmountTable of its priority; -1 if the class is in no such table.
+        row: the row of the class in an AmountTable; -1 if the class is in no AmountTable.
     """
 
     filed_as: FiledAs
@@ -48,8 +48,8 @@ Classes = dict[Hashable, EquivalenceClass]
 class ClassIndex:
     """The equivalence classes of the pods that one rule rejected.
 
-    They can be looked up by name, or by priority and requested amounts. The rule's queueing hints give a class its
-    names (`FiledAs`).
+    A class is found by one of its names, or by its priority and the amounts that its pods request. The rule derives
+    these keys from a pod (`FiledAs`).
     """
 
     def __init__(self) -> None:
@@ -87,16 +87,17 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that are indexed under one of these names or under ANY (see `FiledAs`)."""
+        """Returns the classes that have one of these names, or the name ANY (see `FiledAs`)."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
         return classes.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose pods request no more than the limits for their priority.
+        """Yields the classes whose requests are within the limits for their priority.
 
-        `limits_of` returns the limits for a priority. If it returns None, all classes of that priority are left out.
+        Args:
+            limits_of: takes a priority and returns its limits; None leaves out all classes of the priority.
         """
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)
@@ -135,7 +136,7 @@ class AmountTable:
                 self._uses[resource] += 1
 
     def remove(self, members: EquivalenceClass) -> None:
-        """Removes a class; the class in the last row moves to its row."""
+        """Removes a class, and moves the last class of the table to the row that became free."""
         self._partly_filed.pop(members, None)
         for resource in members.filed_as.amounts or {}:
             column = self._column_of.get(resource)
@@ -149,7 +150,7 @@ class AmountTable:
             last.row = members.row
 
     def within(self, limits: AmountLimits) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose requests are within the limits (see AmountLimits.admit)."""
+        """Yields the classes that the limits admit (see AmountLimits.admit)."""
         amounts = self._amounts[:, : len(self._classes)]
         fits = np.ones(len(self._classes), np.bool_)
         asks = np.full(len(self._classes), limits.any_of is None)

@@ -22,12 +22,13 @@ class Flight:
     """One attempt to schedule a pod, from `pop` until `done` or `add_unschedulable`.
 
     Attributes:
-        started: the total number of changes that had been recorded when the pod was popped.
+        started: the position of the attempt's first change among all changes ever recorded.
         latest: the pod as the watch last showed it.
-        own: the recorded changes that concern only this pod.
-        activated: True if the pod, when it is rejected, is to be tried again without waiting for an event.
+        own: the changes of the pod itself. When recording stops, all changes recorded until then are added.
+        activated: True if a failed attempt is followed by another one without waiting for an event.
         gone: True if the pod was deleted, or bound by another scheduler.
-        woken_by: the rules that called `handle.wake` during the attempt, so the pods that they rejected may fit now.
+        woken_by: the rules that called `handle.wake` during the attempt. If one of them rejects the pod, the pod is
+            tried again.
         returned: True if the pod was gone and then appeared again, for example because the API server was restored from
             a backup. The pod is then added to the queue again when the attempt ends.
     """
@@ -50,7 +51,7 @@ class Flight:
 
 
 class InFlight:
-    """The attempts in progress, the oldest first, and the changes recorded since the oldest one began."""
+    """The attempts in progress, the oldest first, and the changes recorded since the oldest attempt began."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
@@ -73,7 +74,7 @@ class InFlight:
         return self._flights.get(uid) or self._not_recording.get(uid)
 
     def start(self, pod: QueuedPod) -> None:
-        """Starts an attempt for a pod that was just popped."""
+        """Starts the attempt of a pod that was just popped."""
         self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
     def record(self, change: Change) -> None:
@@ -85,17 +86,20 @@ class InFlight:
             self._changes.append(change)
 
     def wake(self, rule: str) -> None:
-        """Records, for each pod in flight, that this rule may now accept a pod it has rejected."""
+        """Records that `rule` may accept more pods now. A pod in flight that `rule` rejects is tried again."""
         for flight in self._flights.values():
             flight.woken_by.add(rule)
 
     def wake_all(self) -> None:
-        """Marks every pod in flight to be tried again at once, even one that a Permit rule is rejecting."""
+        """Makes every pod in flight skip the wait for an event if its attempt fails.
+
+        This includes the attempts for which `stop_recording_events` was called.
+        """
         for flight in chain(self._flights.values(), self._not_recording.values()):
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """Yields the changes since the attempt began, up to a call of `stop_recording_events`, if any."""
+        """Yields the changes that were recorded for this attempt."""
         if flight.pod.uid in self._not_recording:
             return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
@@ -120,7 +124,7 @@ class InFlight:
         return self._not_recording.pop(uid, None) or self._end_recording(uid)
 
     def _end_recording(self, uid: str) -> Flight | None:
-        """Removes an attempt for which changes are recorded, and drops the changes that no other attempt needs."""
+        """Removes and returns the pod's attempt, and drops the changes that only this attempt needed."""
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
         needed_from = oldest.started if oldest else self._dropped + len(self._changes)

@@ -62,7 +62,7 @@ class GroupCycle:
 
     Attributes:
         returned: UID -> member, for the members that will wait again when the attempt ends.
-        strategy: how the group is requeued after a rejection, as decided by the events since `pop`.
+        strategy: how the group is requeued if it is rejected; decided by the events since `pop`.
     """
 
     group: QueuedGroup
@@ -88,7 +88,7 @@ class PriorityQueue:
             GenericWorkload).
 
     Attributes:
-        lock: is held by every method; a caller that holds it sees a queue and a cache that do not change.
+        lock: held while the queue changes. A caller that reads the queue in several steps may hold the lock, too.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class PriorityQueue:
             return entity
 
     def finish_group(self, group: QueuedGroup, outcome: GroupOutcome) -> None:
-        """Ends a group's attempt. Members that failed in it or arrived during it wait again.
+        """Ends a group's attempt, and requeues the members that failed in it or arrived during it.
 
-        If the attempt succeeded, these members are tried at once. If it was rejected, they wait for an event that may
-        help.
+        If the outcome is SUCCESS, these members are tried at once. If it is REJECTED, they wait for an event that may
+        help. If it is ERROR, they wait until their backoff ends.
         """
         with self.lock:
             cycle = self._cycle
@@ -202,13 +202,15 @@ class PriorityQueue:
                 self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
-        """Puts a rejected pod that is in flight back into the queue, where it waits for an event.
+        """Ends the attempt of a pod that was not scheduled, and puts the pod back into the queue.
 
-        If an event that may help the pod has arrived since it was popped, the pod is tried again without waiting.
+        The pod waits for an event that may help it. After an error, or if such an event arrived during the attempt, the
+        pod waits only for its backoff.
 
         Returns:
-            The tier where the pod waits now; None if the pod was deleted or bound in the meantime. If its group is
-            still being tried, the answer is UNSCHEDULABLE, and the pod moves with its group when that attempt ends.
+            The tier where the pod waits now; None if the pod was deleted or bound during the attempt. A member of a
+            group that is still being tried counts as UNSCHEDULABLE, and moves with its group when the group's attempt
+            ends.
 
         Raises:
             IllegalTransition: the pod is not in flight.
@@ -224,7 +226,7 @@ class PriorityQueue:
             return None if flight.gone else self._requeue_failed(pod, strategy, now)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Makes these pods ready to be tried. If one is in flight and is rejected, it does not wait for an event."""
+        """Makes these pods ready to be tried. A pod in flight does not wait for an event if its attempt fails."""
         with self.lock:
             now = self._clock.monotonic()
             for uid in uids:
@@ -258,10 +260,10 @@ class PriorityQueue:
     # ---- reactions to events and to the passing of time
 
     def move(self, change: Change, *, up_to_priority: int | None = None) -> int:
-        """Requeues the pods that the change may help; returns how many there are.
+        """Requeues the waiting pods that the change may help, and returns their number.
 
         Args:
-            up_to_priority: only pods with at most this priority are requeued, for example when a nomination ends.
+            up_to_priority: only pods with at most this priority are requeued; None means all.
         """
         with self.lock:
             self._in_flight.record(change)
@@ -275,7 +277,7 @@ class PriorityQueue:
             namespace: only pods of this namespace; None means any namespace.
             labels: only pods that have these labels.
 
-        A pod in flight is tried again whatever its namespace and labels are.
+        A pod in flight that the rule rejects is tried again, whatever its namespace and labels are.
         """
         with self.lock:
             self._in_flight.wake(rule)
@@ -288,7 +290,7 @@ class PriorityQueue:
         self._requeue(rejected, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:
-        """Replaces the events that may help each rule's pods, and requeues all rejected pods."""
+        """Replaces `interests` after the rules have changed, and requeues all rejected pods."""
         with self.lock:
             self._hints.replace(interests)
             self._tiers.sort_again()
@@ -305,10 +307,10 @@ class PriorityQueue:
         self._requeue(rejected, event)
 
     def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
-        """Moves members to their current trees after a group was changed, and tries these trees again.
+        """Moves waiting members to the trees to which they belong now, and tries the trees in `roots` again.
 
         Args:
-            roots: the root above the changed group before the change, and the root after it.
+            roots: the root of the changed group before the change, and its root after the change.
         """
         with self.lock:
             now = self._clock.monotonic()
@@ -326,7 +328,7 @@ class PriorityQueue:
                 self._tiers.requeue(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
 
     def nomination_ended(self, info: PodInfo) -> None:
-        """Requeues pods of the same or lower priority, which may use the node that was reserved for this pod."""
+        """Requeues pods that could not use a node because this pod was nominated to it."""
         if info.pod.status.nominated_node_name:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
@@ -348,13 +350,13 @@ class PriorityQueue:
     def pods_in_flight(self) -> list[PodInfo]:
         """Returns the pods that are being scheduled or bound."""
         with self.lock:
-            return [pod.info for pod in self._attempted()]
+            return [pod.info for pod in self._being_tried()]
 
     def queued(self) -> Iterator[tuple[Tier | None, QueuedPod]]:
         """Yields (tier, pod) for every pod; tier None means in flight. The caller holds `lock`."""
         for tier in Tier:
             yield from ((tier, pod) for pod in self._tiers.pods(tier))
-        yield from ((None, pod) for pod in self._attempted())
+        yield from ((None, pod) for pod in self._being_tried())
 
     def has_backlog(self) -> bool:
         """Returns True if more than BACKLOG pods are ready."""
@@ -378,19 +380,19 @@ class PriorityQueue:
             return entities
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:
-        """The number of pods that each rule rejected, by (rule, schedulerName) (scheduler_unschedulable_pods)."""
+        """Returns (rule, schedulerName) -> the number of pods that the rule rejected (scheduler_unschedulable_pods)."""
         with self.lock:
             return self._tiers.rejections.copy()
 
     # ---- long work, done in parts
 
     def _requeue(self, helped: Iterable[Helped], event: str) -> int:
-        """Requeues the pods and groups in `helped` that still wait for an event; returns the length of `helped`."""
+        """Requeues the pods and groups in `helped`, and returns how many `helped` contains."""
         remaining = iter(helped)
         return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 
     def _in_parts(self, step: Callable[[float], int]) -> int:
-        """Calls `step` until it handles fewer than PART pods; returns the total. Each call holds the lock."""
+        """Calls `step`, with the lock held, until a call handles fewer than PART entries. Returns the total."""
         total = 0
         while True:
             with self.lock:
@@ -402,8 +404,8 @@ class PriorityQueue:
 
     # ---- helpers, called with the lock held
 
-    def _attempted(self) -> Iterator[QueuedPod]:
-        """Yields the pods in flight, and the members that return to the queue when their group's attempt ends."""
+    def _being_tried(self) -> Iterator[QueuedPod]:
+        """Yields the pods in flight, and the members kept aside until the attempt of their group ends."""
         yield from self._in_flight
         if self._cycle is not None:
             yield from self._cycle.returned.values()
@@ -440,7 +442,7 @@ class PriorityQueue:
         return self._tiers.requeue(group, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def _root(self, info: PodInfo) -> GroupName | None:
-        """Returns the root of the pod's group; None if the pod is tried alone."""
+        """Returns the root of the pod's tree of groups; None if the pod is tried alone."""
         key = info.pod.group_key
         return None if key is None or self._root_of is None else self._root_of(key)
 
@@ -456,7 +458,7 @@ class PriorityQueue:
             self._tiers.requeue(group, Strategy.AFTER_BACKOFF, event, now)
 
     def _requeue_moved_members(self, cycle: GroupCycle, now: float) -> None:
-        """Requeues the returned members whose group was moved to another tree since it was popped."""
+        """Requeues the returned members that no longer belong to the tree of `cycle.group`."""
         for pod in [pod for pod in cycle.returned.values() if self._root(pod.info) != cycle.group.root]:
             del cycle.returned[pod.uid]
             self._requeue_failed(pod, Strategy.AFTER_BACKOFF, now)

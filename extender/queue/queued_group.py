@@ -28,7 +28,7 @@ class QueuedGroup(AttemptHistory):
     The queue owns the object; from `pop` until `finish_group`, the caller owns it.
 
     Attributes:
-        root: the topmost group of the tree; if a parent does not exist, the name of that parent.
+        root: the name of the topmost group. If that group names a parent that does not exist, the name of the parent.
         members: UID -> waiting member; never empty while the group is in the queue.
         backoff_size: the number of members when the last attempt ended.
     """
@@ -51,7 +51,7 @@ class QueuedGroup(AttemptHistory):
 
     @property
     def info(self) -> PodInfo:
-        """One of the members, for the values that are the same in all of them, such as the priority."""
+        """The first member. Used for values that are the same in all members, such as the priority."""
         return next(iter(self.members.values())).info
 
     @property
@@ -66,12 +66,11 @@ class QueuedGroup(AttemptHistory):
         )
 
     def ended(self, outcome: GroupOutcome, returned: Iterable[QueuedPod], now: float) -> None:
-        """Records that an attempt has ended, and that the pods in `returned` wait again.
+        """Records that an attempt has ended, and that the members in `returned` wait again.
 
-        The group gets a new timestamp, and so comes after entries that have waited longer. One exception: if the
-        attempt placed some members and returned others, the group keeps its timestamp, so that its next attempt comes
-        soon. Only that attempt may evict pods for the returned members, because an attempt that places a member evicts
-        no pods.
+        The group gets a new timestamp, so entries that have waited longer are tried before it. There is one exception:
+        if the attempt placed only some of its members, the group keeps its timestamp and is tried again soon. The
+        next attempt may then evict pods for the other members. An attempt that places a member evicts no pods.
         """
         tried = self.members
         self.members = {pod.uid: pod for pod in returned}

@@ -32,7 +32,8 @@ class Rejection:
 
     Attributes:
         unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
-        pending: the rules that make the pod wait for an event; it need not back off afterwards (PendingPlugins).
+        pending: the rules that make the pod wait for an event. After that event, the pod is tried without a backoff
+            (PendingPlugins).
         unresolvable: the rules in `unschedulable` that gave only the status UnschedulableAndUnresolvable. Removing pods
             from nodes cannot make these rules accept the pod.
     """
@@ -54,14 +55,14 @@ class AttemptHistory:
     """The history of a pod or of a whole group in the queue. Times are in monotonic seconds.
 
     Attributes:
-        timestamp: when it was added, or last put back after an attempt.
-        first_attempt_at: when it could be popped for the first time.
-        attempts: how often it was popped.
-        unschedulable_count: the number of attempts in which rules rejected it.
+        timestamp: when the pod or group last entered the queue, as a new entry or after an attempt.
+        first_attempt_at: when the pod or group could be popped for the first time.
+        attempts: how often the pod or group was popped.
+        unschedulable_count: the number of attempts that ended in a rejection by rules.
         consecutive_errors: the number of attempts that ended in an error since the last rejection.
         rejection: the rules that rejected the pod, or any member of the group, in the last attempt.
-        gate: the refusal of a PreEnqueue rule, with its reason; None if all PreEnqueue rules admit it.
-        flushed_at: when it was last requeued because it had waited too long for an event.
+        gate: the refusal of a PreEnqueue rule, with its reason; None if all PreEnqueue rules admit the pod or group.
+        flushed_at: when the pod or group was last requeued because it had waited too long for an event.
     """
 
     timestamp: float
@@ -75,7 +76,7 @@ class AttemptHistory:
 
     @property
     def waits_since(self) -> float:
-        """When the pod began to wait for an event. A pod that waited too long is requeued, which begins a new wait."""
+        """When the current wait for an event began. Requeueing a pod that waited too long begins a new wait."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     def count_failure(self, *, rejected: bool) -> None:

@@ -36,14 +36,17 @@ class QueueTelemetry(Protocol):
         """Counts a pod without a group, or a root group, in scheduler_queue_incoming_entities_total."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Records that a waiting pod moved to `tier`. `origin` is "" if the pod is new or its attempt has failed."""
+        """Records that a waiting pod moved from the tier `origin` to `tier`.
+
+        `origin` is "" for a new pod, and for a pod whose attempt has failed.
+        """
 
     def rule_failed(self, rule: str) -> None:
         """Counts a queueing hint of `rule` that raised an error."""
 
 
 class Strategy(IntEnum):
-    """The effect of an event on a waiting pod; if several apply, the highest counts (upstream queueingStrategy)."""
+    """The effect of an event on a waiting pod (upstream queueingStrategy). Of several effects, the highest counts."""
 
     SKIP = 0
     """The pod keeps waiting for an event."""
@@ -52,14 +55,22 @@ class Strategy(IntEnum):
 
 
 def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
-    """Returns how to requeue a rejected pod. `accepting_rules`: the rejecting rules that may accept it now."""
+    """Returns how to requeue a rejected pod.
+
+    Args:
+        accepting_rules: those rules in `pod.rejection` that may accept the pod now.
+    """
     if not accepting_rules:
         return Strategy.SKIP
     return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
 class Helped(NamedTuple):
-    """A pod or group that an event may help. It is requeued only if it was not rejected again in the meantime."""
+    """A pod or group that an event may help.
+
+    Attributes:
+        rejection: the rejection that the event may overcome. After a newer rejection, the entity is not requeued.
+    """
 
     entity: Entity
     rejection: Rejection
@@ -67,7 +78,7 @@ class Helped(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Says where a pod waits: its tier, and its entry in that tier, which is the pod itself or its group."""
+    """Says where a pod waits: in which tier, and as which entry (its group, or the pod if it has no group)."""
 
     tier: Tier
     entity: Entity
@@ -75,7 +86,7 @@ class Place(NamedTuple):
 
 
 class SubQueues:
-    """All waiting pods and groups. Each is in exactly one tier, and members are where their group is.
+    """All waiting pods and groups. Each is in exactly one tier, and a member is in the tier of its group.
 
     Args:
         on_ready: called when a pod may have become ready to pop.
@@ -170,7 +181,10 @@ class SubQueues:
     # ---- members of groups
 
     def join(self, group: QueuedGroup, tier: Tier, pod: QueuedPod, event: str, now: float) -> Tier:
-        """Adds a pod to a waiting group, which the pod may make schedulable; returns the group's tier."""
+        """Adds a pod to a waiting group, and returns the group's tier afterwards.
+
+        A group that waits for an event is requeued, because one more member may make it schedulable.
+        """
         group.members[pod.uid] = pod
         self._group_of[pod.uid] = group
         self._count(pod)
@@ -182,7 +196,7 @@ class SubQueues:
         return tier if self._admits_pod(group, pod) else self._put(group, Tier.GATED, event)
 
     def leave(self, place: Place, now: float) -> None:
-        """Removes a pod from the queue, and its group too if that has no other waiting member."""
+        """Removes a pod from the queue. Removes the pod's group too if no other member of the group waits."""
         tier, entity, pod = place
         if not isinstance(entity, QueuedGroup) or len(entity.members) == 1:
             self.remove(entity)
@@ -196,7 +210,7 @@ class SubQueues:
             self.requeue(entity, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def refile(self, place: Place) -> None:
-        """Updates the index after the pod, or the rules that rejected it, have changed."""
+        """Updates how the tier sorts or indexes the pod, after the pod or its rejection has changed."""
         if place.tier in (Tier.UNSCHEDULABLE, Tier.GATED):
             self._waiting(place.tier).file(place.pod)
         else:
@@ -244,7 +258,10 @@ class SubQueues:
         return list(helped.values())
 
     def rejected(self, rule: str | None = None) -> list[Helped]:
-        """Returns the pods and groups that this rule rejected (None: any rule), to be requeued after their backoff."""
+        """Returns the pods and groups that `rule` rejected. None means any rule.
+
+        The caller passes them to `requeue_helped`, which requeues them after their backoff.
+        """
         tiers = (self.unschedulable, self.gated)
         if rule is None:
             entities: Iterable[Entity] = (entity for tier in tiers for entity in tier)
@@ -254,7 +271,10 @@ class SubQueues:
         return [Helped(entity, entity.rejection, Strategy.AFTER_BACKOFF) for entity in entities]
 
     def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
-        """Requeues the pods and groups in `helped` that still wait for an event; returns the length of `helped`."""
+        """Requeues the pods and groups in `helped`, and returns how many `helped` contains.
+
+        A pod or group stays where it is if it no longer waits for an event, or was rejected again since it was listed.
+        """
         number = 0
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
@@ -266,8 +286,8 @@ class SubQueues:
     def _requeue_helped(self, entity: Entity, strategy: Strategy, event: str, now: float) -> None:
         """Requeues the entity, unless it is gated and a PreEnqueue rule still refuses it.
 
-        An entity that stays gated is not moved, because to remove a group of 100 pods and add it again takes a
-        millisecond. If the group preempts 1,000 pods, the deletion of each of them may call this method.
+        Moving a refused group within GATED would be slow: it takes 1 ms for 100 pods, and while a group preempts 1,000
+        pods, 1,000 events may ask for it.
         """
         is_gated = self.gated.get(entity.uid) is entity
         if not is_gated or self._admits(entity):
@@ -294,10 +314,12 @@ class SubQueues:
         return number
 
     def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float, *, admitted: bool = False) -> Tier:
-        """Moves the pod or group to the tier that `strategy` and its backoff require; returns that tier.
+        """Moves the pod or group to the tier that follows from `strategy`, and returns that tier.
+
+        If the backoff is over already, AFTER_BACKOFF moves the pod or group to ACTIVE.
 
         Args:
-            admitted: True if the PreEnqueue rules have just admitted it; they are not called again.
+            admitted: True if the PreEnqueue rules have already admitted the pod or group. They are then not called.
         """
         if strategy is Strategy.SKIP:
             return self._put(entity, Tier.UNSCHEDULABLE, event)
@@ -306,11 +328,10 @@ class SubQueues:
         return self.activate(entity, event, now, admitted=admitted)
 
     def activate(self, entity: Entity, event: str, now: float, *, admitted: bool) -> Tier:
-        """Makes the pod or group ready, or gates it if a PreEnqueue rule refuses; returns its tier.
+        """Moves the pod or group to ACTIVE, or to GATED if a PreEnqueue rule refuses it; returns the tier.
 
         Args:
-            admitted: True if the PreEnqueue rules have admitted it, now or before its backoff; they are not called
-                again.
+            admitted: True if the PreEnqueue rules have already admitted the pod or group. They are then not called.
         """
         if not (admitted or self._admits(entity)):
             return self._put(entity, Tier.GATED, event)
@@ -336,11 +357,11 @@ class SubQueues:
         gate = next((refusal for refusal in refusals if refusal is not None), None)
         if gate is not None:
             entity.gate = gate
-            self._rejected(entity, pod, gate.plugin)
+            self._add_rejecting_rule(entity, pod, gate.plugin)
         return gate is None
 
-    def _rejected(self, entity: Entity, pod: QueuedPod, rule: str) -> None:
-        """Adds the rule to those that rejected the pod."""
+    def _add_rejecting_rule(self, entity: Entity, pod: QueuedPod, rule: str) -> None:
+        """Adds `rule` to the rules that rejected the pod."""
         if rule not in pod.rejection.unschedulable:
             pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {rule})
             if self.gated.get(entity.uid) is entity:

@@ -33,7 +33,7 @@ class UnschedulablePods(Heap):
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
 
     def add(self, entity: Entity) -> None:
-        """Adds the pod or group; if it is here already, updates its place in the order and in the index."""
+        """Adds the pod or group. If it is here already, sorts and indexes it again."""
         self.remove(entity.uid)
         super().add(entity)
         for pod in entity.pods:
@@ -47,7 +47,7 @@ class UnschedulablePods(Heap):
         return super().remove(uid)
 
     def file(self, pod: QueuedPod) -> None:
-        """Adds a pod to the index, or updates it there. The pod must wait in this queue, alone or in a group."""
+        """Adds a pod to the index, or updates its entries there. The pod or its group must be in this queue already."""
         self.unfile(pod.uid)
         try:
             self._filed[pod.uid] = self._filed_under(pod)
