@@ -2,10 +2,10 @@
 
 The input is a tree of groups with their waiting and scheduled members, a table on which placements are tried, and a
 function that decides about one member alone. That function comes from the scheduler's loop, from the webhook, or from
-the simulation. The output is a `GroupDecision`: for each member its node or why it gets none, and for each group a
-status and a message in kube-scheduler's words. Start reading at `algorithm.decide_group`. `topology_placements`
-restricts a group to one topology domain and picks the best domain; `group_preemption` finds pods to evict for a group;
-`decision` defines the results.
+the simulation. The output is a `GroupDecision`: a node or a reason for each member, and for each group a status and a
+message in kube-scheduler's words. Start reading at `algorithm.decide_group`. `topology_placements` restricts a group to
+one topology domain and picks the best domain; `group_preemption` finds pods to evict for a group; `decision` defines
+the results.
 """
 
 from extender.groups.algorithm import DecideOne, GroupRules, decide_group

@@ -1,7 +1,8 @@
-"""Decides about a tree of pod groups: places the members one by one, each with the earlier ones on their nodes.
+"""Decides about a tree of pod groups, one member after the other.
 
-Source: upstream schedule_one_podgroup.go (podGroupSchedulingDefaultAlgorithm, podGroupSchedulingPlacementAlgorithm,
-compositePodGroupSchedulingDefaultAlgorithm), and PlacementFeasible of GangScheduling.
+For each member, the members before it count as being on their nodes already. Source: upstream schedule_one_podgroup.go
+(podGroupSchedulingDefaultAlgorithm, podGroupSchedulingPlacementAlgorithm, compositePodGroupSchedulingDefaultAlgorithm),
+and PlacementFeasible of GangScheduling.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
 
 
 class PlacementObserver:
-    """Observes on which topology placements a PodGroup is tried. This base class does nothing."""
+    """Observes the attempts to place a PodGroup in topology domains. This base class observes nothing."""
 
     def generated(self, count: int) -> None:
-        """Receives the number of placements on which the group will be tried."""
+        """Observes the number of domains in which the group may be placed. Called before they are tried."""
 
     def evaluate(self, decide: Callable[[], GroupDecision]) -> GroupDecision:
-        """Returns the decision about the group on one placement."""
+        """Calls `decide`, which tries the group in one domain, and returns the decision."""
         return decide()
 
 
@@ -75,7 +76,7 @@ class GroupRules:
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
-        """Returns the rules for the webhook. As in kube-scheduler, every profile enforces gangs."""
+        """Returns the rules for the webhook: every profile enforces gangs, as in kube-scheduler."""
         return replace(cls.of(profile, by_placements=by_placements), enforces_gangs=True)
 
 
@@ -94,12 +95,13 @@ def decide_group(
     choose: Choose = _first,
     observer: PlacementObserver = UNOBSERVED,
 ) -> GroupDecision:
-    """Decides about the whole tree, and undoes all changes to the trial before it returns.
+    """Decides about the whole tree of groups, and undoes all changes to `trial` before it returns.
 
     Args:
+        trial: a table of the cluster, whose changes can be undone.
         decide_one: decides about one member on the trial's table.
-        choose: picks a decision if several placements have the same score, or if every placement refuses the
-            group; upstream picks one at random.
+        choose: chooses between placements with the same score. If every placement refuses the group, chooses the
+            refusal to report. Upstream chooses at random.
 
     Raises what `decide_one` raises.
     """
@@ -129,11 +131,11 @@ class _Feasibility:
         self._scheduled += scheduled
 
     def is_lost(self) -> bool:
-        """Returns True if the group misses its minimum even if all members, or child groups, not yet tried succeed."""
+        """Returns True if too few members, or child groups, remain for the group to reach its minimum."""
         return self._remaining + self._scheduled < self._minimum
 
     def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
-        """Returns SCHEDULED if enough members, or child groups, are scheduled, else UNSCHEDULABLE and the reasons."""
+        """Returns the group's status, and the reasons if the group is unschedulable."""
         if self._scheduled >= self._minimum:
             return GroupStatus.SCHEDULED, ()
         counts = f"{self._scheduled} scheduled, {self._remaining} remaining"
@@ -145,7 +147,7 @@ class _Feasibility:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One attempt to schedule a tree. Members that it places stay on their nodes in the trial's table."""
+    """One attempt to schedule a tree. The members that it places stay on their nodes in `trial`."""
 
     trial: Trial
     decide_one: DecideOne
@@ -196,10 +198,10 @@ class _Attempt:
         return GroupDecision(composite, *feasibility.verdict(), children=children)
 
     def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
-        """Tries the group on the placements, and returns the decision for the best one that can take it.
+        """Tries to place the group in each topology domain, and returns the decision with the highest score.
 
-        Upstream tries every placement. Here they are tried in the order of the total score that each would have with
-        all members. The search ends at the first one that takes all members, because later ones cannot score higher.
+        Upstream tries every domain. Here the domains are sorted by the score they would have with all members. The
+        search ends at the first domain that takes all members, because no later domain can score higher.
         """
         placements = domains(tree, self.trial.table, rows)
         if isinstance(placements, str):
@@ -231,7 +233,10 @@ class _Attempt:
         return replace(decision, placement=placement.name)
 
     def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> Iterator[TopologyPlacement]:
-        """Yields the placements by their total score with all members, highest first; `choose` orders equal ones."""
+        """Yields the placements, sorted by the score they would have with all members, the highest first.
+
+        `choose` decides the order of placements with the same score.
+        """
         if len(placements) == 1:
             yield placements[0]
             return
@@ -249,11 +254,11 @@ class _Attempt:
                 yield ties[name]
 
     def _is_unsurpassed(self, decision: GroupDecision) -> bool:
-        """Returns True if no placement that would be tried later can have a higher total score than this decision.
+        """Returns True if no placement that is tried later can have a higher score than this decision.
 
-        Placements are tried in the order of their scores with all members. So this is true if the decision places all
-        members. There is one exception: a score for an extended resource counts only if a placed member requests the
-        resource, so it may be higher if fewer members are placed.
+        The placements are sorted by their scores with all members. Therefore no later placement can beat a decision
+        that places all members. Scores for extended resources are an exception. They count only if a placed member
+        requests the resource, and may be higher with fewer members.
         """
         takes_all = decision.is_success and len(decision.placed) == len(waiting_members(decision.tree))
         return takes_all and not any(is_scalar(resource) for resource, _ in self.rules.scoring.resources)
@@ -268,7 +273,7 @@ class _Attempt:
         return self.choose(ties)
 
     def _no_placement(self, tried: Sequence[GroupDecision]) -> GroupDecision:
-        """Returns the decision about a group that no placement can take; it quotes the reason of one placement."""
+        """Returns the decision about a group that no placement can take, with the reason that one placement gave."""
         chosen = self.choose(tried)
         reason = f"0/{len(tried)} placements are available, first placement status: {chosen.cause}"
         return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))
@@ -279,7 +284,7 @@ class _Attempt:
         self.trial.place(info, node_name)
 
     def _place_all(self, decision: GroupDecision) -> None:
-        """Places the members again as the decision says, so that groups decided later see them."""
+        """Places the members on their nodes again, so that groups decided later see them."""
         if not decision.is_success:
             return
         for child in decision.children.values():

@@ -25,14 +25,14 @@ class GroupStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberDecision:
-    """The decision about one member, made while the members decided before it are on their nodes.
+    """The decision about one member. The members decided before it count as being on their nodes.
 
     Attributes:
         node_name: the node that takes the member; None if no node does.
-        message: why no node takes it, in kube-scheduler's words.
-        is_error: True if deciding failed with an error; this ends the attempt of the whole group.
+        message: why no node takes the member, in kube-scheduler's words.
+        is_error: True if the decision failed with an error. This ends the attempt of the whole group.
         reserved: the volumes and claims as they are once the member is on its node; later members see them.
-        detail: data of the caller, which is returned unchanged.
+        detail: data of the caller.
         rules: the rules that refused the member.
     """
 
@@ -50,10 +50,10 @@ class GroupDecision:
 
     Attributes:
         reasons: why the group is not scheduled; empty if it is scheduled.
-        members: UID of a member -> the decision about it, in the order in which the members were tried. If the group
-            could no longer succeed, the other members were not tried and are missing; `leaf_decisions` adds them.
+        members: UID -> decision, in the order in which the members were tried. A member is missing if the group could
+            no longer succeed when it was the member's turn; `leaf_decisions` adds it.
         children: the decision about each child group that was tried, by `namespace/name`.
-        placement: the topology domain that was chosen; "" if the group is not restricted to one.
+        placement: the topology domain that was chosen; "" if the group is not restricted to one domain.
     """
 
     tree: Tree
@@ -74,22 +74,22 @@ class GroupDecision:
 
     @property
     def cause(self) -> str:
-        """The error that a parent group quotes: all reasons, or only UNSCHEDULABLE_GROUP if that is the first one.
+        """The words with which a parent group quotes the failure of this group (upstream Status.AsError).
 
-        Source: upstream Status.AsError.
+        If the first reason is UNSCHEDULABLE_GROUP, only that reason is quoted, otherwise all reasons.
         """
         return UNSCHEDULABLE_GROUP if self.reasons[:1] == (UNSCHEDULABLE_GROUP,) else self.text
 
     @property
     def placed(self) -> dict[str, str]:
-        """The node of each placed member of this group and its child groups, by UID; empty if the group failed."""
+        """UID -> node name, for the placed members of this group and its child groups; empty if the group failed."""
         own = {uid: member.node_name for uid, member in self.members.items() if member.node_name is not None}
         below = [child.placed for child in self.children.values() if child.is_success]
         return {uid: node for nodes in (own, *below) for uid, node in nodes.items()} if self.is_success else {}
 
     @property
     def tried(self) -> dict[str, MemberDecision]:
-        """The decisions about all members of this group and its child groups that were tried, by UID."""
+        """UID -> decision, for every member of this group and its child groups that was tried."""
         below = [child.tried for child in self.children.values()]
         return {uid: member for members in (self.members, *below) for uid, member in members.items()}
 
@@ -97,8 +97,8 @@ class GroupDecision:
 def leaf_decisions(root: GroupDecision) -> list[GroupDecision]:
     """Returns the decision about each PodGroup of the tree, with an entry for every waiting member.
 
-    If a parent group failed, a child group that succeeded or was not tried fails with the parent's reasons. A member
-    that was not tried fails with the reasons of its group.
+    If a parent group failed, its child groups fail for the parent's reasons, unless they have reasons of their own. A
+    member that was not tried fails for the reasons of its group.
     """
     return [_with_all_members(decision) for decision in _effective(root)]
 
@@ -132,8 +132,8 @@ def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_vi
 
     Args:
         member: the decision about the member.
-        waits_for_victims: True if pods are being evicted for the group. As in upstream, UNSCHEDULABLE_GROUP is then not
-            put before the group's reasons.
+        waits_for_victims: True if pods are being evicted for the group. The text then lacks the prefix
+            UNSCHEDULABLE_GROUP, as in upstream.
     """
     if group.status is GroupStatus.ERROR:
         return member.message if member.is_error else group.text

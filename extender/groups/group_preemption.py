@@ -40,7 +40,7 @@ class GroupPreemption:
         is_final: True if no eviction can help, because no pod has a lower priority.
         is_error: True if an error ended the search.
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
-        nominated: UID of a member -> the node where it fits once the victims have left.
+        nominated: UID of a member -> the node where the member fits once the victims have left.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
         disrupted_groups: the number of victims in pod groups. Pods that are evicted together count once.
     """
@@ -65,7 +65,7 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """False if no victims were searched for: the group must not preempt, or earlier victims are still leaving."""
+        """True unless the search was skipped: the group must not preempt, or earlier victims are still leaving."""
         return self.text not in (NEVER, ONGOING)
 
 
@@ -92,9 +92,9 @@ class VictimUnit:
 def preempt_for_group(
     root: Tree, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
 ) -> GroupPreemption:
-    """Finds the pods to evict for a group that was just refused, and then undoes its changes to the trial.
+    """Finds the pods to evict for a group that was refused; undoes all changes to `trial` before it returns.
 
-    `decide` decides about the whole tree on the trial's table; its exceptions are passed on.
+    `decide` decides about the whole tree on the trial's table. Its exceptions are passed on.
     """
     members = waiting_members(root)
     if _must_not_preempt(root, members, trial.table.features):
@@ -113,9 +113,9 @@ def preempt_for_group(
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
-    """Returns True if the group's preemption policy is Never.
+    """Returns True if the group must not preempt, because its preemption policy is Never.
 
-    If the feature gate for such policies is off, one member with the policy Never is enough.
+    If the feature gate for policies of groups is off, the group must not preempt if any member has the policy Never.
     """
     if features.pod_group_preemption_policy:
         return root.group.spec.preemption_policy == "Never"
@@ -186,9 +186,10 @@ def _select(
 
 
 def _violating(ordered: Sequence[VictimUnit], table: Table) -> dict[int, int]:
-    """Returns how many pods of each unit, by its id, cannot be evicted without violating a PodDisruptionBudget.
+    """Returns how many evictions in each unit would violate a PodDisruptionBudget, by `id(unit)`.
 
-    `ordered` begins with the most important unit, whose pods use up the allowed disruptions first.
+    A budget allows a number of disruptions. The units use them up in the order of `ordered`, the most important unit
+    first.
     """
     budgets = table.objects.all(PodDisruptionBudget)
     allowed = {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
@@ -227,10 +228,10 @@ class _Reprieve:
             self._on_node[decisions[info.uid].node_name].append(info)
 
     def stays(self, unit: VictimUnit) -> bool:
-        """Returns True if the pods of the unit can stay, because the members fit beside them.
+        """Returns True if the pods of the unit can stay, because all members still fit.
 
-        Such pods are put back on their nodes in the trial, so that later calls count them. Pods that cannot affect any
-        member can stay, too. They are not put back, because a cluster may have very many of them.
+        Pods that can stay are put back on their nodes in the trial, so that later calls see them. Pods that affect no
+        member are not put back, because a cluster may have very many of them.
         """
         affected = self._affected(unit)
         if not affected:
@@ -244,7 +245,11 @@ class _Reprieve:
         return False
 
     def _affected(self, unit: VictimUnit) -> Sequence[PodInfo]:
-        """Returns the members that the unit can affect: those on the same nodes, or all if a rule reads other nodes."""
+        """Returns the members that might no longer fit if the unit stays.
+
+        These are the members on the nodes of the unit. If a member or a pod of the unit has a rule about other nodes,
+        such as pod affinity, these are all members.
+        """
         if self._see_other_nodes or any(_sees_other_nodes(info) for info, _ in unit.pods):
             return self._members
         return [info for node in {node for _, node in unit.pods} for info in self._on_node.get(node, ())]

@@ -40,7 +40,7 @@ LEFT_ALONE = IdleClaims()
 
 
 def idle_claims(decision: GroupDecision, profile: Profile, table: Table) -> IdleClaims:
-    """Returns the claims that a refused group should release; `table` is as it was before the decision.
+    """Returns the claims that a refused group should release. `table` shows the cluster before the decision.
 
     As in upstream, a tree of groups keeps its claims, and so does a group with a topology constraint.
     """
@@ -61,7 +61,10 @@ def _is_constrained(tree: Tree, table: Table) -> bool:
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:
-    """Returns the nodes on which the member fits alone; None if no devices are allocated to its claims."""
+    """Returns the nodes on which the member would fit without the rest of its group.
+
+    Returns None if none of the member's claims has devices, because the member can then release nothing.
+    """
     claims = pod_device_claims(info, table)
     if not isinstance(claims, PodDeviceClaims) or all(claim.allocation is None for claim in claims.all):
         return None
@@ -73,9 +76,9 @@ def _of_group(
 ) -> IdleClaims:
     """Returns which claims of one PodGroup and its members should be released.
 
-    The members' claims in `own` always lose their devices. So does a claim of the group if a member cannot use its
-    devices. If there is no such claim, one of the group's claims keeps its devices, but is no longer reserved for the
-    group.
+    The claims in `own` belong to members and always lose their devices. A claim of the group loses its devices if a
+    member cannot use them. If there is no such claim, the first claim that is reserved for the group loses this
+    reservation, but keeps its devices.
     """
     uid = leaf.group.uid
     taken = {claim.uid for claim in own}
@@ -88,7 +91,7 @@ def _of_group(
 
 
 def _reserved(leaf: Leaf, table: Table) -> Iterator[ResourceClaim]:
-    """Yields the allocated claims of the group that are reserved for it."""
+    """Yields the allocated claims of the group that are reserved for the group."""
     for claim in group_claims(leaf.group, table):
         if claim.allocation is not None and claim.is_reserved_for(leaf.group.uid):
             yield claim

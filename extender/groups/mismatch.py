@@ -1,4 +1,4 @@
-"""Checks that the members of a group are alike enough to be scheduled together.
+"""Checks that all members of a group have the same scheduler, priority and preemption policy.
 
 Source: upstream validatePodGroup.
 """
@@ -37,9 +37,9 @@ def preemption_policy(spec_policy: str | None) -> str:
 
 
 def _other_policy(group: SchedulingGroup, info: PodInfo, first: PodInfo, features: FeatureGates) -> str | None:
-    """Returns the error if the pod's preemption policy differs from the expected one; None if it does not.
+    """Returns an error message if the preemption policies of a pod and its group differ, otherwise None.
 
-    The group's policy is expected if the gate is on, otherwise the policy of the first member.
+    If the feature gate for policies of groups is off, the policy of the first member counts as the group's policy.
     """
     of_group = features.pod_group_preemption_policy
     expected = preemption_policy(group.spec.preemption_policy if of_group else first.pod.spec.preemption_policy)

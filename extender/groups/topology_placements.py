@@ -24,7 +24,7 @@ _COUNTED_AS = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}  # a pod without reques
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlacement:
-    """One topology domain for a group: the nodes that the group may use; None means all nodes."""
+    """A topology domain where a group may be placed. `rows` are the nodes of the domain; None means all nodes."""
 
     name: str
     rows: Rows | None
@@ -47,7 +47,7 @@ DEFAULT_SCORING = PlacementScoring()
 
 
 def domains(tree: Tree, table: Table, rows: Rows | None) -> list[TopologyPlacement] | str:
-    """Returns the possible placements of the group, sorted by name; or an error message.
+    """Returns the topology domains where the group may be placed, sorted by name; or an error message.
 
     Only nodes among `rows` are used. A group without a topology constraint has one placement, with all of these nodes.
     If members are on nodes already, only their domain is possible. Upstream tries the domains in random order.
@@ -87,7 +87,7 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
 def total_scores(
     tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
 ) -> list[int]:
-    """Returns the total score of each placement in `proposed`, as if the members listed with it were placed there."""
+    """Returns the score that each placement in `proposed` would have if it took the members listed beside it."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
     most = max(*counts, 1)  # at least 1, because all counts are 0 if there is no minimum and no member fits
     return [
@@ -100,7 +100,10 @@ def total_scores(
 def _use_of_resources(
     table: Table, placement: TopologyPlacement, infos: Sequence[PodInfo], weights: ResourceWeights
 ) -> int:
-    """Returns the share of the domain's resources that would be in use, 0..100 (MostAllocated over all its nodes)."""
+    """Returns the percentage of the domain's resources that is in use once `infos` are placed there.
+
+    This is the score MostAllocated, applied to all nodes of the domain together.
+    """
     nodes = table.nodes
     rows = nodes.rows if placement.rows is None else placement.rows
     members = sum((nodes.vector(info.footprint) for info in infos), np.zeros(len(nodes.requested), np.int64))
