@@ -1,4 +1,4 @@
-"""Reports changes of the cache to the queue (upstream eventhandlers.go), and repairs a queue that lacks a pod."""
+"""Passes changes of the cache to the queue (upstream eventhandlers.go), and finds pods that the queue has lost."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class EventRouter:
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """Requeues pods that may fit now that a pod has left its node.
 
-        If no watch event has confirmed the bind of the pod itself, it may have no node, so it is queued again too.
+        If the pod left because the watch never confirmed its bind, that pod is queued again too, because it may have no
+        node.
         """
         info = placement.info
         self._on_displaced(info.pod)
@@ -88,7 +89,10 @@ class EventRouter:
                 self._queue.add(waiting)
 
     def missed(self) -> None:
-        """Requeues all rejected pods, because events were lost. QueueSweep adds pods whose own events were lost."""
+        """Requeues all rejected pods, because events were lost.
+
+        If the lost event was the arrival of a pod, QueueSweep adds this pod later.
+        """
         self._queue.events_missed()
 
     def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
@@ -132,7 +136,7 @@ class EventRouter:
         return pod.spec.scheduler_name in self._scheduler_names
 
     def _room(self, node_name: str) -> Room:
-        """Returns a function that computes the free resources of the node only when a queueing hint needs them."""
+        """Returns a function for queueing hints, which computes the free resources of the node."""
 
         def free(priority: int) -> Mapping[str, int] | None:
             with self._cache.snapshot("queue") as table:
@@ -142,10 +146,10 @@ class EventRouter:
 
 
 class QueueSweep:
-    """Compares the queue with the cache regularly, in case an error has lost a pod between them.
+    """Finds and corrects differences between the queue and the cache, which only an error can cause.
 
-    `run` corrects a difference only if the previous call found it too, because the queue receives each change a moment
-    after the cache.
+    `run` corrects a difference if two calls in a row have found it. One call is not enough, because the queue receives
+    each change a moment after the cache.
     """
 
     def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
@@ -156,7 +160,7 @@ class QueueSweep:
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Compares the queue with the cache: adds missing pods, and removes pods that were deleted or bound."""
+        """Adds pods that the queue lacks, and removes pods from the queue that were deleted or bound."""
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
@@ -175,7 +179,7 @@ class QueueSweep:
         self._surplus = surplus
 
     def _waits(self, pod: Pod, cached: CachedPod) -> bool:
-        """Returns True if the pod has no node and one of this scheduler's profiles is for it."""
+        """Returns True if the pod has no node and is for one of this scheduler's profiles."""
         if cached.node_name or pod.node_name or pod.terminating:
             return False
         return pod.spec.scheduler_name in self._scheduler_names
@@ -186,7 +190,10 @@ def _may_wait(cached: CachedPod | None) -> bool:
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
-    """Returns how much of each resource would be free on the node without its pods of lower priority; see Room."""
+    """Returns how much of each resource the node has free if all pods of lower priority leave.
+
+    Returns None while pods are nominated to the node (see Room).
+    """
     nodes = table.nodes
     row = nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:
@@ -213,7 +220,10 @@ def _decisive(group: Group) -> object:
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Returns True if version and contents are equal. A restored API server may use a version again."""
+    """Returns True if both objects have the same version and contents.
+
+    The contents are compared too, because a restored API server may use a version a second time.
+    """
     if isinstance(before, PodInfo):
         before, after = before.pod, after.pod
     version = before.metadata.resource_version

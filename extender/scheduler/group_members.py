@@ -1,4 +1,4 @@
-"""Adapts a scheduling cycle to `groups.decide_group`, so that it decides about the members of a group."""
+"""Lets `groups.decide_group` decide about the members of a group with a scheduling cycle."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from extender.table.labels import Rows
 
 
 def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
-    """Returns the function that decides about one member with `cycle` on `table`.
+    """Returns a function that decides about one member with `cycle` on `table`.
 
-    The `detail` of each member's decision is what the cycle returned: a Chosen or a Failure.
+    The `detail` of each MemberDecision is the answer of the cycle: a Chosen or a Failure.
     """
 
     def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
@@ -36,9 +36,10 @@ def decides_members(cycle: SchedulingCycle, table: Table) -> DecideOne:
 
 
 class MemberJudge:
-    """Chooses nodes for members of pod groups by any profile, for callers without a scheduling loop.
+    """Chooses nodes for members of pod groups, for callers without a scheduling loop.
 
-    Keeps one cycle for each profile, because a cycle reuses its rankings of nodes. One thread at a time may use it.
+    Each call may use another profile. One cycle is kept for each profile, because a cycle reuses its rankings of nodes.
+    Only one thread at a time may use the judge.
 
     Args:
         random: chooses between nodes with the same score.
@@ -56,9 +57,9 @@ class MemberJudge:
 
 
 def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:
-    """Yields the pod's volumes and claims as the scheduler assumes them when the pod is placed.
+    """Yields the volumes and claims that change when the pod is placed, as they are afterwards.
 
-    A claim names its volume only after a controller has bound it. Until then, the volume names the claim.
+    If a volume is to be bound to a claim, only the volume is yielded, because a controller changes the claim later.
     """
     for claim, volume in chosen.volumes.bind:
         yield bound(volume, claim)

@@ -82,7 +82,7 @@ class Quorum:
     Args:
         uid: the UID of the member.
         permits: UID -> permit, for all members that are about to be bound; None for a member that waits for no rule.
-        may_bind: takes the UIDs of allowed members, and returns the UIDs of those whose groups reach their minimum.
+        may_bind: takes UIDs of members. Returns the UIDs of those whose groups reach their minimum with these members.
     """
 
     timeout_seconds = QUORUM_SECONDS
@@ -144,7 +144,7 @@ class _Placements(PlacementObserver):
 
 @dataclass(frozen=True, slots=True)
 class GroupScheduler:
-    """Schedules pod groups, with the same objects that schedule single pods.
+    """Schedules pod groups. Uses the scheduler of single pods (`pods`) to assume, reserve and bind the members.
 
     Attributes:
         statuses: writes the conditions of PodGroups.
@@ -191,7 +191,7 @@ class GroupScheduler:
         placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
 
     def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | Failure:
-        """Returns the tree as the cache has it now, with these waiting members; a Failure if it lacks some of them."""
+        """Returns the tree with these waiting members; a Failure if the group of a member no longer exists."""
         placing = self.pods.placing
         by_group: dict[str, list[PodInfo]] = {}
         for pod in waiting:
@@ -267,9 +267,9 @@ class GroupScheduler:
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _timed(self, decide: DecideOne, table: Table) -> DecideOne:
-        """Returns `decide` with a time limit for each member, the same limit as for a pod without a group.
+        """Returns `decide` with a time limit for each member, and observes how long each decision takes.
 
-        The time of each decision is observed as that of a pod without a group (upstream SchedulingAlgorithmLatency).
+        The limit and the metric are the same as for a pod without a group (upstream SchedulingAlgorithmLatency).
         """
         clock, telemetry = self.pods.placing.clock, self.pods.placing.telemetry
 
@@ -300,8 +300,8 @@ class GroupScheduler:
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
         """Writes the condition PodGroupInitiallyScheduled of a PodGroup.
 
-        It becomes False if the group was refused. It also becomes False if no placed member could be bound, unless the
-        group had enough members with a node before.
+        The condition is False if the group was refused. It is also False if no placed member could be bound, unless
+        enough members had a node before this cycle.
         """
         group = group_of(decision)
         if not decision.is_success:
@@ -322,7 +322,7 @@ class GroupScheduler:
     def _bind(self, decided: Decided, waiting: Sequence[QueuedPod], began_at: float) -> tuple[Collection[str], str]:
         """Assumes the placed members, reserves what they need, and starts their binding cycles.
 
-        Returns the UIDs of the members that are being bound, and the reason why others are not ("" if no member
+        Returns the UIDs of the members that are being bound, and the message of the first failure ("" if no member
         failed). The other placed members go back to the queue.
         """
         placing = self.pods.placing
@@ -445,7 +445,7 @@ def _runs(decision: GroupDecision) -> bool:
 
 
 def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:
-    """Adds the outcomes of preemption and of the search for idle claims to the reasons, in upstream's words."""
+    """Adds the outcomes of preemption and of the search for idle claims to the group's reasons."""
     if idle.text and not (preemption.helps or preemption.is_final):
         decision = with_reason(decision, idle.text)
     if not preemption.text:
@@ -458,7 +458,7 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns the Failure of each member that is not bound, by UID. It says to which node the member is nominated."""
+    """Returns UID -> Failure for each member that is not bound. The Failure contains the member's nomination."""
     failures = {}
     for uid, member in decision.members.items():
         message = failure_message(decision, member, waits_for_victims=preemption.helps)
@@ -483,8 +483,9 @@ def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -
 def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
     """Returns the rules that rejected any member, because an event that helps one member may help the whole tree.
 
-    GangScheduling is one of these rules only while members are missing. Otherwise, each bind of a member would wake the
-    others in vain. A rule counts as unresolvable if it was unresolvable for every member that it rejected.
+    GangScheduling is included if members are missing, or if no rule rejected a member. Otherwise, each bind of a member
+    would wake the others in vain. A rule counts as unresolvable if it was unresolvable for every member that it
+    rejected.
     """
     members = [member.detail for decision in decisions for member in decision.members.values()]
     rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]

@@ -20,7 +20,7 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes:
         refused_by: the plugins that rejected the pod in its last attempt, or that keep it from being tried.
-        waits_for: why the pod is not tried; "" if it is not gated.
+        waits_for: why a gated pod is not tried; "" for all other pods.
         since_seconds: the seconds since the pod entered the queue or was put back; None if it is not in the queue.
         node: the node where the pod is assumed; "" if it is not assumed.
     """

@@ -110,8 +110,7 @@ class Extenders:
     """All extenders, in the order in which they are called.
 
     Args:
-        map_calls: applies a function to several extenders and returns the results, like `map`; it may do so
-            concurrently.
+        map_calls: applies a function to several extenders, perhaps concurrently, and returns the results like `map`.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Extenders:
         return bool(self._extenders)
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
-        """Marks in `fit` the rows that an extender rejects. Each extender gets the nodes that the others accepted.
+        """Marks in `fit` the rows that an extender rejects. An extender gets only nodes that no earlier one rejected.
 
         Raises:
             ExtenderError: an extender that is not ignorable failed.
@@ -161,7 +160,10 @@ class Extenders:
         return total
 
     def preempt(self, pod: PodInfo, table: Table, preemption: Preemption) -> Preemption:
-        """Returns the preemption with only those candidates that the extenders accept; or why they accept none."""
+        """Returns the preemption without the candidates that an extender rejects.
+
+        If no candidate remains, the result contains the reason.
+        """
         extenders = [*self._interested(pod.pod, lambda config: config.preempt_verb)]
         if not extenders or not preemption.candidates:
             return preemption

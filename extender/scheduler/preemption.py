@@ -43,11 +43,11 @@ class _Evictions:
 class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
-    It stops refusing the preemptor once the watch shows that the last victim is terminating. It does not wait until
-    the eviction call returns, because the victim may be gone by then, and no later event would wake the preemptor.
+    The rule admits the preemptor once the watch shows that the last victim is terminating. The end of the eviction call
+    would be too late: the victim may be gone by then, and no later event would wake the preemptor.
 
-    While it was refused, the preemptor may have missed an event, such as the deletion of the first victim. So `end`
-    returns the preemptor, and the caller moves it to the active queue.
+    While the rule refuses a preemptor, the preemptor may miss an event, such as the deletion of the first victim.
+    Therefore the caller of `end` moves the preemptor to the active queue.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -74,7 +74,7 @@ class EvictionsInProgress:
             self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=held_back)
 
     def hold_back(self, pod: PodInfo, node_name: str) -> bool:
-        """Returns True if pods are being evicted from the node. Then `end` for these evictions returns `pod`, too."""
+        """Returns True if pods are being evicted from the node. If so, `pod` is tried again afterwards."""
         with self._lock:
             on_node = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
             for evictions in on_node:
@@ -82,13 +82,13 @@ class EvictionsInProgress:
             return bool(on_node)
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
-        """Sets the last victim. When the watch shows that this victim is terminating, the preemptor is admitted."""
+        """Records which victim is the last. The preemptor is admitted when the watch shows this victim terminating."""
         with self._lock:
             if preemptor.uid in self._by_preemptor:  # there is no entry if the preemptor was admitted again
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
-        """Admits the preemptor; returns the UIDs of the pods to try again now."""
+        """Admits the preemptor, and returns the UIDs of all pods that waited for its evictions."""
         with self._lock:
             evictions = self._by_preemptor.pop(preemptor.uid, None)
             return frozenset(evictions.held_back) if evictions is not None else ()
@@ -99,7 +99,7 @@ class EvictionsInProgress:
 
 
 class Nominations:
-    """Nominates waiting pods to nodes: in the cache, which owns the nominations, and in their statuses.
+    """Nominates waiting pods to nodes. The cache owns the nominations, and the pods' statuses repeat them.
 
     Args:
         ended: called with each pod whose nomination to an earlier node ends.
@@ -113,7 +113,7 @@ class Nominations:
     def nominate(self, info: PodInfo, node_name: str) -> None:
         """Nominates the pod in the cache; "" ends its nomination.
 
-        Pods of the same or a lower priority may then use the resources that were kept free on its earlier node.
+        When a nomination ends, pods of the same or a lower priority may use its node.
         """
         before = self._cache.nominate(info.uid, node_name)
         if before != node_name:
@@ -131,8 +131,8 @@ class VictimEvictor:
     """Evicts victims, and records an event about each.
 
     Attributes:
-        waiting: the pods between their decision and their bind. If a victim is one of them, its bind is cancelled and
-            the victim is not deleted.
+        waiting: the pods between their decision and their bind. For a victim among these pods, the bind is cancelled
+            and the pod is not deleted.
     """
 
     cache: Cache
@@ -188,8 +188,8 @@ class PreemptionExecutor:
     def has_to_wait(self, preemptor: PodInfo) -> bool:
         """Returns True if pods are being evicted from this preemptor's nominated node for another preemptor.
 
-        Both preemptors may fit once these pods are gone, so this one needs no further victims. It is tried again when
-        the evictions have ended.
+        Both preemptors may fit once these pods are gone. So this preemptor evicts no pods, and is tried again when the
+        evictions have ended.
         """
         has_to_wait = self.in_progress.hold_back(preemptor, self.cache.nominated_node(preemptor.uid))
         if has_to_wait:

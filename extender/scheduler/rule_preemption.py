@@ -80,9 +80,9 @@ class RulePreemption:
         return frozenset().union(*map(_rules_of, self._profiles.all))
 
     def run(self, pods: Iterable[tuple[str, str]]) -> list[str]:
-        """Evicts victims for the given pods (UID, namespace/name). Pods of the highest priority come first.
+        """Evicts victims for pods, given as (UID, namespace/name). Pods of the highest priority come first.
 
-        Returns the UIDs of the pods for which an eviction failed. The caller has to try them again.
+        Returns the UIDs of the pods for which an eviction failed. The caller has to try these pods again.
         """
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
         preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) is not None]
@@ -144,7 +144,7 @@ class RulePreemption:
 
         Returns None if the group fits, if kube-scheduler can preempt for it, or if no eviction helps.
 
-        Raises ClusterError if the bind of a victim has begun. If the victim were deleted, its Binding might be missed.
+        Raises ClusterError if a victim is being bound, because its Binding may already be on its way to the API server.
         """
         profile = self._profiles.of(info.pod)
         by_scheduler = without_users_predicates(profile)
@@ -219,7 +219,7 @@ def _rules_of(profile: Profile) -> frozenset[str]:
 
 
 def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
-    """Returns the rows of nodes that evictions may help: those that these rules rejected, and the others."""
+    """Returns the rows of nodes that evictions may help: first the rows that `rules` rejected, then all others."""
     of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
     rows = fit.with_code(Code.UNSCHEDULABLE)
     by_rules = fit.rows[np.isin(fit.cause, of_rules)]

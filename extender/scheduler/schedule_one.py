@@ -41,7 +41,7 @@ from extender.queue.queued_group import QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Nominating
-from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, running, undo
+from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, error_prefix, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
@@ -130,10 +130,9 @@ class Placing:
         return self.reserve(pod, chosen, began_at)
 
     def reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
-        """Reserves what an assumed pod needs. If anything fails, undoes that and forgets the pod.
+        """Reserves what an assumed pod needs. After a failure, undoes the reservations and forgets the pod.
 
-        If this cannot be undone, the error is raised and ends the process, because no other code would remove the pod
-        from the node.
+        An error while undoing is raised and ends the process, because no other code would remove the pod from its node.
         """
         reservations: list[Reservation] = []
         profile = self.cycles[pod.info.pod.spec.scheduler_name].profile
@@ -167,9 +166,9 @@ class Placing:
             self.cache.forget(pod.uid)
 
     def _reject_if_outdated(self, permit: Permit) -> None:
-        """Rejects a pod if it would wait for a rule that was removed after its attempt began.
+        """Rejects the pod if it would wait for a rule that is no longer in the policy.
 
-        Pods that were already waiting were rejected when the new policy came into use.
+        A reload of the policy rejects only pods that are waiting already, but not a pod whose attempt is under way.
         """
         if waits_for := tuple(permit.pending):
             in_force = {rule.name for cycle in self.cycles.values() for rule in cycle.profile.permit}
@@ -299,20 +298,20 @@ class BindingCycle:
     permits: Permits
 
     def wait_at_permit(self, assumed: AssumedPod) -> None:
-        """Binds a pod with reservations. If it has to wait for Permit, volumes or devices, another thread binds it."""
-        # Events are still recorded, because one may help the pod if a Permit rule rejects it.
+        """Lets the pod wait at Permit, then continues its binding cycle. A wait may end in another thread."""
+        # Events are still recorded. If a Permit rule rejects the pod, one of them may help it.
         self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        # From here on, only a PreBind rule can reject the pod, and it sees all changes before its call.
+        # From here on, only a PreBind rule can reject the pod, and the rule sees all changes before its call.
         self.queue.stop_recording_events(assumed.pod.uid)
         for reservation in assumed.reservations:
             try:
                 with assumed.timer.plugin(PRE_BIND, reservation.plugin):
                     reservation.write()
             except Exception as error:  # whatever the error is, nothing may stay reserved
-                self._fail(assumed, error, running(PRE_BIND, reservation.plugin))
+                self._fail(assumed, error, error_prefix(PRE_BIND, reservation.plugin))
                 return
         self._wait(assumed, assumed.reservations, self._run_pre_bind_rules)
 
@@ -337,7 +336,7 @@ class BindingCycle:
         resume: Callable[[AssumedPod], object],
         waited: Callable[[str, float], object] = lambda _status, _seconds: None,
     ) -> None:
-        """Calls `resume` when all of `awaited` is ready. After a wait, calls `waited` with its status and seconds."""
+        """Calls `resume` once `awaited` is ready. If the pod had to wait, first calls `waited` (status, seconds)."""
         info = assumed.pod.info
         began_at = self.clock.monotonic()
 
@@ -371,7 +370,7 @@ class BindingCycle:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
-            self._fail(assumed, error, running(BIND, DEFAULT_BINDER))
+            self._fail(assumed, error, error_prefix(BIND, DEFAULT_BINDER))
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
             _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
             self._leave_to_watch(assumed, error)
@@ -395,7 +394,7 @@ class BindingCycle:
             self.telemetry.extension_point(BIND, status, profile, self.clock.monotonic() - began_at)
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
-        """Keeps the pod assumed, because its bind may have succeeded. It expires unless the watch shows the bind."""
+        """Keeps the pod assumed, because it may be bound. The pod expires if the watch does not show the bind."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
 

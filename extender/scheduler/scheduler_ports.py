@@ -79,7 +79,7 @@ class WaitingForBind(Protocol):
         """Returns the UIDs of the pods that wait."""
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Makes the pod fail instead of being bound; returns False if it is not among these pods."""
+        """Makes the pod fail instead of being bound; returns False if the pod does not wait for its bind."""
 
 
 class VolumeWriter(Protocol):
@@ -136,12 +136,12 @@ class Workers(Protocol):
 
 
 class Preemptors(Workers, Protocol):
-    """Threads that carry out preemptions. A task can use several threads for its evictions."""
+    """Workers that carry out preemptions. A task can run its evictions side by side, with `run_all`."""
 
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Runs the calls side by side, and returns when they have ended. Raises the error of one that failed.
+        """Runs the calls side by side, and returns when all have ended.
 
-        Calls that have not begun when another fails are left out.
+        If a call fails, skips the calls that have not begun, and raises the error.
         """
 
 
@@ -186,7 +186,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Observes a bound pod: the number of attempts, and the seconds since the pod was first ready to be tried."""
 
     def scheduled_after_flush(self) -> None:
-        """Counts a bound pod that was tried without an event, only because it had waited too long."""
+        """Counts a bound pod whose last attempt began because the pod had waited too long for an event."""
 
     def waited_at_permit(self, status: str, seconds: float) -> None:
         """Observes how long a pod waited at Permit, and with which status the wait ended."""
@@ -201,7 +201,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
             preemptor: the kind of preemptor: pod, podgroup or compositepodgroup.
             victims: the number of pods that are evicted.
             pdb_violations: how many of them violate a PodDisruptionBudget.
-            groups: how many evictions are of pod groups; the pods of a group that is evicted as a whole count once.
+            groups: the number of victims in pod groups. Pods that are evicted together count once.
         """
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
@@ -214,7 +214,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Counts an attempt of a root group that ended with a decision."""
 
     def group_preemption_tried(self, status: str, seconds: float | None) -> None:
-        """Counts a group's preemption by its status; `seconds` is None if it did not search for victims."""
+        """Counts a group's preemption by its status. `seconds` is how long the search took; None means no search."""
 
     def placements_generated(self, profile: str, count: int) -> None:
         """Counts the topology placements on which a PodGroup is tried."""

@@ -88,8 +88,8 @@ class EvictionPlan:
         outranked: pods of lower priority that lose their nomination to the node.
         group: the pod group for which the pods are evicted; None if the preemptor is a single pod.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
-        disrupted_groups: how many evictions are of pod groups; the pods of a group that is evicted as a whole count
-            once. 0 if the preemptor is a single pod, as upstream.
+        disrupted_groups: the number of victims in pod groups. Pods that are evicted together count once. As in
+            upstream, 0 if the preemptor is a single pod.
     """
 
     node_name: str
@@ -108,10 +108,10 @@ class Failure:
         message: the message for users, in kube-scheduler's words.
         rejection: the plugins that rejected the pod; empty after an error.
         preemption: the evictions that would help the pod; None if none would.
-        nominated_node: the node to nominate the pod to, or KEEP or CLEAR for its present nomination.
-        idle_claim: a claim whose devices should be released, because no pod uses it and its devices keep this pod from
-            fitting; None if there is none.
-        search_seconds: how long preemption searched for pods to evict; None if it did not.
+        nominated_node: the node to nominate the pod to; KEEP or CLEAR keeps or ends its present nomination.
+        idle_claim: a claim that should get other devices, because the pod fits nowhere with the present ones; None if
+            there is no such claim.
+        search_seconds: how long preemption searched for pods to evict; None if it did not search.
     """
 
     message: str
@@ -123,7 +123,7 @@ class Failure:
 
     @property
     def node_to_nominate(self) -> str:
-        """The node to nominate the pod to; "" if its present nomination is only kept or cleared."""
+        """The node to nominate the pod to; "" if `nominated_node` is KEEP or CLEAR."""
         return self.nominated_node if isinstance(self.nominated_node, str) else ""
 
     @property
@@ -133,7 +133,7 @@ class Failure:
 
 
 class AttemptObserver(Protocol):
-    """Observes every decision and every event of the loop. It must be quick and must not raise."""
+    """Observes every decision and every event of the loop. An observer must be quick and must not raise."""
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         """Records the decision about a pod, which was made on `table`. Called in the loop's thread."""
@@ -191,7 +191,7 @@ class SchedulingCycle:
         return decided
 
     def _timed(self, decide: Callable[[], Chosen | Failure]) -> Chosen | Failure:
-        """Calls `decide` and returns the decision. If it is in the sample, measures how long each rule takes."""
+        """Calls `decide` and returns the decision. For a sample of the calls, measures how long each rule takes."""
         if self._timer is None:
             return decide()
         self._rules = self._timer.begin(self.profile)
@@ -204,7 +204,7 @@ class SchedulingCycle:
             observer.attempted(pod, table, decided)
 
     def group_decided(self, table: Table, decision: GroupDecision, preemption: GroupPreemption) -> None:
-        """Passes the decision about a pod group to the observers, after this cycle has decided about its members."""
+        """Passes the decision about a pod group to the observers."""
         for observer in self._observers:
             observer.group_attempted(table, decision, preemption)
 
@@ -220,8 +220,8 @@ class SchedulingCycle:
     def decide_member(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> Chosen | Failure:
         """Decides about a member of a group. `rows` are the nodes to consider; None means all nodes.
 
-        `table` shows the members decided before on their nodes. The search for victims is left to the group, which
-        preempts as a whole. Raises as `schedule_pod` does.
+        In `table`, the members that were decided earlier are on their nodes. This method searches for no victims,
+        because the group preempts as a whole. Raises the same errors as `schedule_pod`.
         """
         return self._timed(lambda: self._decide_member(pod, table, table.nodes.rows if rows is None else rows))
 
@@ -257,8 +257,8 @@ class SchedulingCycle:
     def _fit_on_nominated_node(self, pod: PodInfo, table: Table, rows: Rows) -> Fit | None:
         """Checks the pod's nominated node alone, before the other nodes (upstream evaluateNominatedNode).
 
-        As in upstream, it is checked even if PreFilter restricts the pod to other nodes. Returns None if the node is
-        not among `rows`, or if it could not be checked.
+        Returns None if the nominated node is not among `rows`, or if the check failed. As in upstream, the nominated
+        node is checked even if PreFilter restricts the pod to other nodes.
         """
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
         if row is None or row not in rows:
@@ -279,7 +279,7 @@ class SchedulingCycle:
         return int(best.rows[0] if best.only else best.rows[self._random.randrange(len(best.rows))])
 
     def _find_fit(self, pod: PodInfo, table: Table, rows: Rows, *, narrowed: bool = True) -> Fit:
-        """Returns which rows can take the pod by the rules of the profile and the extenders.
+        """Returns which rows the profile's rules and the extenders accept for the pod.
 
         Raises:
             ExtenderError: an extender that is not ignorable has failed.
@@ -298,7 +298,7 @@ class SchedulingCycle:
         return self._chosen(pod, table, row)
 
     def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
-        """Returns the row with the highest score; of several, one at random (upstream prioritizeNodes, selectHost)."""
+        """Returns the row with the highest score, chosen at random in a tie (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
         total = score(self._rules, pod, table, feasible).total
@@ -371,7 +371,8 @@ def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candi
 def rejection_of(fit: Fit, profile: Profile) -> Rejection:
     """Returns the plugins that rejected the pod, so that the queue knows which events may help it.
 
-    If the rejection of a node names no plugin, the plugins that limited the pod to other nodes count as rejecting it.
+    Some nodes are rejected only because PreFilter plugins limited the pod to other nodes. Then these PreFilter plugins
+    count as rejecting the pod.
     """
     codes: dict[str, set[Code]] = {}
     for refusal, rows in zip(fit.refusals, rows_per_refusal(fit), strict=True):
@@ -380,7 +381,7 @@ def rejection_of(fit: Fit, profile: Profile) -> Rejection:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, plugin_codes in codes.items() if plugin_codes == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
     # An extender or a user's rule may reject a pod for any reason, so every event is worth a retry (kubernetes#122019).
-    # A pod with affinity to pods like itself may be placed as the first of them once the others are gone.
+    # A pod whose affinity matches its own labels may be placed once no other matching pod exists.
     final -= {EXTENDER, INTER_POD_AFFINITY, *(rule.name for rule in users_rules(profile))}
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
 
@@ -388,8 +389,8 @@ def rejection_of(fit: Fit, profile: Profile) -> Rejection:
 def rejection_by_all(profile: Profile) -> Rejection:
     """Returns the rejection of a pod in a cluster without nodes. It names all plugins of the profile.
 
-    So any new node on which the pod may fit wakes it. Upstream names no plugin here, and therefore tries such pods
-    again and again.
+    A new node then wakes the pod if any of these plugins may accept the node. Upstream names no plugin, and therefore
+    tries such pods again and again.
     """
     return Rejection(unschedulable=frozenset(_names(profile)))
 
@@ -399,7 +400,7 @@ def _names(profile: Profile) -> list[str]:
 
 
 def _statuses(decided: Chosen | Failure) -> tuple[PointStatus, PointStatus]:
-    """Returns the decision's status at the last extension point before PostFilter, and at PostFilter."""
+    """Returns two statuses: of the last extension point before PostFilter, and of PostFilter."""
     if isinstance(decided, Chosen):
         return PointStatus.SUCCESS, PointStatus.SUCCESS
     post_filter = PointStatus.SUCCESS if decided.preemption else PointStatus.UNSCHEDULABLE

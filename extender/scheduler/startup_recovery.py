@@ -7,7 +7,9 @@ A scheduler that is killed between a decision and the Binding leaves these behin
   its own.
 - Nominations to deleted nodes. They are ended. The queue takes over all other nominations.
 
-A Binding that got no answer and was not carried out also leaves claims behind, and so does a write that arrives late.
+A Binding may also leave such claims behind if it got no answer and was not carried out. So may a write that arrives
+late. Therefore the clean-up is repeated.
+
 Nothing is cleaned up while a write of an earlier process may still arrive: a new process waits for such writes first,
 and a pod whose bind got no answer counts as placed until the outcome is known (`runtime.unsettled`).
 
@@ -56,7 +58,7 @@ class StartupRecovery:
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def release_leaked(self) -> None:
-        """Releases claims that were reserved for waiting pods at the previous call and still are.
+        """Releases the claims of waiting pods that two calls in a row have found.
 
         One call is not enough, because a pod may just be trying again, with the claims reserved for it.
         """
@@ -66,7 +68,7 @@ class StartupRecovery:
         self._seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
-        """Returns each claim that is reserved for a waiting pod, together with this pod, by the UIDs of both."""
+        """Returns (UID of claim, UID of pod) -> (claim, pod), for each claim that is reserved for a waiting pod."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
         claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}

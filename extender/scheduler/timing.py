@@ -56,7 +56,7 @@ class PluginTelemetry(Protocol):
 
 
 def status_of(error: Exception | None) -> PointStatus:
-    """Returns the status of an extension point that ended with this error, or with None."""
+    """Returns the status of an extension point that ended with this error; None means that it succeeded."""
     if error is None:
         return PointStatus.SUCCESS
     return PointStatus.UNSCHEDULABLE if isinstance(error, (BindingFailed, Outdated)) else PointStatus.ERROR
@@ -68,14 +68,14 @@ def sample(every: int = EVERY) -> Iterator[bool]:
 
 
 class PodTimer:
-    """Measures nothing, for pods that are not in the sample. SampledPodTimer measures."""
+    """Does nothing. Pods outside the sample get this timer, and pods in the sample get a SampledPodTimer."""
 
     def plugin(self, _point: str, _plugin: str) -> AbstractContextManager[None]:
-        """Measures a plugin at an extension point. An error in the `with` block decides the reported status."""
+        """Measures the `with` block as a call of a plugin. An error in the block decides the reported status."""
         return _NOTHING
 
     def passed(self, *points: str) -> None:
-        """Makes `report` include these extension points even if no plugin ran there."""
+        """Records that the pod passed these extension points. `report` includes them even if no plugin ran there."""
 
     def report(self) -> None:
         """Reports the time spent at each extension point since the last call."""
@@ -85,7 +85,7 @@ UNTIMED = PodTimer()
 
 
 class SampledPodTimer(PodTimer):
-    """Measures the extension points that follow the decision, for one pod in the sample. For one thread at a time."""
+    """Measures the extension points after the decision, for one pod. Used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
         self._clock = clock
@@ -176,7 +176,7 @@ class ProfileTimer:
         )
 
     def end(self, status: str, post_filter_status: str) -> None:
-        """Reports the times of the decision. `status` is that of the last extension point before PostFilter."""
+        """Reports the times of the decision. `status` belongs to the last extension point before PostFilter."""
         if not self._spent:
             return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
@@ -185,14 +185,14 @@ class ProfileTimer:
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
     def time_point(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
-        """Runs `work`; returns its result, and how long it took in seconds.
+        """Runs `work`; returns its result, and how many seconds it took.
 
-        If the decision is in the sample, this is added to the time of the extension point.
+        If the decision is in the sample, the seconds are added to the time of the extension point.
         """
         return self._spend(point, work) if self._sampled else self._timed(work)
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
-        """Runs `work` and returns its result; reports its seconds and status as those of the plugin."""
+        """Runs `work` as a call of the plugin, reports how long it took and its status, and returns its result."""
         result, seconds = self._spend(point, work)
         self._telemetry.plugin_executed(plugin, point, status_of(result), seconds)
         return result

@@ -1,7 +1,7 @@
 """Marks devices as taken in the cache, from the decision until the claim is written or given up.
 
-Members of a pod group may share a claim, and each of them may be the first to write it. So its devices are free again
-only if none of these members may still write the claim.
+Members of a pod group may share a claim, and each of them may be the first to write it. The devices become free again
+when the last of these members gives up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ PENDING = PendingClaim.__name__
 
 
 class DeviceHolds:
-    """Records which pods may write each claim whose devices are chosen but not yet written. Thread-safe."""
+    """Keeps a claim's devices taken while a pod holds the claim. Thread-safe.
+
+    A pod holds a claim if devices were chosen for it, and the pod may still write them to the API server.
+    """
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -24,13 +27,16 @@ class DeviceHolds:
         self._holders: dict[str, set[str]] = {}
 
     def take(self, pending: PendingClaim, uid: str) -> None:
-        """Makes the claim's devices count as taken. Raises Outdated if another pod has taken the claim."""
+        """Marks the claim's devices as taken, with the pod as the only holder.
+
+        Raises Outdated if another pod has taken the claim.
+        """
         with self._lock:
             self._cache.assume_object(pending)
             self._holders[pending.key] = {uid}
 
     def join(self, pending: PendingClaim, uid: str) -> bool:
-        """Adds the pod to those that may write the claim; returns False instead if the claim now has other devices."""
+        """Adds the pod to the holders; returns False if the claim is no longer held with the same devices."""
         with self._lock:
             current = self._cache.effective(PENDING, pending.key)
             if not isinstance(current, PendingClaim) or current.uid != pending.uid:
@@ -41,19 +47,19 @@ class DeviceHolds:
             return True
 
     def confirm(self, key: str, uid: str, written: ResourceClaim) -> None:
-        """Removes the pod from those that may write the claim. `written`: the claim from the API server."""
+        """Removes the pod from the holders, and stores the claim as the API server returned it (`written`)."""
         with self._lock:
             is_last = self._remove(key, uid)
             self._cache.confirm_object(written, instead_of=(PENDING, key) if is_last else None)
 
     def leave(self, key: str, uid: str) -> None:
-        """Removes the pod from those that may write the claim. If none is left, the claim's devices are free again."""
+        """Removes the pod from the holders. If no holder is left, the claim's devices are free again."""
         with self._lock:
             if self._remove(key, uid):
                 self._cache.restore_object(PENDING, key)
 
     def _remove(self, key: str, uid: str) -> bool:
-        """Removes the pod from those that may write the claim; returns True if none is left. Requires the lock."""
+        """Removes the pod from the holders; returns True if no holder is left. The caller has the lock."""
         holders = self._holders.pop(key, set()) - {uid}
         if holders:
             self._holders[key] = holders

@@ -118,7 +118,7 @@ class UndoStep(NamedTuple):
     """One step of a rollback. A call of `act` undoes one write.
 
     Attributes:
-        pending: the key of the PendingClaim that keeps the claim's devices allocated in the cache; "" if there is none.
+        pending: the key of the PendingClaim that keeps the claim's devices taken in the cache; "" if there is none.
     """
 
     pending: str
@@ -233,9 +233,9 @@ class ClaimReservation:
         self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns True if the claim has not changed since the decision.
+        """Returns False if the claim was reserved for the pod at the decision, and was changed since.
 
-        Only a claim that was already reserved for the pod is compared. For other claims, the result is True.
+        For a claim that was not reserved for the pod, returns True.
         """
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
             return True  # if another client changed the claim, writing it will fail
@@ -252,7 +252,7 @@ class ClaimReservation:
     def _bind_allocated_by_sibling(self, pod: Pod, current: ResourceClaim, decided: ResourceClaim) -> None:
         """Reserves a claim whose devices were chosen for another member of the group.
 
-        Writes the allocation too, unless that member has already written it.
+        Also writes which devices were chosen, unless the other member has written them already.
         """
         assert decided.allocation is not None
         pending = pending_claim(decided, decided.allocation)
@@ -265,7 +265,7 @@ class ClaimReservation:
             raise pre_bind_failed(
                 DEVICES, f"claim {current.name} was not allocated for another member of the pod's group"
             )
-        # The other member has written the allocation. If it frees the devices, this write must not allocate them again.
+        # The other member has written the allocation. If that member frees the devices, they must stay free.
         self._undo_later(decided, "", deallocate=True)
         self._written.append(self._writer.bind(decided, self._plan.consumer_of(decided, pod), None))
         self._cache.confirm_object(self._written[-1])
@@ -275,9 +275,10 @@ class ClaimReservation:
         return isinstance(claim, ResourceClaim) and claim.allocation is not None
 
     def _undo_later(self, claim: ResourceClaim, pending: str, *, deallocate: bool) -> None:
-        """Records how to undo a write. A group keeps its reservation, because other members may use the claim.
+        """Records how to undo a write of this claim.
 
-        So without a reservation of the pod itself, only an allocation has to be undone.
+        A reservation of the group is not undone, because other members may use the claim. If `deallocate` is False too,
+        there is nothing to undo.
         """
         if deallocate or self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
             self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
@@ -301,7 +302,10 @@ class ClaimReservation:
     # ---- waiting
 
     def _is_shown(self, pending: str, created: ResourceClaim, created_at: float) -> bool:
-        """Returns True if the watch shows the claim with its devices. Until then, `pending` keeps them allocated."""
+        """Returns True if the watch shows the created claim with its devices.
+
+        From then on, the claim itself keeps the devices taken in the cache. Until then, the PendingClaim does.
+        """
         observed = self._cache.observed(CLAIM, created.key)
         if not isinstance(observed, ResourceClaim) or observed.allocation is None:
             # If a later list lacks the claim, the API server was restored from a backup.
@@ -328,9 +332,9 @@ class ClaimReservation:
 
 
 def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """Returns a cache object that keeps the devices allocated until the allocation is written.
+    """Returns an object for the cache that keeps the devices taken until the allocation is written.
 
-    A claim that is not created yet has no name; the object is then named after its UID.
+    It has the name of the claim. If the claim is not created yet, the name contains the claim's UID.
     """
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")

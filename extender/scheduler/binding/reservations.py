@@ -25,7 +25,7 @@ class Awaited(Protocol):
         """Returns True if the pod need not wait any longer. Called repeatedly, by one thread at a time.
 
         Raises:
-            BindingFailed: it will never be ready.
+            BindingFailed: the pod would wait in vain.
         """
 
     def overdue(self) -> BindingFailed:
@@ -44,11 +44,12 @@ class Reservation(Awaited, Protocol):
     def take(self) -> None:
         """Makes the reservation in the cache.
 
-        Raises Outdated if something is no longer available. `undo` then releases what was already reserved.
+        Raises Outdated if something is no longer available. The caller then calls `undo`, because a part may be
+        reserved.
         """
 
     def write(self) -> None:
-        """Writes the reservation to the API server. Raises ClusterError, perhaps after it has written a part."""
+        """Writes the reservation to the API server. If it raises ClusterError, a part may have been written."""
 
     def undo(self) -> None:
         """Releases the reservation, and reverts its writes as far as possible. It must not raise."""
@@ -61,14 +62,14 @@ class Reserver(Protocol):
         """Returns the reservation that the pod needs, or None. The reservation takes effect when `take` is called."""
 
 
-def running(point: str, plugin: str) -> str:
-    """Returns the words that precede the error of a plugin (upstream RunPreBindPlugins, RunBindPlugins)."""
+def error_prefix(point: str, plugin: str) -> str:
+    """Returns the prefix of a plugin's error, in the words of upstream's RunPreBindPlugins and RunBindPlugins."""
     return f'running {point} plugin "{plugin}": '
 
 
 def pre_bind_failed(plugin: str, message: str) -> BindingFailed:
-    """Returns the error for a pod whose reservation, made by this plugin, can no longer be completed."""
-    return BindingFailed(running(PRE_BIND, plugin) + message)
+    """Returns the error for a pod whose reservation by this plugin can no longer be completed."""
+    return BindingFailed(error_prefix(PRE_BIND, plugin) + message)
 
 
 def undo(reservations: Sequence[Reservation]) -> None:

@@ -156,7 +156,7 @@ class VolumeReservation:
 
 
 def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Returns the volume as it is once it is bound to the claim: its claimRef names the claim."""
+    """Returns the volume with a claimRef that names the claim, as a bound volume has it."""
     reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
     return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
 

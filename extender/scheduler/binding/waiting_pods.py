@@ -80,9 +80,9 @@ class WaitingPods:
             raise waiting.cancelled
 
     def cancel(self, uid: str, message: str) -> bool:
-        """Makes the pod fail instead of being bound; returns False if it is not between `enter` and `leave`.
+        """Makes the pod fail instead of being bound; returns False if the pod is not between `enter` and `leave`.
 
-        If the pod is waiting, this call also handles its failure.
+        If the pod is waiting, this method calls its `on_end`, which handles the failure.
         """
         error = BindingFailed(message)
         with self._lock:
