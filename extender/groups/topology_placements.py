@@ -32,7 +32,7 @@ class TopologyPlacement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementScoring:
-    """The weights with which a profile scores placements; a weight of 0 disables that score.
+    """The weights with which a profile scores placements. A score with the weight 0 does not count.
 
     Attributes:
         resources: the resources that NodeResourcesFit counts, with their weights.

@@ -187,7 +187,7 @@ class PriorityQueue:
             self._in_flight.stop_recording_events(uid)
 
     def record_events_again(self, uid: str) -> None:
-        """Records events again for this pod's attempt, because a rule may now reject the pod."""
+        """Records events again for this pod's attempt. Call this before a rule that may reject the pod."""
         with self.lock:
             self._in_flight.record_events_again(uid)
 

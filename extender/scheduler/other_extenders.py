@@ -228,7 +228,7 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Returns the refusals of nodes, each with the positions of these nodes in `rows`.
+    """Returns, for each refusal, the positions in `rows` of the nodes that the extender refused with it.
 
     A node that the answer does not mention counts as unresolvable.
     """

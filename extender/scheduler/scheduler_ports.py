@@ -150,7 +150,7 @@ class Attempt:
     """A finished attempt to schedule a pod.
 
     Attributes:
-        seconds: its duration since the pod was taken from the queue.
+        seconds: how long the attempt took since the pod was taken from the queue.
         number: 1 for the pod's first attempt.
         node_name: the node that was chosen; "" if there was none.
         message: why the pod was not bound.
@@ -192,7 +192,7 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
         """Observes how long a pod waited at Permit, and with which status the wait ended."""
 
     def preemption_tried(self, status: str, seconds: float) -> None:
-        """Counts a search for victims of a pod by its status, which is a Code of kube-scheduler."""
+        """Counts and times a search for victims of a pod. `status` is a Code of kube-scheduler."""
 
     def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
         """Observes how many pods are evicted for a preemptor.

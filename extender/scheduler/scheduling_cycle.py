@@ -152,7 +152,7 @@ class SchedulingCycle:
     """Decides about the pods of one profile.
 
     Args:
-        random: chooses between nodes with the same score, and where preemption starts its search.
+        random: chooses between nodes with the same score, and the node at which preemption starts its search.
         extenders: called for the nodes that pass the profile's filters.
         timer: measures a sample of the decisions.
         observers: called with each decision.

@@ -125,7 +125,7 @@ class SampledPodTimer(PodTimer):
 
 @dataclass(frozen=True, slots=True)
 class TimedPreEnqueue:
-    """Runs PreEnqueue rules in their order, and measures all of them together, for a sample of the pods.
+    """Runs PreEnqueue rules in their order. For a sample of the pods, measures how long all rules take together.
 
     The queue holds its lock during the call, so only one thread at a time calls it.
     """
@@ -150,7 +150,7 @@ class TimedPreEnqueue:
 
 
 class ProfileTimer:
-    """Measures the extension points of a sample of the decisions. One thread at a time uses it."""
+    """Measures the extension points, for a sample of the decisions. Used by one thread at a time."""
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry, every: int = EVERY) -> None:
         self._clock = clock
