@@ -66,7 +66,7 @@ class PodOverview(NamedTuple):
     """All pods of a cache, grouped by whether they have a node.
 
     Attributes:
-        assumed: the pods assumed on a node that the watch has not confirmed yet.
+        assumed: the assumed pods, which the watch has not confirmed on their nodes yet.
         unplaced: the pods without a node.
         scheduled: the number of pods that the watch shows on a node.
     """

@@ -16,8 +16,8 @@ the watch has reached the version of the list. If few objects of a kind change, 
 version, which may take minutes. So the object also counts if the watch has not reported it within 20 s.
 
 An object that is listed but not delivered within 20 s is undecided. The watch may be broken, so the kind is listed
-again. A pod that is being bound (ASSUMED) is not compared. A pod whose bind has finished (FINISHED) may still be listed
-without a node.
+again. A pod that is being bound (ASSUMED) is not compared. If the bind of a pod has finished (FINISHED), it is
+no difference that the list shows the pod without a node.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_PER_TABLE = 100
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """One difference between the cache and the API server, or between a table and a new one (kind Table).
+    """One difference between the cache and the API server, or between a table and a new table (kind Table).
 
     The cached object is then corrected, or the table is discarded.
     """

@@ -15,7 +15,7 @@ from extender.table import PodInfo
 
 
 class Listener(Protocol):
-    """Receives every change of the cache, without the cache's lock. Changes of one kind arrive in their order."""
+    """Receives every change of the cache. Called without the cache's lock; changes of one kind arrive in order."""
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
         """Handles an object that was added (`before` is None), modified, or deleted (`after` is None).

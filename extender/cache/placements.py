@@ -1,4 +1,4 @@
-"""Stores the node of each pod that has one: assumed there, or confirmed there by the watch."""
+"""Stores which pods are on which nodes: assumed by this process, or confirmed by the watch."""
 
 from __future__ import annotations
 

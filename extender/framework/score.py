@@ -14,7 +14,7 @@ from extender.table.labels import Rows
 
 
 class PluginScores(NamedTuple):
-    """The scores that one priority gives the feasible rows, int64[n]: raw, and normalised but not weighted."""
+    """One priority's scores of the feasible rows, int64[n]. `scores` are normalised, but not weighted."""
 
     plugin: str
     weight: int
