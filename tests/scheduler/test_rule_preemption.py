@@ -215,7 +215,7 @@ def test_the_most_important_pod_comes_first_and_two_do_not_share_a_victim() -> N
 
 def test_what_the_api_server_refuses_is_tried_again() -> None:
     webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
-    webhook.faults = [Refused("this process is not the leader: another one writes", 503)]
+    webhook.faults = [Refused("this process is not the leader, so it must not write", 503)]
     webhook.ask(P, "n1")
     webhook.turn()
     assert webhook.evicted == []

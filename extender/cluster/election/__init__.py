@@ -1,6 +1,6 @@
 """Elects a leader among the replicas with a Lease. Only the leader writes to the API server.
 
-`election` is client-go's algorithm as a state machine, and `elector` runs it in a thread. `lease` reads and writes the
-Lease, and checks before every write that this process leads. `leader_service` points a Service at the leader. Start
-with `election`.
+`election` is client-go's algorithm as a state machine, and `elector` runs this machine in a thread. `lease` reads and
+writes the Lease, and checks before every other write that this process leads. `leader_service` points a Service at the
+leader. Start with `election`.
 """

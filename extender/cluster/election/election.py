@@ -6,27 +6,30 @@
      '------------------ failed: pause ---------'
 
 `next` returns the next step, and the caller reports the result with `read`, `written` or `failed`. A leader pauses for
-the retry period, and after a failure up to 2.2 times as long, at random. A standby pauses for only a third of the
-period, because no process answers while the lease is free. That costs little, because a standby only reads the lease.
+the retry period. A process that does not lead multiplies its pauses by a random factor between 1 and 2.2. A standby
+only reads the lease, and pauses for a third of the retry period, because no process answers while the lease is free.
 
 There are never two leaders at once. A leader leads until the renew deadline, counted from the start of its last
-successful write. The other processes see that write later than this, and wait for the whole lease duration from then.
-Each uses its own monotonic clock. So the clocks need not show the same time, and their speeds may differ by the factor
-lease duration / renew deadline, 1.5 by default. A write names the version that was read before. So a write that arrives
-late, or whose response is lost, cannot undo the write of another process. If a person deletes or edits the Lease, there
-may be two leaders until the next renewal.
+successful write. The other processes see this write later, and only then start to wait for the whole lease duration.
+Each process uses its own monotonic clock. So the clocks need not show the same time, and their speeds may differ by the
+factor lease duration / renew deadline, 1.5 by default. Each write names the version of the lease that was read before.
+So a write that arrives late, or whose response is lost, cannot undo the write of another process. If a person deletes
+or edits the Lease, there may be two leaders until the next renewal.
 
-Writes of the last holder may still be in flight when a candidate takes the lease. Before the candidate writes the
-lease, it records in `writes` what the lease says about them. A holder releases a lease only when the outcome of all its
-writes is known, so a released lease proves that none is in flight. A lease that has expired or does not exist proves
-nothing. Neither does a lease that this candidate held: `writes` already contains what its earlier worker left
-unsettled.
+Writes of the last holder may still be in flight when a candidate takes the lease. So the candidate first records in
+`writes` what the lease says about such writes:
+
+- A released lease proves that no write is in flight, because a holder that does not know the outcome of a write keeps
+  the lease.
+- An expired lease and a missing lease prove nothing.
+- A lease of this candidate adds nothing. `writes` already contains the candidate's own writes, because the
+  memory of `writes` outlives the worker process.
 
 This is stricter than client-go. There the deadline counts from the first renewal that fails, and the process ends when
 the deadline passes. Here the clock alone ends the leadership, even if every thread hangs, and the process stays as a
-warm standby. A new term begins whenever a process wins the lease, even if it held the lease before. Each term begins
-with finding out what earlier leaders have written. A process that cannot do a leader's work releases the lease, and is
-not a candidate until it can.
+warm standby. A new term begins whenever a process wins the lease, even if the same process held it before. At the start
+of a term, the process finds out what earlier leaders have written. A process that cannot do a leader's work releases
+the lease, and is not a candidate until it can do this work.
 
 Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), without coordinated election.
 """
@@ -50,7 +53,7 @@ STANDBY_SHARE = 1 / 3  # the share of the retry period that a standby waits betw
 class Timing:
     """The durations of an election.
 
-    The lease duration must be longer than the renew deadline, and that longer than the retry period with its jitter.
+    The lease duration must be longer than the renew deadline, and the renew deadline longer than 1.2 retry periods.
 
     Attributes:
         settle_seconds: how long a write of an earlier leader may be in flight.
@@ -111,10 +114,10 @@ class _Phase(Enum):
 class Election:
     """One candidate of the election. `now` is in monotonic seconds, `wall` in seconds since the epoch.
 
-    One thread calls its methods; any thread may call `leading`, `term`, `holder` and `reconciled`.
+    Any thread may call `holder`, `term`, `leading`, `reconciled` and `resign`. Only one thread calls the other methods.
 
     Args:
-        writes: records which writes may be in flight. The lease is not released before their outcome is known.
+        writes: records which writes may be in flight. The lease is released only when all their outcomes are known.
     """
 
     def __init__(self, identity: str, timing: Timing, random: Random, writes: UnsettledWrites) -> None:
@@ -149,7 +152,7 @@ class Election:
         return term != 0 and term == self._reconciled_term
 
     def reconciled(self, term: int) -> None:
-        """Records that this process knows all writes of earlier leaders, so that it may lead until `term` ends."""
+        """Records that this process knows all writes of earlier leaders, so that it may lead in the term `term`."""
         self._reconciled_term = term
 
     # ---- methods that the Elector's thread calls
@@ -163,7 +166,7 @@ class Election:
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))
 
     def read(self, lease: Lease, now: float) -> None:
-        """Handles the result of a Read step: the lease as the API server had it at `now`."""
+        """Handles the result of a Read step: `lease` is what the API server returned at `now`."""
         if lease.spec != self._lease.spec:
             self._observed_at = now
         self._lease = lease
@@ -189,7 +192,10 @@ class Election:
             self._writes.expect_predecessors(now + self._timing.settle_seconds)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
-        """Handles the result of a Write step: `lease` was sent at `asked_at`, and the response arrived at `now`."""
+        """Handles the result of a Write step: `lease` is what the API server stored.
+
+        The request was sent at `asked_at`, and the response arrived at `now`.
+        """
         self._lease = lease
         self._observed_at = now
         if not self.term(now):
@@ -199,7 +205,7 @@ class Election:
         self._phase = _Phase.RENEW
 
     def failed(self, now: float) -> None:
-        """Handles the failure of a step. A write that failed may still have had its effect."""
+        """Handles the failure of a step. A failed write may still have changed the lease."""
         if self._phase is _Phase.RENEW:
             self._phase = _Phase.READ
         else:
@@ -220,10 +226,10 @@ class Election:
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
-        """Returns the lease without a holder, so that other candidates need not wait; None if it must stay held.
+        """Returns the lease without a holder, so that another candidate can take it at once.
 
-        It must stay as it is if another process holds it, or if the outcome of one of our writes is unknown. In the
-        second case, other candidates must wait until the lease expires.
+        Returns None if another process holds the lease. Also returns None if the outcome of one of our writes is
+        unknown; other candidates must then wait until the lease expires.
         """
         if lease.holder != self.identity or not self._writes.nothing_unsettled():
             return None

@@ -27,11 +27,10 @@ _STOPPED = "stopped leading"
 class LeaderElector:
     """Takes part in the election from `start` to `stop`. Calls of `leading` and `waiting_for` are cheap.
 
-    This process is a candidate only while `eligible()` is True. A process whose cache is empty or out of date must not
-    take the lease from a process that can answer, and must not keep it. When the process gives up the lease, it
-    releases it only if the outcome of every write that the lease protects is known; otherwise the lease must expire.
-    After the process has won the lease, it does not lead before `settlement` has caught up. Then the cache shows
-    everything that earlier leaders wrote, even if a write arrived late.
+    This process is a candidate only while `eligible()` is True, because a process whose cache is empty or out of date
+    must leave the lease to a process that can answer. A process that gives up the lease releases it only if the
+    outcome of all its writes is known; otherwise, the lease must expire. A process that wins the lease leads only after
+    `settlement` reports that the cache shows everything that earlier leaders wrote.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class LeaderElector:
         return f"waiting for the lease {self._lease.key}{by}"
 
     def hurry(self, seconds: float) -> None:
-        """Waits until this process leads, but not longer than `seconds`; the lease is read without pauses."""
+        """Waits up to `seconds` until this process leads. In this time, the elector reads the lease without pauses."""
         ends_at = self._clock.monotonic() + seconds
         while not (self.leading() or self._resigned) and self._clock.monotonic() < ends_at:
             self._hurried.set()
@@ -160,7 +159,7 @@ class LeaderElector:
         self._holder = holder
 
     def _announce(self, change: str) -> None:
-        """Writes an event about a change of the leader, in a thread, because the next renewal must not wait."""
+        """Starts a thread that writes an event about a change of the leader, so that the next renewal need not wait."""
         self._is_announced = change == _WON
         threading.Thread(target=self._write_event, args=(change,), name="lease-event", daemon=True).start()
 

@@ -1,9 +1,9 @@
 """Points a Service at the leader. The Service has no selector, and one EndpointSlice with one address.
 
-So calls reach only the leader, although all replicas are ready, as a roll-out requires. The leader writes its own
-address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then
-releases the lease. If a call reaches the successor before that process leads, the call waits there, so no call is
-refused.
+Every replica is ready, because a roll-out waits for that. So a selector would send calls to all replicas. The leader
+writes its own address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies
+update, and then releases the lease. A call that reaches the successor too early waits there until the successor leads,
+so no call is refused.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderService:
-    """Points the Service at this process while it leads, from `start` to `stop`.
+    """Points the Service at this process while the process leads. It runs from `start` to `stop`.
 
     Args:
         name: the name of the Service.
         address, port: the address of this replica.
-        labels: the labels by which all replicas' pods are found in the namespace.
+        labels: the labels that select the pods of all replicas in the namespace.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LeaderService:
         """Writes the address into the Service's EndpointSlice, unless the slice has it already.
 
         Raises:
-            ClusterError: a call has failed; it is a Conflict if the slice was changed after it was read.
+            ClusterError: a call has failed. A Conflict means that the slice was changed after it was read.
         """
         path = f"{self._slices}/{quote(self._name, '')}"
         try:
@@ -94,7 +94,7 @@ class LeaderService:
             logger.info("service points to the leader service=%s address=%s", self._name, address)
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
-        """Returns the EndpointSlice as JSON. Proxies require that its port has the name of the Service's port."""
+        """Returns the EndpointSlice as JSON. Its port gets the name of the Service's port, because proxies need it."""
         service = self._service()
         return msgspec.json.encode(
             {
@@ -108,7 +108,7 @@ class LeaderService:
         )
 
     def _first_metadata(self) -> dict[str, Any]:
-        """Returns the metadata of a new slice, with the labels that proxies look for and the Service as its owner."""
+        """Returns the metadata of a new EndpointSlice: the labels that proxies need, and the Service as owner."""
         name = self._name
         owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": self._service()["metadata"]["uid"]}
         labels = {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "extender"}
@@ -124,7 +124,7 @@ class LeaderService:
         return services["items"][0]
 
     def _successor(self) -> str | None:
-        """Returns the address of the youngest other replica that is ready; None if no other replica is."""
+        """Returns the address of the youngest other replica that is ready; None if no other replica is ready."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))

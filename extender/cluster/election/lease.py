@@ -1,4 +1,4 @@
-"""Reads and writes a Lease (coordination.k8s.io/v1); lets other writes pass only while this process leads."""
+"""Reads and writes a Lease (coordination.k8s.io/v1), and blocks all other writes while this process does not lead."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def released(self) -> bool:
-        """True if the last holder released the lease, so that the outcome of all its writes is known.
+        """True if the last holder released the lease. The outcome of all writes of this holder is then known.
 
-        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. A lease that was just created, or whose holder was
-        removed by hand, has a longer duration.
+        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. If a person removes the holder, the longer duration
+        of this holder remains.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 
@@ -95,7 +95,7 @@ class LeaseClient:
         return self._call("POST", self._collection, _ENCODE(created))
 
     def record(self, note: str, at: float) -> None:
-        """Writes an event about the lease, with client-go's reason; `at` is in seconds since the epoch.
+        """Writes an event about the lease with the text `note`; `at` is in seconds since the epoch.
 
         Raises:
             Refused, OutcomeUnknown: see `KubeClient.call`.
@@ -129,10 +129,10 @@ def micro_time(seconds: float) -> str:
 
 
 class Fence:
-    """Records each write, and checks just before it is sent that this process still leads.
+    """Records each write, and checks just before the write is sent that this process still leads.
 
-    The decision to write may be old. While this process was paused or waited for a lock, another may have become the
-    leader.
+    The decision to write may be old: while this process was paused or waited for a lock, another process may have
+    become the leader.
     """
 
     def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
@@ -154,7 +154,7 @@ class Fence:
     def check(self) -> None:
         """Raises Refused, with status 503, if this process does not lead."""
         if not self._leading():
-            raise Refused("this process is not the leader: another one writes", 503)
+            raise Refused("this process is not the leader, so it must not write", 503)
 
 
 class LeaderBinder:

@@ -2,6 +2,6 @@
 
 `exchange` sends one request and reads one response, `pool` reuses connections, and `endpoint` opens them. `kube_client`
 calls the API server with the current `credentials`; `http_extender` calls another extender. A call returns the
-response's body. It raises Refused if it had no effect, and OutcomeUnknown if it may have had one. Start with
-`kube_client`.
+response's body. A failed call raises Refused if it had no effect, and OutcomeUnknown if it may have had an effect.
+Start with `kube_client`.
 """

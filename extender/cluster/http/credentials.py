@@ -109,14 +109,14 @@ _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionEr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientConfig:
-    """The address of the API server and the credentials that were read together.
+    """The address of the API server and the credentials, read at the same time.
 
     Attributes:
         base: the prefix of every path of the API, usually "".
         authorization: the Authorization header; None if there is no token.
         impersonation: the headers that ask the API server to act as another user.
         valid_until: when the credentials must be read again, in monotonic seconds.
-        material: the settings that the endpoint was created from; a change of them needs a new endpoint.
+        material: the settings that the endpoint was created from. If they change, a new endpoint is needed.
     """
 
     endpoint: Endpoint
@@ -128,7 +128,7 @@ class ClientConfig:
 
 
 class Kubeconfig:
-    """Kubeconfig files, and one of their contexts; by default the current one."""
+    """Kubeconfig files, and one of their contexts; by default the current context."""
 
     def __init__(
         self, *paths: Path, context: str | None = None, user: str | None = None, groups: Sequence[str] = ()
@@ -142,10 +142,11 @@ class Kubeconfig:
         self._plugin_credentials_until = 0.0
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
-        """Reads the credentials. Keeps the endpoint of `before` unless something about it has changed.
+        """Reads the credentials. Reuses the endpoint of `before` if its settings have not changed.
 
         Args:
-            rejected: True if the API server no longer accepts the credentials of `before`.
+            rejected: True if the API server no longer accepts the credentials of `before`, so that a credential plugin
+                must run again.
 
         Raises:
             ConfigurationError: the credentials cannot be read.
@@ -209,9 +210,9 @@ class ServiceAccount:
         self._groups = groups
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
-        """Returns the client's configuration from the pod's service account.
+        """Reads the credentials. Reuses the endpoint of `before` if its settings have not changed.
 
-        `rejected` is True after a 401. It makes no difference here, because the files are read every time.
+        `rejected` is ignored, because every call reads the files again.
         """
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
@@ -237,7 +238,7 @@ def credentials_of(access: ClusterAccess) -> Credentials:
 
 
 def _user_and_cluster(document: Document, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError if an entry is missing."""
+    """Returns the context's user ({} if the context names no user) and cluster. Raises ValueError if one is missing."""
     if not (name := context_name or document["current-context"]):
         if not document["contexts"]:
             raise ValueError("it has no contexts; expected a kubeconfig, as kubectl reads it")
@@ -265,7 +266,8 @@ def _impersonation_of(
     """Returns the headers that ask the API server to act as another user, as client-go sends them.
 
     Args:
-        user: the kubeconfig's user. The options take precedence over its fields for impersonation.
+        user: the kubeconfig's user, whose fields `as` and `as-groups` name a user and groups to act as.
+        user_option, groups_option: a user and groups that replace those two fields.
 
     Raises:
         ValueError: groups, a UID or extra fields are given, but no user.
@@ -288,7 +290,11 @@ def _escaped(key: str) -> str:
 
 
 def _header_value(header: str, value: str) -> str:
-    """Encodes the value so that it is sent as UTF-8. Raises ValueError if it is not allowed in a header."""
+    """Converts the value to text that becomes UTF-8 when the header is encoded as Latin-1.
+
+    Raises:
+        ValueError: the value contains a character that a header cannot have.
+    """
     if not value.isprintable():
         raise ValueError(f"the value of {header} contains a line break or another character that a header cannot have")
     return value.encode().decode("latin-1")

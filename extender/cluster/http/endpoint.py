@@ -21,7 +21,7 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 class Endpoint:
     """One server with one set of credentials.
 
-    Endpoints are compared by identity, so that two of them never share a connection.
+    Endpoints are compared by identity, so two endpoints with equal settings do not share connections.
 
     Attributes:
         host: the value of the Host header.
@@ -40,7 +40,7 @@ class Endpoint:
         """Opens a connection, with TLS if the endpoint uses it.
 
         Raises:
-            Refused: the server cannot be reached within `timeout_seconds`. The status is 503, as from a gateway.
+            Refused: the server cannot be reached within `timeout_seconds`. Its status is 503, as if from a gateway.
         """
         sock = None
         try:
@@ -63,7 +63,7 @@ class Endpoint:
 
 
 def address_of(url: SplitResult) -> tuple[str, int]:
-    """Returns the URL's host and port (by default the port of its scheme). Raises ValueError."""
+    """Returns the URL's host and port (by default the port of its scheme). Raises ValueError if the port is invalid."""
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -106,5 +106,5 @@ def content(path: str | Path | None) -> bytes:
 
 
 def one_line(error: Exception) -> str:
-    """Returns the error's message in one line, without the number of an OSError; its type if it has no message."""
+    """Returns the error's message in one line, without an errno; the name of its type if the message is empty."""
     return " ".join(_ERRNO.sub("", str(error)).split()) or type(error).__name__

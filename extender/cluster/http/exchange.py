@@ -112,7 +112,7 @@ class HttpConnection:
         return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
     def _once_ready(self, transfer: Callable[[], T], events: int, seconds: float) -> T:
-        """Repeats `transfer` until it does not block, and waits for the socket in between; returns the result.
+        """Calls `transfer` again whenever the socket is ready, until it does not block; returns its result.
 
         Raises:
             TimeoutError: the socket was not ready in `seconds`, or before the deadline.
@@ -128,7 +128,7 @@ class HttpConnection:
                 self._wait(WRITABLE, seconds)
 
     def _wait(self, events: int, seconds: float) -> None:
-        """Waits until the socket is ready. Raises TimeoutError."""
+        """Waits up to `seconds` until the socket is ready. Raises TimeoutError."""
         if self.deadline != inf:
             seconds = min(seconds, max(self.deadline - time.monotonic(), 0.0))
         if not ready(self._socket.fileno(), events, seconds):
@@ -209,10 +209,10 @@ class Response:
             self._parser = None
 
     def _end(self) -> None:
-        """Handles a closed connection. If the response does not state its length, the body is now complete.
+        """Handles the end of the connection. If the response does not state its length, the body is now complete.
 
         Raises:
-            BrokenExchange: the response states its length and is not complete, or no whole head has arrived.
+            BrokenExchange: the head is incomplete, or the body is shorter than the response states.
         """
         if not self._head_complete or self.header(b"content-length") or self.header(b"transfer-encoding"):
             raise BrokenExchange("the connection ended before the response was complete", dead=self._silent)

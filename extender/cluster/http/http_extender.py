@@ -39,7 +39,8 @@ class HttpExtender:
 
         Raises:
             Refused: the extender cannot be reached, or answered with a status 4xx other than 408.
-            OutcomeUnknown: no response arrived in time, or one with another status; the call may have had an effect.
+            OutcomeUnknown: no response arrived in time, or its status is any other than 200. The call may have had an
+                effect.
         """
         url = f"{self._prefix}/{verb}"
         request = Request("POST", f"{self._path}/{verb}", _HEADERS, body)

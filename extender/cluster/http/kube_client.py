@@ -58,9 +58,10 @@ class Caller(ABC):
         """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
         Raises:
-            Refused: the API server refused (status 4xx, with Conflict and NotFound), or cannot be reached (503).
-            OutcomeUnknown: there was no response, it is unreadable, or its status is neither 2xx nor 4xx. Also raised
-                if the first of two attempts got no response and the second was refused: the first may have succeeded.
+            Refused: the API server answered with a status 4xx, or cannot be reached (status 503). Status 404 raises the
+                subclass NotFound, and 409 the subclass Conflict.
+            OutcomeUnknown: no readable response arrived, or its status is neither 2xx nor 4xx. Also raised if the first
+                attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
 
     def call_for(
@@ -72,7 +73,7 @@ class Caller(ABC):
         content_type: str = JSON,
         timeout_seconds: float = CALL_SECONDS,
     ) -> T:
-        """Returns the decoded response; see `call`. Also raises OutcomeUnknown if it cannot be decoded."""
+        """Does the same as `call`, and decodes the response. If decoding fails, raises OutcomeUnknown."""
         data = self.call(method, path, body, content_type, timeout_seconds)
         try:
             return decode(data)
@@ -126,7 +127,7 @@ class KubeClient(Caller):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller. If the server had closed the idle connection, the request is sent again on another one."""
+        """See Caller. If the server had closed the idle connection, sends the request again over a new connection."""
         headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
         config = self._current()
         deadline = time.monotonic() + timeout_seconds
@@ -190,17 +191,18 @@ class KubeClient(Caller):
         return config
 
     def _renew(self, rejected: ClientConfig) -> ClientConfig:
-        """Returns newer credentials than `rejected`. If reading them takes too long, returns `rejected` again."""
+        """Returns newer credentials than `rejected`; `rejected` itself if new credentials cannot be read in time."""
         renewed = self._begin_renewal(rejected, rejected=True)
         if renewed is not None:
             in_thread(lambda: renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic()))
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:
-        """Starts a thread that reads the credentials, unless a thread reads them now or has just done so.
+        """Starts a thread that reads the credentials; returns an event that is set when the thread ends.
 
-        Returns an event that is set when the current reading ends; None if no thread is reading. This is called after a
-        401, and also if the server cannot be reached, because its CA may have changed.
+        If such a thread is running already, returns its event. Returns None if newer credentials than `config` have
+        been read, or if the last thread started less than `_RETRY_SECONDS` ago. Credentials are also read if the server
+        cannot be reached, because its CA may have changed.
         """
         with self._lock:
             now = time.monotonic()
@@ -235,7 +237,7 @@ class KubeClient(Caller):
 def error_of(status: int, body: bytes) -> ClusterError:
     """Returns the error for a response whose status is not 2xx.
 
-    Only a status 4xx with a readable body is a refusal by the API server itself.
+    Only a status 4xx with a readable body proves that the API server refused the call; a gateway may send the others.
     """
     message = f"{status}: {message_of(body)}"
     if not 400 <= status < 500 or status in _INCONCLUSIVE or not _is_text(body):
@@ -248,7 +250,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def message_of(body: bytes) -> str:
-    """Returns the message of a Status as one line. Of any other body, returns the first 200 bytes."""
+    """Returns the message if the body is a Status, else the first 200 bytes of the body as one line."""
     try:
         return _STATUS.decode(body).message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

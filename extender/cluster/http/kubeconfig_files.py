@@ -1,7 +1,7 @@
 """Reads kubeconfig files and merges them by kubectl's rules (`kubectl config view --flatten`).
 
-The `kubernetes` client has a KubeConfigMerger, but that takes the current context of the last file instead of the
-first.
+The KubeConfigMerger of the `kubernetes` client is not used, because it takes the current context of the last file
+instead of the first.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PATHS = {
 
 
 def merged(paths: Sequence[Path]) -> Document:
-    """Merges the files into one document. If two have the same entry, the first counts.
+    """Merges the files into one document. If two files have the same entry, the first file counts.
 
-    The same is true of the current context. A relative path in a file is made absolute, because it is relative to the
-    folder of that file. Files that do not exist are skipped, but at least one must exist.
+    If two files name a current context, the first file counts, too. Relative paths become absolute, because each is
+    relative to the folder of its file. Files that do not exist are skipped, but at least one file must exist.
 
     Raises:
         ConfigurationError: a file cannot be read, is malformed, or has two entries with one name.

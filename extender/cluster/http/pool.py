@@ -1,8 +1,8 @@
 """Keeps connections open between requests; the one that was used last is reused first.
 
 urllib3's pool would use its own connections, which are slower than those of `exchange`; the docstring of `exchange` has
-the figures. If one connection hangs, this pool closes all connections that were idle at that time. It repeats a request
-only if the server had closed the connection before the first byte of the response.
+the figures. If one connection hangs, this pool closes all connections that were idle at that time. The pool sends a
+request again only if the server had closed the connection before the first byte of the response.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Request(NamedTuple):
 class ConnectionPool:
     """The connections of one client. Many exchanges may run at once.
 
-    If one connection hangs, those that were idle at that time are not used again, because they may hang for the same
+    If one connection hangs, all connections that were idle at that time are closed, because they may hang for the same
     reason.
     """
 

@@ -1,7 +1,7 @@
 """Forwards a port of a pod through the API server, as `kubectl port-forward` does.
 
-The `kubernetes` client implements the protocol, but over a connection of this module. The client's own connection would
-ignore --as, and would run credential plugins in its own way.
+The `kubernetes` client implements the protocol, but `http.endpoint` opens the connection. A connection of the client
+would ignore --as, and would wait forever for a credential plugin that hangs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ForwardedReplica:
-    """A pod of a Deployment. Its port is forwarded for each request."""
+    """A pod of a Deployment, called through a forwarded port. Each request forwards the port again."""
 
     credentials: Credentials
     namespace: str

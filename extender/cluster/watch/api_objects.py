@@ -1,8 +1,8 @@
-"""Decodes the API server's lists and events into objects, and keeps their JSON if it is needed.
+"""Decodes the API server's lists and events into objects.
 
-An extender that gets whole objects needs their JSON. Pods share equal parts: replicas of one template have many fields
-in common, and each such part is in memory once. msgspec, which decodes the JSON, cannot share parts. Without sharing,
-200,000 pods take five times the memory.
+If another extender needs whole objects of a kind, these objects also keep their JSON. Pods share equal parts: replicas
+of one template have many equal fields, and each value is in memory only once. Without sharing, 200,000 pods take five
+times the memory. msgspec, which decodes the JSON, cannot share parts.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _encode = msgpack.Encoder().encode
 class SharedParts:
     """Makes pods share equal parts, such as labels or containers. Only one thread may use an instance.
 
-    A clean-up drops the parts that no pod uses any longer. The next clean-up comes when new parts take as many bytes as
-    the last one left. So unused parts never take more memory than used ones. If a clean-up leaves more than half of
+    A clean-up drops the parts that no pod uses any longer. It runs when new parts take as many bytes as the last
+    clean-up kept, so unused parts never take more memory than used parts. If a clean-up keeps more than half of
     `_MOST_BYTES`, the pods differ too much for sharing to help, and all parts are dropped.
     """
 
@@ -60,7 +60,7 @@ class SharedParts:
     def share(self, pod: Pod) -> Pod:
         """Replaces the pod's parts with equal parts of earlier pods, in place; returns the pod.
 
-        No other code may use the pod yet.
+        Call this before other code uses the pod.
         """
         if self._added_bytes > self._most_added_bytes:
             self._drop_unused()
@@ -126,7 +126,7 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
-    """Returns two functions: one decodes a page of a list, the other one object. Both raise msgspec's errors."""
+    """Returns functions to decode a page of a list, and to decode one object. Both raise msgspec's errors."""
     if kind.type is Pod and not kind.whole:
         return _pod_decoders()
     if issubclass(kind.type, CustomObject):
@@ -144,7 +144,7 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
 
 
 def _raw_decoders(decode_object: DecodeObject) -> tuple[DecodePage, DecodeObject]:
-    """Returns what `decoders` returns, for a kind whose objects only `decode_object` can decode."""
+    """Returns the two functions of `decoders`; the first decodes a page by calling `decode_object` for each object."""
     decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
 
     def decode_page(body: bytes) -> Page[Object]:
@@ -170,7 +170,7 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
     """Decodes a page of a list.
 
     Raises:
-        Malformed: the body is not a page. Taken for an empty page, it would delete every object from the cache.
+        Malformed: the body is not a page. If it passed as an empty page, the cache would lose every object.
     """
     try:
         page = decode(body)

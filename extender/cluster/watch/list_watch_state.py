@@ -1,21 +1,24 @@
-"""Decides what a reflector does next. It is a state machine without I/O, clock or randomness of its own.
+"""Decides what a reflector does next. This is a state machine without I/O, clock or randomness of its own.
+
+A reflector lists and watches one kind, and passes the objects to a sink, usually the cache.
 
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
        '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
                                   '--- nothing but 404 for a minute: no longer served ------> LISTING, every ten minutes
-                                  '--- distrust: a survey or event contradicts it --------> LISTING, unsynced until done
+                                  '--- distrust: a survey or event contradicts the watch -> LISTING, unsynced until done
 
 `next` returns the next step, and the caller reports the result with the other methods.
 
 After a failure the reflector pauses:
 
-- Each pause is twice as long as the one before, from 0.8 s to 30 s, times a random factor between 1 and 2.
-- The pauses start at 0.8 s again after two minutes without a failure, as in client-go's reflector. The pauses between
-  lists also do so when a page arrives.
-- The pauses after an expired version (410) grow separately, because such an answer is not an outage.
+- The first pause is 0.8 s, and each pause is twice as long as the last, up to 30 s. A random factor between 1 and 2
+  makes it longer.
+- After two minutes without a failure, pauses start at 0.8 s again, as in client-go's reflector. When a page of a list
+  arrives, the pauses after failed lists start at 0.8 s again, too.
+- The pauses after an expired version (410) grow separately, because a server that answers 410 is not down.
 - A pause ends early if the API server answers another request.
-- If the server says when to retry, the reflector does so, up to ten times in a row (client-go's rest.Request).
+- If the server says when to retry, the reflector retries then, up to ten times in a row (client-go's rest.Request).
 
 A survey checks a watch. It lists only the UID and version of every object, and compares them with the objects that the
 watch delivered; see `survey`.
@@ -54,7 +57,7 @@ class ListWatchFailure(Enum):
 
 
 class _FailureCount(Enum):
-    """A kind of failure with pauses of its own: a failed list, a failed watch, or an expired version."""
+    """A type of failure whose pauses grow separately: a failed list, a failed watch, or an expired version."""
 
     LIST = auto()
     WATCH = auto()
@@ -97,7 +100,7 @@ class ListWatchState:
     """The state of one kind's reflector. Times are monotonic seconds.
 
     Attributes:
-        synced: True if a whole list was delivered, and the kind was neither distrusted nor removed since then.
+        synced: True from the delivery of a whole list until `distrust` is called or the server stops serving the kind.
         served: False if the API server does not serve the kind (404).
     """
 
@@ -177,7 +180,7 @@ class ListWatchState:
         self._retries = 0
 
     def ended(self, now: float) -> None:
-        """Handles the normal end of a watch. If it lasted less than a second, this is a failure, as in client-go."""
+        """Handles the normal end of a watch. A watch that lasted less than a second has failed, as in client-go."""
         if now - self._opened_at < _SHORT_WATCH_SECONDS:
             self.failed(ListWatchFailure.OTHER, now)
 
@@ -212,7 +215,7 @@ class ListWatchState:
     def _is_gone(self, now: float) -> bool:
         """Returns True if a 404 means that the API server does not serve the kind.
 
-        That is so if the kind is not synced, or if every answer for `WITHDRAWN_SECONDS` was 404.
+        While the kind is not synced, one 404 is enough. Otherwise, every answer for `WITHDRAWN_SECONDS` must be 404.
         """
         if self._missing_since is None:
             self._missing_since = now

@@ -38,7 +38,7 @@ def list_all(
     accept: str = _JSON,
     namespace: str = "",
 ) -> tuple[str, list[T]]:
-    """Returns the version of the list, and its objects.
+    """Lists all objects of the kind; returns the version of the list, and the objects.
 
     If a continue token has expired, this lists everything again in a single page, as the reflector does.
 

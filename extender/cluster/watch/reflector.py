@@ -23,7 +23,7 @@ _DELETION_SECONDS = 300.0
 
 
 class WatchEvent(msgspec.Struct, gc=False):
-    """A line of a watch. `object` is an object of the watched kind, or a Status if `type` is ERROR."""
+    """A line of the response to a watch. `object` is an object of the watched kind, or a Status if `type` is ERROR."""
 
     type: str
     object: msgspec.Raw
@@ -47,10 +47,10 @@ _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 
 
 class Reflector:
-    """The reflector of one kind. The caller calls `step`, does what it returns, and reports the result.
+    """Passes the lists and watches of one kind to the sink. Times are in monotonic seconds.
 
-    The caller passes a page of a list to `page`, calls `opened`, `receive` and `ended` for a watch, and `refused` or
-    `broken` after a failure. Times are in monotonic seconds.
+    The caller calls `step`, does what the returned step says, and reports the result: with `page` for a list; with
+    `opened`, `receive` and `ended` for a watch; with `refused` or `broken` for a failure.
 
     Attributes:
         state: decides what the reflector does next.
@@ -58,7 +58,7 @@ class Reflector:
         delivered: the resource version of each object in the sink, by UID. Only the reflector's thread writes it.
         deletions: the deletions that were delivered in the last five minutes, by the object's UID.
         version_listed: the version of the last whole list.
-        listed_as_of: when that list was requested, in monotonic seconds.
+        listed_as_of: when the last whole list was requested, in monotonic seconds.
     """
 
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
@@ -191,7 +191,7 @@ class Reflector:
     def _forget(self, obj: Object, now: float) -> None:
         """Moves the object from `delivered` to `deletions`.
 
-        It is added to `deletions` first, so that a survey in another thread always finds it in one of the two.
+        The object is added before it is removed, so that a survey in another thread always finds it.
         """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)
@@ -202,8 +202,9 @@ class Reflector:
         """Returns the object's version.
 
         Raises:
-            Malformed: the version is missing, not a number, or lower than the last one. Events arrive in order, so in
-                the last two cases the server was restored from a backup or is another one. The kind is listed again.
+            Malformed: the version is missing, not a number, or lower than the last one. Events arrive in the order of
+                their versions, so a lower version means that the server was restored from a backup or replaced. The
+                kind is then listed again.
         """
         if not obj.metadata.resource_version:
             raise Malformed("an event without a version")

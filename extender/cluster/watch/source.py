@@ -72,11 +72,11 @@ class ClusterSource:
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the served kinds that are not listed completely. Every call checks this, so it must be cheap."""
+        """Returns the served kinds whose list is not complete. Must be cheap, because every extender call needs it."""
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds of which the sink has all objects, because a list was complete; see ports.Lister."""
+        """Returns the kinds for which the sink has received a whole list; see ports.Lister."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
@@ -89,7 +89,7 @@ class ClusterSource:
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
-        """Lists the UIDs and versions of a kind's objects; the result can say if the sink has all these objects.
+        """Lists the UIDs and versions of a kind's objects. `Survey.confirmed` then says if the sink has them all.
 
         Raises:
             Refused, OutcomeUnknown: the list has failed.
@@ -105,7 +105,7 @@ class ClusterSource:
                 self._distrust(reflector, f"the API server was restored from a backup: {why}")
 
     def _distrust(self, reflector: Reflector, why: str) -> None:
-        """Makes the reflector list everything again; its kind is not synced until then."""
+        """Makes the reflector list everything again. Its kind is not synced until this list is delivered."""
         if reflector.state.synced:
             logger.warning("watch unreliable, listing again kind=%s reason=%r", reflector.kind.name, why)
         reflector.state.distrust()

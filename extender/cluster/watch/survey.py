@@ -1,4 +1,4 @@
-"""Checks with surveys that reflectors deliver all that the API server has. A survey lists versions, not objects.
+"""Checks with surveys that reflectors deliver every object and deletion. A survey lists only versions of objects.
 
 A watch may fail without a sign: it stays open and silent, it loses one event and delivers the next, or it follows a
 server that was restored from a backup. So a survey of every kind is made once a minute or more often, whether events
@@ -7,13 +7,14 @@ resource version, so it is a quorum read. The survey is confirmed once the refle
 listed version or a newer one, and the deletion of every object that is not listed.
 
 If a survey is not confirmed within `PATIENCE_SECONDS`, the watch is distrusted: the reflector lists everything again,
-and the kind is not synced until then. The watch is distrusted at once if the versions contradict each other:
+and the kind is not synced until then. In two cases, the watch is distrusted at once:
 
-- The reflector lacks an object, and has seen a newer version than that of the object. Events arrive in the order of
-  their versions (KEP-5504), so the event of this object is lost. A bookmark is no proof that nothing was lost.
-- The list is older than what the reflector has seen, or has an object in an older version. The API server was then
-  restored from a backup. If a watch began at a version that the server has not reached yet, the server would accept it
-  and stay silent.
+- The survey lists an object that the reflector lacks, although the watch has already delivered a later event. Events
+  arrive in the order of their versions (KEP-5504), so the object's event is lost. Even a bookmark does not prove that
+  all earlier events were delivered.
+- The version of the list, or of an object in it, is lower than a version that the reflector has already seen. Then the
+  API server was restored from a backup. The watch alone would not show this: if a watch begins at a version that the
+  server has not reached yet, the server accepts the watch and stays silent.
 
 So a cache can be wrong without knowing it for at most 110 s, however large the cluster is: `LONGEST_INTERVAL_SECONDS`,
 plus 30 s for the list, plus `PATIENCE_SECONDS`.
@@ -102,7 +103,7 @@ class Survey:
     def confirmed(self) -> bool:
         """Returns True if the sink has everything that this list shows; False while the reflector lists again.
 
-        Distrusts the watch if it has lost events, or has been late for `PATIENCE_SECONDS`.
+        Distrusts the watch if the watch has lost events, or is more than `PATIENCE_SECONDS` late.
         """
         reflector = self.reflector
         if not reflector.state.synced or not reflector.state.version:
@@ -127,7 +128,7 @@ class Survey:
         )
 
     def _differing(self) -> list[str]:
-        """Returns the UIDs of the objects that the list and the reflector do not have in the same version."""
+        """Returns the UIDs of the objects that only the list or only the reflector has, or whose versions differ."""
         # `copy` is atomic, so the reflector's thread may change the original at the same time.
         delivered = self.reflector.delivered.copy()
         changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
@@ -153,7 +154,7 @@ class Survey:
         return uid in self._versions and self._awaited_version(uid) < self._version_seen(uid) <= self._version
 
     def _version_seen(self, uid: str) -> int:
-        """Returns the version in which the object was delivered or deleted; 0 if the reflector has not seen it."""
+        """Returns the version of the object's last delivered event (or deletion); 0 if nothing was delivered."""
         delivered = self.reflector.delivered.get(uid)
         if delivered is not None:
             return version_number(delivered)
@@ -161,10 +162,10 @@ class Survey:
         return version_number(deletion.version) if deletion else 0
 
     def _awaited_version(self, uid: str) -> int:
-        """Returns the resource version by which the watch must have delivered the object's event.
+        """Returns a version that the watch cannot reach without having delivered the object's event.
 
-        For a listed object, it is the object's version in the list. For a deleted object, it is the version of the
-        list.
+        For a listed object, this is the object's version in the list. An object that is not listed was deleted before
+        the list was made, so the version of the list is returned.
         """
         return version_number(self._versions[uid]) if uid in self._versions else self._version
 
@@ -214,7 +215,7 @@ class Surveyor:
         return survey
 
     def hurry(self, reflector: Reflector) -> None:
-        """Marks a survey of the kind as due, because its watch was interrupted and may now be at another server."""
+        """Marks a survey of the kind as due: its watch was interrupted, and the next watch may be at another server."""
         self._hurried.add(reflector)
 
     def survey_next(self) -> bool:
@@ -227,7 +228,7 @@ class Surveyor:
         try:
             self.survey(reflector)
         except ClusterError as error:
-            logger.info("comparing the watch with a list failed kind=%s reason=%r", reflector.kind.name, str(error))
+            logger.info("survey failed kind=%s reason=%r", reflector.kind.name, str(error))
         return True
 
     def follow_up(self) -> None:

@@ -26,9 +26,9 @@ def _quoted(name: str) -> str:
 class ApiBinder:
     """A ports.Binder that posts Bindings with the pod's UID as precondition.
 
-    A post may be repeated: the API server answers the second one with a conflict that names the node. A status 429
-    counts as a refusal, because the server has done nothing, and the scheduler tries again later. Waiting here would
-    use up the time limit of the scheduler's call.
+    The client may post a Binding twice. The API server then answers with a conflict that names the pod's node; if this
+    is the right node, the bind has succeeded. After a status 429, `bind` raises Refused, and the scheduler tries again
+    later. Waiting here would use up the time limit of the scheduler's call.
     """
 
     def __init__(self, client: Caller) -> None:

@@ -99,7 +99,7 @@ class ApiEvents:
             self._written.popitem(last=False)
 
     def _continue(self, series: _Series, occurrences: _Occurrences) -> bool:
-        """Adds the occurrences to the written event; returns False if that event no longer exists."""
+        """Adds `occurrences` to the event of `series`; returns False if the API server no longer has this event."""
         series.count += occurrences.count
         series.last_at = occurrences.last_at
         try:

@@ -13,7 +13,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
-from extender.cluster.writers.statuses import STRATEGIC_MERGE, observed
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, observed_generation
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition
 from extender.model.scheduling.pod_groups import INITIALLY_SCHEDULED, PodGroup
@@ -42,7 +42,7 @@ class _Condition:
 class ApiGroupStatuses:
     """Writes pod groups' conditions in the background; implements scheduler_ports.GroupStatuses.
 
-    A condition is not written if the group has it already, or if its status there is already True, which is final.
+    A condition is not written if the group has it already. After True, nothing more is written, because True is final.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ApiGroupStatuses:
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,
-            **observed(group),
+            **observed_generation(group),
         }
         if present is None or present.status != condition.status:
             now = datetime.fromtimestamp(self._clock.now(), UTC)
@@ -106,5 +106,5 @@ def _present(group: PodGroup) -> Condition | None:
 
 
 def _joined(before: _Condition, after: _Condition) -> _Condition:
-    """Returns the newer condition, unless the older one is True, which is final."""
+    """Returns `before` if its status is True, because True is final; otherwise returns `after`."""
     return before if before.is_true else after

@@ -32,10 +32,10 @@ class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Outbox(Generic[K, V]):
-    """Values that wait to be written by a thread: one per key, the oldest first, at the rate of `bucket`.
+    """Values that a thread writes in the background: one value per key, the oldest first, at the rate of `bucket`.
 
-    A write that fails temporarily is repeated with the newest value of its key. After a failure, all keys wait for a
-    pause, which grows until a write succeeds.
+    A write that fails temporarily is repeated with the newest value of its key. After a failure, nothing is written
+    during a pause. Each failure makes the next pause longer, until a write succeeds.
 
     Args:
         join: called with the queued value and a newer value of one key; returns the value to write instead of both.

@@ -18,9 +18,9 @@ _RETRY_AFTER_SECONDS = 1.0  # the API server's eviction API always sends this Re
 
 
 class TokenBucket:
-    """Limits the rate of calls: returns how long a caller must wait for its turn (client-go's flowcontrol).
+    """Limits the rate of calls: `reserve` returns how long a caller must wait (client-go's flowcontrol).
 
-    Up to `burst` calls need not wait. By default, that is the number of calls allowed in one second.
+    Up to `burst` calls in a row need not wait; by default, as many calls as are allowed in one second.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -30,7 +30,7 @@ class TokenBucket:
         self._paid_until = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Reserves the time for one call; returns how many seconds the caller must wait until that time.
+        """Reserves a turn for one call; returns how many seconds the caller must wait for this turn.
 
         `now` is in monotonic seconds.
         """
@@ -60,8 +60,8 @@ class YieldingBucket(TokenBucket):
 class PacedBinder:
     """A ports.Binder that binds at a limited rate, and repeats a bind that the API server answers with 429.
 
-    It repeats as often as client-go does, and after the same pauses. If the pod went back to the queue, it would wait
-    longer.
+    It repeats a bind as often as client-go does, and after the same pauses. Without a repetition, the pod would go back
+    to the queue, and would wait longer there.
     """
 
     def __init__(

@@ -100,7 +100,9 @@ class ApiStatuses:
                 "message": status.message,
             }
             patch["conditions"] = [
-                condition | observed(status.pod) | transition(status.pod, _CONDITION, "False", self._clock.now())
+                condition
+                | observed_generation(status.pod)
+                | transition(status.pod, _CONDITION, "False", self._clock.now())
             ]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
@@ -108,7 +110,7 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns the field `lastTransitionTime` of the condition; {} if the pod's condition already has this status.
+    """Returns {"lastTransitionTime": TIME} for a condition; {} if the pod's condition already has this status.
 
     `now` is in seconds since the epoch.
     """
@@ -116,8 +118,8 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def observed(owner: Pod | PodGroup) -> dict[str, int]:
-    """Returns the field `observedGeneration` of a condition; {} if the API server gives the object no generation."""
+def observed_generation(owner: Pod | PodGroup) -> dict[str, int]:
+    """Returns {"observedGeneration": NUMBER} for a condition of `owner`; {} if `owner` has no generation."""
     return {"observedGeneration": owner.metadata.generation} if owner.metadata.generation else {}
 
 
@@ -134,7 +136,8 @@ def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
 def _content_of(pod: Pod) -> tuple[str | None, str, str]:
     """Returns (reason, message, nominated node) of the pod's status.
 
-    The reason and the message are those of the condition PodScheduled=False; None and "" if the pod does not have it.
+    Reason and message are those of the condition PodScheduled=False. Without such a condition, the reason is None, and
+    the message is "".
     """
     conditions = pod.status.conditions or ()
     condition = next((c for c in conditions if (c.type, c.status) == (_CONDITION, "False")), None)
@@ -156,10 +159,10 @@ class ApiActivator:
         self._clock = clock
 
     def activate(self, pod: Pod) -> None:
-        """Makes the scheduler try the pod again; logs a failure. See verbs.refused_pods.Activator.
+        """Makes the scheduler try the pod again; logs an error instead of raising it. See verbs.refused_pods.Activator.
 
-        Does nothing if the pod has no condition PodScheduled yet. The scheduler is about to write that condition, and
-        this update makes it try the pod again, too.
+        Does nothing if the pod has no condition PodScheduled yet, because the scheduler is about to write it. Writing
+        the condition makes the scheduler try the pod again, too.
         """
         if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
@@ -168,7 +171,7 @@ class ApiActivator:
         try:
             patch_status(self._client, pod, {"conditions": [condition]})
         except ClusterError as error:
-            _log.warning("waking the scheduler for a pod that fits now failed pod=%s reason=%r", pod.key, str(error))
+            _log.warning("scheduler not woken for a pod that fits now pod=%s reason=%r", pod.key, str(error))
         else:
             _log.info("woke the scheduler for a refused pod that fits now pod=%s", pod.key)
 
@@ -199,7 +202,7 @@ class ApiEvictor:
     def _mark(self, victim: Pod, message: str) -> None:
         kind = PREEMPTED_CONDITION
         condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
-        condition |= observed(victim) | transition(victim, kind, "True", self._clock.now())
+        condition |= observed_generation(victim) | transition(victim, kind, "True", self._clock.now())
         patch_status(self._client, victim, {"conditions": [condition]})
 
 
