@@ -37,8 +37,8 @@ class AllocationFailure(NamedTuple):
     """The reason why a node cannot provide the devices.
 
     Attributes:
-        claim: None if `text` is complete. Otherwise the index of the claim whose name the caller must put before
-            `text`.
+        claim: the index of the claim at fault. Before showing `text`, the caller puts "claim NAMESPACE/NAME" in
+            front. None if `text` is already complete.
     """
 
     code: Code
@@ -59,7 +59,7 @@ class Devices:
         self._totals: dict[Expressions, ClassTotals] = {}
 
     def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
-        """Returns the cached allocations for these claims, which all belong to one pod."""
+        """Returns the cache of allocations for these claims of one pod. Equal claims of other pods share the cache."""
         self.refresh()
         if self._class_changes.advance():
             self._allocations.clear()
@@ -91,7 +91,7 @@ class Devices:
     def refresh(self) -> None:
         """Updates the devices after changes of slices, nodes and claims.
 
-        It ignores the decision's deadline: changes are marked as read at the start, so an interruption would lose them.
+        The decision's deadline is ignored. Changes are first marked as read, so an interruption would lose them.
         """
         with self._table.until(NO_DEADLINE):
             changed = self.inventories.refresh()
@@ -127,7 +127,7 @@ class Allocations:
         self._touched = Cursor(journal, INVENTORIES)
 
     def refresh(self) -> None:
-        """Drops the cached results for nodes that can access pools whose devices have changed."""
+        """Drops the cached results for nodes whose device pools have changed."""
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
@@ -156,7 +156,7 @@ class Allocations:
         return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """Returns a score for each row, which is higher if requests got their first alternatives: int64[len(rows)].
+        """Returns int64[len(rows)]: a row scores higher if its devices satisfy earlier alternatives of the requests.
 
         All rows must have the outcome FITS.
         """

@@ -35,12 +35,12 @@ class PoolDevice:
 
     Attributes:
         taints: the taints that keep pods away, from the ResourceSlice and from DeviceTaintRules.
-        counters: the amount that it consumes of each shared counter of its pool, in billionths.
-        shareable: True if it may be allocated to several claims at once (KEP-5075).
-        fault: an error in its attributes that makes every selector fail; "" if there is no error, None if the
+        counters: the amount that the device consumes of each shared counter of its pool, in billionths.
+        shareable: True if the device may be allocated to several claims at once (KEP-5075).
+        fault: an error in the attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.
-        amounts: the amounts that a request takes from the device if the request names no capacity. None until they are
-            computed, then `(amounts,)`, or `(None,)` if the device has too little capacity.
+        amounts: stored by the allocator: `(amounts,)` with the amounts that a request takes if it names no capacity, or
+            `(None,)` if the device has too little capacity. None if nothing is stored yet.
     """
 
     __slots__ = (
@@ -66,8 +66,8 @@ class PoolDevice:
     def verdicts_of(self, cache: object) -> bytearray:
         """Returns the stored results of CEL selectors for this device: one byte for each selector.
 
-        The index of the byte is the number of the selector in `cache`. A device stores results for one cache at a time:
-        a call with another cache deletes them and returns an empty array, which the caller fills.
+        The index of a byte is the number that `cache` gives to the selector. A device stores results for one cache
+        only: a call with another cache deletes them and returns an empty array, which the caller fills.
         """
         if self._verdict_cache is not cache:
             self._verdict_cache = cache

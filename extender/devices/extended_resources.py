@@ -1,4 +1,4 @@
-"""Handles extended resources that device classes provide: containers request them by name (KEP-5004).
+"""Handles extended resources that device classes provide. Containers request such a resource by name (KEP-5004).
 
 Source: upstream extendeddynamicresources.go, extendedresourcecache.
 """
@@ -46,7 +46,7 @@ def class_behind(resource: str, table: Table) -> DeviceClass | None:
 
 
 class _ClassesByResource:
-    """The device classes by the names of the resources that they provide, rebuilt when a class changes."""
+    """Maps a resource name to the device class that provides the resource; rebuilt when a class changes."""
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
@@ -104,19 +104,20 @@ def requests_and_mappings(
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
     """Returns the device requests for the pod's containers, and a mapping from containers to requests.
 
-    Init containers that run to completion reuse the devices of containers that start later, and request only the rest.
+    An init container that runs to completion uses the devices of containers that start later. It requests only the
+    devices that it needs beyond those.
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
     for resource in sorted(classes):
-        served = _Served(pod, resource, classes[resource].name)
-        requests += served.requests()
-        mappings += served.mappings
+        containers = _ContainerRequests(pod, resource, classes[resource].name)
+        requests += containers.requests()
+        mappings += containers.mappings
     return sorted(requests, key=lambda request: request.name), mappings
 
 
-class _Served:
-    """Computes the device requests of all containers for one extended resource."""
+class _ContainerRequests:
+    """Computes the device requests of all containers of a pod for one extended resource."""
 
     def __init__(self, pod: Pod, resource: str, class_name: str) -> None:
         self._resource = resource
@@ -153,10 +154,11 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """Returns the request for the devices that a container needs in addition to the reusable ones.
+        """Returns the device request of a container, as (name, number of devices); None if none is needed.
 
-        Returns None if it needs no more devices. A request is (name, number of devices). `reusable` has the requests
-        whose devices the container can reuse.
+        Adds every request that the container uses to `mappings`.
+
+        `index`: the index of the container. `reusable`: requests of other containers; their devices are used first.
         """
         container = self._containers[index]
         nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0

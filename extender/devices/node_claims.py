@@ -77,9 +77,9 @@ class NodeClaims:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def delegated(self) -> dict[str, DeviceClass]:
-        """Returns the device class of each extended resource that no device plugin offers on the first row.
+        """Returns the extended resources that devices must provide on the first row, and their device classes.
 
-        Callers use this if there is only one row.
+        These are the resources that no device plugin offers there. Call this only if there is a single row.
         """
         return {name: cls for name, cls in self._claims.backed.items() if not self._allocatable(name)[0]}
 

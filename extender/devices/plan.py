@@ -38,10 +38,9 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
-    """Returns bool[len(rows)]: True if the row cannot use one of the claims that are already allocated.
+    """Returns bool[len(rows)]: True if at least one of `claims` is allocated, but not usable on the row.
 
-    A claim that has waited longer than `timeout` for its binding conditions cannot be used on any node. `now` and
-    `timeout` are in seconds.
+    No row can use a claim for which `is_failed` or `is_overdue` returns True. `now` and `timeout` are in seconds.
     """
     away = np.zeros(len(rows), np.bool_)
     for claim in claims:
@@ -56,7 +55,7 @@ def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: 
 
 
 def is_failed(claim: ResourceClaim) -> bool:
-    """Returns True if a device has a failure condition, and all devices before it are ready."""
+    """Returns True if a device of the claim has a failure condition, and all devices before this one are ready."""
     return _state(claim) is False
 
 
@@ -197,15 +196,15 @@ def _comparable(requirement: NodeSelectorRequirement) -> tuple[str, str, frozens
 class DevicePlan:
     """The writes to the claims of a pod, once its node is chosen.
 
-    Until they are written, the claims count as allocated (`model.devices.claims.PendingClaim`).
+    Until the writes are done, the claims count as allocated (`model.devices.claims.PendingClaim`).
 
     Attributes:
-        allocate: claims and their new allocations, to be written together with the reservation for the pod. The claim
-            with the name `extended_resources.CLAIM_NAME` must be created, with its spec, under a generated name.
-        reserve: claims that are already allocated; each must be reserved for the pod if it is not yet.
-        shared: the UIDs of the claims that are reserved for the pod's group instead of the pod.
-        group: the consumer of these claims.
+        allocate: claims with their new allocations; each claim is also reserved for the pod. A claim with the name
+            `extended_resources.CLAIM_NAME` does not exist yet, and must be created under a generated name.
+        reserve: claims that are already allocated; each must be reserved for the pod, unless it already is.
         mappings: for each extended resource of a container, the request that provides it; goes into the pod's status.
+        shared: the UIDs of the claims that are reserved for the pod's group instead of the pod.
+        group: the pod's group, as the consumer of the `shared` claims; None if there are no such claims.
     """
 
     allocate: tuple[tuple[ResourceClaim, AllocationResult], ...] = ()
@@ -215,14 +214,14 @@ class DevicePlan:
     group: ConsumerReference | None = None
 
     def consumer_of(self, claim: ResourceClaim, pod: Pod) -> ConsumerReference:
-        """Returns a reference to the pod, or to its group if that shares the claim, to reserve the claim for."""
+        """Returns the consumer to reserve the claim for: the pod's group if the claim is shared, else the pod."""
         return self.group if self.group is not None and claim.uid in self.shared else ConsumerReference.of_pod(pod)
 
 
 def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
     """Returns the plan for the pod on the node with this row; a Refusal if the devices are not available.
 
-    `new_share_id` returns a new UUID on each call; it is called for shared devices.
+    `new_share_id`: returns a new UUID; called once for each allocated device that can be shared.
     """
     claims = pod_device_claims(pod, table)
     if not isinstance(claims, PodDeviceClaims):
@@ -247,9 +246,9 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
     """Returns a claim to deallocate in order to help a pod that fits nowhere; None if there is no such claim.
 
-    Only this pod uses such a claim, and nodes were refused because the claim cannot be used there. After the
-    deallocation, the claim gets other devices. A claim that was created for extended resources is deleted and created
-    again.
+    The claim is used by this pod only, and at least one node was refused because the claim's devices cannot be used
+    there. After the deallocation, the claim gets other devices. A claim that was created for extended resources is
+    deleted and created again.
 
     Source: upstream PostFilter.
     """
@@ -261,7 +260,7 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
 
 
 def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[ResourceClaim]:
-    """Returns those of the pod's allocated claims that at least one node cannot use.
+    """Returns the pod's allocated claims that are unusable on at least one node.
 
     Only nodes that the plugin DynamicResources refused are considered.
     """
@@ -270,7 +269,10 @@ def unavailable_claims(pod: PodInfo, table: Table, fit: Fit) -> Sequence[Resourc
 
 
 def _refused_by_claims(pod: PodInfo, table: Table, fit: Fit) -> tuple[PodDeviceClaims | None, Rows]:
-    """Returns the pod's claims and the rows that were refused because of them; (None, no rows) if there are none."""
+    """Returns the pod's claims, and the rows that the plugin DynamicResources refused.
+
+    The claims are None if the plugin refused no row, or if the pod has no claims.
+    """
     refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]
     rows: Rows = fit.rows[np.isin(fit.cause, refused)]
     claims = pod_device_claims(pod, table) if refused else None

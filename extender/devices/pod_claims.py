@@ -27,9 +27,9 @@ class PodDeviceClaims:
 
     Attributes:
         user: the claims that the pod's spec names, in the order of the spec.
-        special: a claim for the pod's extended resources that device classes provide; None if it requests none.
-        backed: these extended resources, with their device classes.
-        unbacked: the pod's other extended resources.
+        special: a claim for the pod's extended resources that device classes provide; None if `backed` is empty.
+        backed: the pod's extended resources that device classes provide, with these classes.
+        unbacked: the pod's other extended resources; empty if `backed` is empty.
         shared: the UIDs of the claims that the members of the pod's group share.
         group: the group; None if the pod shares no claims.
     """
@@ -48,7 +48,7 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The allocated claims, including that for extended resources; empty if the pod's spec names no claims."""
+        """The allocated claims, with `special` if it is allocated; empty if the pod's spec names no claims."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property
@@ -73,7 +73,7 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
         if refusal is not None:
             return refusal
     unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
-    special = _special(pod.pod, table) if backed else None
+    special = _special_claim(pod.pod, table) if backed else None
     names = {f"{pod.pod.namespace}/{name}" for name in _shared_names(pod.pod, group)}
     shared = frozenset(claim.uid for claim in user if claim.key in names)
     return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else (), shared, group)
@@ -94,7 +94,7 @@ def sharing_group(pod: Pod, table: Table) -> PodGroup | None:
 
 
 def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
-    """Yields the names of the created claims that the pod shares with its group."""
+    """Yields the names of the claims that the pod shares with its group, except claims that are not created yet."""
     for named in pod.spec.resource_claims or () if group is not None else ():
         if group is not None and named in (group.spec.resource_claims or ()):
             name = named.resource_claim_name or generated_name(group.status.resource_claim_statuses, named.name)
@@ -103,14 +103,14 @@ def _shared_names(pod: Pod, group: PodGroup | None) -> Iterator[str]:
 
 
 def generated_name(statuses: Sequence[PodResourceClaimStatus] | None, name: str) -> str | None:
-    """Returns the name of the claim that was generated for this entry of a pod or group; None if not generated yet."""
+    """Returns the name of the claim generated for the entry `name` of a pod or group; None if there is none yet."""
     return next((each.resource_claim_name for each in statuses or () if each.name == name), None)
 
 
 def existing_claims(pod: Pod, find: FindClaim, group: PodGroup | None = None) -> list[ResourceClaim] | Refusal:
     """Returns the claims that the pod needs; a Refusal if one is missing (upstream foreachPodResourceClaim).
 
-    If the pod's group has an entry equal to an entry of the pod, both mean the group's claim (upstream BindTo).
+    For an entry that is equal to an entry of the pod's group, the group's claim is returned (upstream BindTo).
     """
     shared = group.spec.resource_claims or () if group is not None else ()
     claims = [
@@ -130,8 +130,8 @@ def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
     return {name: device_class for name, device_class in classes.items() if device_class is not None}
 
 
-def _special(pod: Pod, table: Table) -> ResourceClaim:
-    """Returns the claim that an earlier attempt has created for extended resources, or else a new claim."""
+def _special_claim(pod: Pod, table: Table) -> ResourceClaim:
+    """Returns the claim that an earlier attempt created for extended resources, or else a new claim."""
     devices = devices_of(table)
     devices.refresh()
     for key in devices.allocated.for_extended_resources.get(pod.uid, ()):
@@ -142,7 +142,7 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
 
 
 def _claim(owner: Pod | PodGroup, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
-    """Returns the claim for one entry of the owner's spec: None if it needs no claim, a Refusal if it is missing."""
+    """Returns the claim for one entry of the owner's spec: None if no claim is needed, a Refusal if it is missing."""
     kind = "pod" if isinstance(owner, Pod) else "podgroup"
     name, owned = named.resource_claim_name, False
     if name is None:

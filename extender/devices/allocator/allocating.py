@@ -26,7 +26,8 @@ class DeviceResult:
     """A device that is assigned to a request.
 
     Attributes:
-        amounts: the amounts of the device's capacities that the request consumes, in billionths, if it can be shared.
+        amounts: the amounts of the device's capacities that the request consumes, in billionths; None if the device
+            cannot be shared.
     """
 
     request: RequestData
@@ -52,9 +53,9 @@ class AllocatingDevices:
         self._counters: dict[PoolID, Counter[CounterKey]] = {}
 
     def in_use(self, request: RequestData, device: PoolDevice) -> bool:
-        """Returns True if a claim has the device, so the request cannot get it.
+        """Returns True if the request cannot get the device, because a claim has the device already.
 
-        A request with admin access can get any device that its own claim does not have yet.
+        For a request with admin access, only the request's own claim counts.
         """
         claims = self._claims_of.get(device.id)
         if request.admin:
@@ -62,7 +63,9 @@ class AllocatingDevices:
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
-        """Assigns the device to the request's claim. Returns a function that undoes this; None if it is impossible.
+        """Assigns the device to the request's claim, and returns a function that undoes the assignment.
+
+        Returns None if the request cannot get the device.
 
         Raises:
             AllocationError: the request is for all devices, and a constraint excludes this one.

@@ -1,8 +1,8 @@
 """Finds the first devices that satisfy all claims of a pod on one node, by an exhaustive search.
 
-Requests are satisfied one after another. For each, devices are tried in the order of their pools, slices and positions;
-if the remaining requests cannot be satisfied, the last choice is undone. The search skips choices that cannot lead to a
-solution: too few devices remain, or an equivalent device has already failed at the same step.
+Requests are satisfied one after another. For each request, devices are tried in the order of their pools, slices and
+positions. If the remaining requests cannot be satisfied, the last choice is undone. The search skips choices that
+cannot lead to a solution: too few devices remain, or an equivalent device has already failed at the same step.
 
 Source: structured allocator Allocate, allocateOne.
 """
@@ -129,9 +129,10 @@ class _Allocator:
         return False
 
     def _devices(self, index: int, request: RequestData, got: int, start: int) -> bool:
-        """Chooses the remaining devices of a request, then those of later requests; returns True if it succeeds.
+        """Chooses all devices that the request and later requests still need; returns True on success.
 
-        The request already has `got` devices; the others are chosen from the candidates from `start` on.
+        `index`: the index of the request in its claim. `got`: the number of devices that the request has already.
+        `start`: the index of the first candidate to try.
         """
         self._check_time()
         wanted = len(self._all[request]) if request.takes_all else request.count
@@ -147,9 +148,9 @@ class _Allocator:
         return self._any_of(index, request, got, start, wanted - got)
 
     def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
-        """Tries each candidate from `start` on as the next device; returns True once all later choices succeed too.
+        """Tries each candidate from `start` on as the request's next device; returns True on success.
 
-        `wanted`: the number of devices that the request still needs.
+        Success means that all later devices have been chosen, too. `wanted`: how many devices the request still needs.
         """
         failed: set[Hashable] = set()
         stop = len(self._candidates)
@@ -169,7 +170,7 @@ class _Allocator:
         return False
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
-        """Returns the position where the search can stop: from there on, fewer than `wanted` candidates remain."""
+        """Returns the index at which `_any_of` can stop: from there on, fewer than `wanted` candidates remain."""
         eligible = self._eligible_for(request)
         if eligible is None:
             return len(self._candidates)
@@ -181,7 +182,7 @@ class _Allocator:
         return remaining[-wanted] + 1 if len(remaining) >= wanted else start
 
     def _try(self, index: int, request: RequestData, got: int, candidate: Candidate, start: int) -> bool:
-        """Takes the device and chooses all remaining devices; if that fails, puts it back and returns False."""
+        """Takes the candidate and chooses all later devices. If this fails, undoes everything and returns False."""
         amounts = self._consumed(request, candidate[0])
         undo: Undo | None = None if amounts is None else self._allocating.take(request, candidate, amounts)
         if undo is None:
@@ -208,7 +209,10 @@ class _Allocator:
     # ---- the devices that a request may get
 
     def _count(self, request: RequestData) -> int:
-        """Returns the number of devices that the request needs; finds and stores them if it needs all devices."""
+        """Returns the number of devices that the request needs.
+
+        For a request for all devices, finds these devices and stores them in `_all`.
+        """
         if request.fault:
             raise request.error(request.fault)
         if not request.takes_all:
@@ -217,7 +221,7 @@ class _Allocator:
         return len(self._all[request])
 
     def _all_of(self, request: RequestData, view: PoolView) -> list[Candidate]:
-        """Returns the devices of the pool that a request for all devices must get."""
+        """Returns the devices of the pool that satisfy the request, which asks for all devices."""
         if view.incomplete or view.invalid:
             state = "being updated" if view.incomplete else "invalid"
             raise request.error(f"asks for all devices, but resource pool {view.id} is currently {state}")
@@ -228,7 +232,7 @@ class _Allocator:
         ]
 
     def _eligible_for(self, request: RequestData) -> list[bool] | None:
-        """Returns, for each candidate, True if it suits the request, whether or not another claim has it.
+        """Returns a list with True for each candidate that suits the request, even if a claim already has it.
 
         Returns None if a selector fails with an error for any candidate.
         """
@@ -243,7 +247,7 @@ class _Allocator:
         return self._eligible[request] or None
 
     def _likeness_of(self, position: int) -> Hashable:
-        """Returns a value that is equal for two candidates if every request treats them alike."""
+        """Returns a key for the candidate at `position`. Every request treats candidates with equal keys alike."""
         if position not in self._likeness:
             device, view = self._candidates[position]
             requests = [
@@ -261,7 +265,7 @@ class _Allocator:
         return self._likeness[position]
 
     def _is_selectable(self, request: RequestData, candidate: Candidate) -> bool:
-        """Returns True if the selectors of class and request match the device, and the node can access it."""
+        """Returns True if the node can access the device, and the selectors of class and request match it."""
         device, view = candidate
         self._limit.decision.check("a selector of devices")
         for of_class, index, expression in request.selectors:

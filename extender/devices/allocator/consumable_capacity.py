@@ -97,10 +97,10 @@ def _into_range(name: str, requested: int, valid: CapacityRange, fractional: boo
 
 
 def _unit(valid: CapacityRange, fractional: bool) -> int:
-    """Returns the unit in which a request is compared with the range that a capacity allows, in billionths.
+    """Returns the unit for calculations with the range `valid`, in billionths (upstream useMilli).
 
-    The unit is 1/1000 if `fractional` is True and the bounds and the step of the range are multiples of 1/1000. Else it
-    is 1 (upstream useMilli).
+    The unit is 1/1000 if `fractional` is True, and the bounds and the step of the range are multiples of 1/1000. If
+    not, the unit is 1.
     """
     bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
     in_milli = fractional and all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)

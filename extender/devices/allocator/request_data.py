@@ -39,7 +39,7 @@ class AttributeConstraint:
         return not self.requests or request in self.requests or parent in self.requests
 
     def value_of(self, device: PoolDevice) -> AttributeValue | None:
-        """Returns the device's value of the attribute; None if it has no value that can be compared."""
+        """Returns the device's value of the attribute; None if the device does not have the attribute."""
         attributes = device.spec.attributes or {}
         value = attributes.get(self.attribute)
         if value is None:
@@ -81,8 +81,8 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
 class AllocationError(Exception):
     """Raised if a claim, a device class or a pool is invalid.
 
-    `claim` is None if `text` is complete. Otherwise it is the index of the claim whose name the caller must put before
-    `text`.
+    `claim` is the index of the claim at fault. Before showing `text`, the caller puts "claim NAMESPACE/NAME" in front.
+    `claim` is None if `text` is already complete.
     """
 
     def __init__(self, text: str, claim: int | None = None) -> None:
@@ -97,7 +97,7 @@ class RequestData:
 
     Attributes:
         name: the name of the request; for an alternative, `request/subrequest`.
-        own_name: the part of `name` after the slash.
+        own_name: `subrequest` for an alternative; otherwise the same as `name`.
         parent: the name of the request, without the subrequest.
         fault: the error that makes the request impossible to satisfy, or "".
     """
@@ -127,8 +127,8 @@ class RequestData:
     def selectors(self) -> Iterator[tuple[str, int, str]]:
         """Yields (name, index, CEL expression) of each selector of the device class, then of the request.
 
-        The name is that of the device class, or "" for a selector of the request. The index is the place of the
-        selector in the list of its class or request.
+        The name is the name of the device class, or "" for a selector of the request. The index is the selector's index
+        in the spec of the class or request.
         """
         if self.device_class is not None:
             for index, selector in enumerate(self.device_class.spec.selectors or ()):

@@ -1,7 +1,7 @@
 """Limits an evaluation to the cost that the API server allows and to the decision's deadline.
 
-Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions with a higher
-estimated cost. But it has not checked claims that are read from a file.
+Source of the costs: cel-go interpreter/runtimecost.go and cost.go. The API server rejects expressions whose estimated
+cost is too high. Claims that are read from a file have not passed this check, so the cost is counted here.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
 def _accepted(scopes: Any, functions: Sequence[Evaluate]) -> Any:
     """Returns the scopes that the macro's predicate accepts. A scope has the variables for one element.
 
-    If there are two functions, the first is the predicate. If there is only one, all scopes are accepted.
+    With two functions, the first is the predicate and the second computes the result. With one function, there is no
+    predicate, and all scopes are accepted.
     """
     return (inner for inner in scopes if len(functions) == 1 or as_bool(functions[0](inner)))
 

@@ -149,7 +149,9 @@ class _Selector:
         self.number = next(cache.numbers)
 
     def verdict(self, device: PoolDevice, deadline: Deadline) -> Verdict:
-        """Returns the verdict for the device. It is cached for devices with the same values.
+        """Returns the verdict for the device.
+
+        Devices share a verdict if they are equal in everything that the selector reads.
 
         Raises:
             DeadlineExceeded: the decision's deadline has passed.

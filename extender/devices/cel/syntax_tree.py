@@ -82,8 +82,8 @@ class ComprehensionNode:
 class BindNode:
     """A macro that evaluates `body` with a variable: cel.bind, optMap or optFlatMap.
 
-    For cel.bind, the variable is set to the result of `value`. For optMap and optFlatMap, that result is an optional
-    value, and the variable is set to what it contains.
+    For cel.bind, the variable is the result of `value`. For optMap and optFlatMap, `value` gives an optional, and the
+    variable is the value in this optional.
     """
 
     kind: str
@@ -96,7 +96,7 @@ Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | Co
 
 
 def qualified_name(node: Node) -> str:
-    """Returns the dotted name that a syntax tree represents, like `google.protobuf.Duration`; "" if it is no name."""
+    """Returns the dotted name that a syntax tree represents, like `google.protobuf.Duration`; "" if it does not."""
     match node:
         case IdentNode(name):
             return name

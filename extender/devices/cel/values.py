@@ -63,7 +63,8 @@ class Quantity:
     """A Kubernetes quantity in billionths.
 
     Attributes:
-        scale: the decimal exponent, if upstream stores the quantity as an int64 and an exponent; else None.
+        scale: upstream stores most quantities as an int64 with a decimal exponent, and this is the exponent. None for
+            other quantities.
     """
 
     nanos: int
@@ -202,7 +203,7 @@ def type_name(value: object) -> str:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Evaluates ==.
+    """Returns True if `left == right` in CEL.
 
     Raises:
         EvaluationError: one value is a quantity, version, address or URL, and the other is of another type.

@@ -20,7 +20,7 @@ _NOTHING: Amounts = {}
 
 
 class AllocatedState:
-    """The devices that are allocated to claims, updated when they are read (upstream AllocatedState).
+    """The devices that are allocated to claims; `refresh` updates them (upstream AllocatedState).
 
     Attributes:
         devices: the devices that are not shared, with the number of claims that have them.

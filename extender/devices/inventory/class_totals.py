@@ -1,7 +1,7 @@
 """Counts the devices, and the allocated devices, of a class on each node.
 
-Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator, it counts devices in slices of all
-generations. Its selectors cannot read a device's `allowMultipleAllocations`.
+Source: upstream noderesources calculateDRAResourceTotals. There are two differences from the allocator: devices in
+slices of all generations count, and a selector reads `allowMultipleAllocations` as false for every device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.table.labels import IntColumn, Rows
 
 Expressions = tuple[str, ...]
 POOLS = "device pools"
-"""A topic of the table's journal whose keys are pools. The slices of these pools, or allocations from them, changed."""
+"""A topic of the table's journal. Its keys are pools whose slices, or whose allocated devices, have changed."""
 _COUNTED, _TAKEN, _FAULTS = range(3)
 
 
@@ -34,7 +34,7 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
 
 
 class _Count(NamedTuple):
-    """The numbers that some devices of a pool add to the totals of the rows that can access them.
+    """The contribution of some devices of a pool to the totals of `rows`, the nodes that can access the devices.
 
     Attributes:
         counted: the number of devices of the class.
@@ -66,7 +66,7 @@ class ClassTotals:
             self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
-        """Replaces the pool's earlier contribution to the totals; `pool` is None if the pool no longer exists."""
+        """Counts the pool again in the totals; `pool` is None if the pool no longer exists."""
         missing = self._table.nodes.capacity - self._columns.shape[1]
         if missing > 0:
             self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
@@ -101,7 +101,7 @@ class ClassTotals:
     def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
         """Yields one `_Count` for these devices, or nothing if all its numbers would be 0.
 
-        `selecting`: the slice or the device whose fields say which nodes can access these devices.
+        `selecting`: the slice of these devices, or the only device; its fields say which nodes can access the devices.
         """
         counted = taken = faults = 0
         for device in devices:

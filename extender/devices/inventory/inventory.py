@@ -180,7 +180,7 @@ class Inventories:
         yield from self._reach_selected(pool, local)
 
     def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
-        """Does the same as `_reach`, for a pool in which not every slice names one node.
+        """Does the same as `_reach`, for a pool with at least one slice that does not name a node.
 
         `local`: row of a node -> the indices of the slices that name this node.
         """
@@ -208,7 +208,10 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """Returns which rows can access each device, by slice index, for slices with perDeviceNodeSelection."""
+        """Returns slice index -> (device, mask) of each device; the mask is True for rows that can access the device.
+
+        Only slices with perDeviceNodeSelection are included. A mask is bool[len(rows)].
+        """
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}

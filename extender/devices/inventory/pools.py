@@ -20,8 +20,8 @@ class PoolView:
 
     Attributes:
         devices: the devices of the accessible slices, in the order in which they are tried.
-        unreachable: those of `devices` that these nodes cannot access, because the device itself selects other nodes.
-        elsewhere: the devices of the pool's other slices, which may also consume its shared counters.
+        unreachable: devices of these slices that the nodes cannot access, because the device selects other nodes.
+        elsewhere: the devices of the pool's other slices. These devices may consume the same shared counters.
         counters: the amounts of the shared counters, in billionths.
         incomplete: True if slices of the pool are missing, so nothing may be allocated from it.
         invalid: True if names are not unique or counters are missing, so nothing may be allocated from it.
@@ -42,8 +42,8 @@ class Pool:
     """The slices of one pool, of all generations, and their devices.
 
     Attributes:
-        local: the indices of the slices that name a node, by node name.
-        shared: the indices of the slices that select nodes in another way.
+        local: node name -> the indices of the slices that name this node.
+        shared: the indices of the slices that do not name a node, but select nodes in another way.
         names_nodes_only: True if every slice names a node, and no slice has perDeviceNodeSelection.
         fault: an error that names a slice whose node selector cannot be parsed, or "".
     """
@@ -75,14 +75,15 @@ class Pool:
         return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
-        """Returns the indices of the newest slices: those with the highest generation that occurs in `reached`."""
+        """Returns the slices in `reached` that have the newest generation. Each slice is given by its index."""
         generation = max(self.slices[index].spec.pool.generation for index in reached)
         return [index for index in reached if self.slices[index].spec.pool.generation == generation]
 
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
-        """Returns the view for nodes that can access the slices with these indices.
+        """Returns the view for nodes that can access the slices `reached` (indices), but not the devices `unreachable`.
 
-        Returns None if the pool has newer slices that replace them and that these nodes cannot access.
+        Returns None if these slices are outdated: the pool has slices of a newer generation, which these nodes cannot
+        access.
         """
         key = reached, unreachable
         if key not in self._views:

@@ -1,7 +1,7 @@
 """Defines the operators of CEL, its conversions, and the functions of strings.
 
-The signature of a method is `receiver::name(parameters) result`; of a function, `name(parameters) result`. A and B are
-any types.
+The signature of a method is `receiver::name(parameters) result`; of a function, `name(parameters) result`. A and B mean
+any type.
 
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
 """

@@ -1,7 +1,7 @@
 """Matches regular expressions in linear time, with the same results as RE2 and Go's regexp.
 
-The author of a claim writes the expression, so Python's `re` cannot be used to match: it may take exponential time.
-Only its parser is used. Syntax that RE2 does not support (look-around, references to groups) is rejected.
+The author of a claim writes the expression, and matching with Python's `re` may take exponential time. So only the
+parser of `re` is used. Syntax that RE2 does not support (look-around, references to groups) is rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CATEGORIES = {"DIGIT": frozenset("0123456789"), "SPACE": frozenset("\t\n\f\r ")
 
 
 class _Instruction(NamedTuple):
-    """An instruction of a compiled pattern. The search then continues at `targets`.
+    """An instruction of a compiled pattern. If its tests pass, the search continues at `targets`.
 
     Attributes:
         targets: the next instructions, by index, the preferred one first; empty if the pattern has matched.
