@@ -16,13 +16,13 @@ _log = logging.getLogger(__name__)
 
 
 class CacheEvidence:
-    """Implements unsettled.Evidence with the cache of this process."""
+    """Finds out from the cache if a write has taken effect. It implements unsettled.Evidence."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     def nothing_waits(self) -> bool:
-        """Returns True if a late write could change nothing: all pods have nodes, and all claims have devices."""
+        """Returns True if all pods have nodes and all claims have devices, so a late write could change nothing."""
         claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False

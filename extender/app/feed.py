@@ -55,9 +55,9 @@ class Staleness:
         self._limit_seconds = limit_seconds or inf
 
     def waiting_for(self) -> str | None:
-        """Returns a message with the kinds that are out of date; None if no kind is.
+        """Returns a message that names the kinds that are out of date; None if all are up to date.
 
-        Every call of a verb checks this, which takes 3 us.
+        Every call of kube-scheduler runs this check, which takes 3 us.
         """
         stale = {kind: age for kind, age in self._ages().items() if age > self._limit_seconds}
         if not stale:
@@ -67,12 +67,13 @@ class Staleness:
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = ()) -> FeedFactory:
-    """Returns a function that creates the feed: it fills the cache from the file or API server in these settings.
+    """Returns a function that creates the feed, which fills the cache from a file or an API server.
 
-    Call that function once the cache exists.
+    Call the function once the cache exists.
 
     Args:
-        whole: the kinds whose objects must keep the JSON from which they were decoded.
+        settings: contain the file or the access to the API server.
+        whole: the kinds for which the cache also keeps the JSON of each object.
         watch: the kinds that only users' rules read.
 
     Raises:
@@ -111,7 +112,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
 
 
 class _Unelected:
-    """Implements the methods of an election for a feed that has none. Most of them do nothing."""
+    """Implements the methods of leader election for a feed without an election. Most methods do nothing."""
 
     settlement: Settlement
 
@@ -119,16 +120,22 @@ class _Unelected:
         """Stops leading, and releases the lease once the outcome of all writes is known. Called before `stop`."""
 
     def await_lead(self) -> None:
-        """Waits at most LEAD_SECONDS until this process leads; returns at once if no Service points at the leader."""
+        """Waits at most LEAD_SECONDS until this process leads. Does nothing without --leader-service.
+
+        With that setting, a Service sends calls only to the leader, so a process that gets a call will soon lead.
+        """
 
     def settle(self) -> None:
-        """Finds out the outcome of unsettled writes. Call it about once a second when the cache is filled."""
+        """Finds out the outcome of writes that got no answer. Call it about once a second after the cache is filled."""
         # Earlier processes ended before this process requested its lists, so every list shows their last writes.
         self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns why this process must not schedule yet; None if the outcome of earlier writes is known."""
+        """Returns a message while a write of an earlier process may still arrive; otherwise None.
+
+        While there is a message, this process must not schedule.
+        """
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
@@ -156,7 +163,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         writes.vouch()
 
     def activate(self, pod: Pod) -> None:
-        """Does nothing, because no scheduler waits for these pods; see Activator."""
+        """Does nothing, because pods from a file have no scheduler that could try them again; see Activator."""
 
     def stop(self) -> None:
         """Ends all threads, and the binder's and the lister's calls in progress."""
@@ -170,11 +177,11 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """Returns this feed as the survey, because the cache of a file is always up to date."""
+        """Returns this feed, which implements PodSurvey, because the cache of a file is always up to date."""
         return self
 
     def reconcile(self) -> Callable[[], bool]:
-        """Returns a function that returns True, because the cache always shows all objects of a file."""
+        """Returns a function that always returns True, because the cache always shows all objects of the file."""
         return self.confirmed
 
     def confirmed(self) -> bool:
@@ -210,11 +217,14 @@ class LiveFeed(_Unelected):
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """Lists the UIDs and versions of the pods, for Expiry to compare with the cache. Raises ClusterError."""
+        """Lists the UIDs and versions of all pods. `Expiry` compares them with the cache. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
 
     def reconcile(self) -> Callable[[], bool]:
-        """Lists pods and device claims; returns a function that returns True once the cache shows all of them."""
+        """Lists all pods and ResourceClaims.
+
+        The returned function returns True once the cache shows every listed object.
+        """
         surveys = [self._source.survey(kind) for kind in _RECONCILED_KINDS if self._source.serves(kind)]
         return lambda: all(survey.confirmed() for survey in surveys)
 
@@ -288,7 +298,7 @@ class ElectedFeed:
         self.settlement.advance()
 
     def settling(self) -> None:
-        """Returns None, because the elector itself waits for earlier writes before this process leads."""
+        """Returns None, because the elector lets this process lead only once no earlier write can arrive."""
 
     def waiting_for(self) -> Mapping[str, str | None]:
         return {"lease": self._elector.waiting_for()}
@@ -301,7 +311,7 @@ class ElectedFeed:
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:
-        """Returns True if the cache is up to date. Otherwise this process is not ready, and another one should lead."""
+        """Returns True if the cache is up to date. Otherwise another replica should lead."""
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now

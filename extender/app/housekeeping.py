@@ -78,20 +78,20 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
 
 
 def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
-    """Lists a kind again if an error interrupted a change of its objects in the cache; the list repairs the cache."""
+    """If an error interrupted a change in the cache, lists all objects of that kind again to repair the cache."""
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error interrupted a change of an object of this kind in the cache")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:
-    """Makes the scheduler try pods again that were refused on every node and that fit now."""
+    """If a pod was refused on every node but fits now, makes the scheduler try the pod again."""
     for pod in refused.fitting():
         activator.activate(pod)
 
 
 def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Evicts pods to help pods that only users' rules have refused. If an eviction fails, the next call repeats it."""
+    """Evicts pods to help pods that only users' rules have refused. The next call repeats evictions that failed."""
     pods = refused.take(preemption.rules())
     failed = [uid for uid, _ in pods]  # an unexpected error counts as a failure for every pod
     try:
@@ -102,7 +102,10 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
 
 
 def settle(permits: Permits, cache: Cache) -> None:
-    """Ends what users' rules reserved for pods whose bind got no answer, or keeps it if the cache shows the bind."""
+    """Undoes the reservations of users' rules for pods whose bind got no answer and has failed.
+
+    The reservations stay if the cache shows that the pod was bound, or while the outcome is unknown.
+    """
 
     def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)

@@ -57,7 +57,9 @@ _PODS = msgspec.json.Decoder(_Pods)
 
 
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns which kinds of `watchKinds` this account may list, by name, and a note on each other kind.
+    """Returns the names of the kinds that this account may list, and a note on each kind that may not be listed.
+
+    Only the kinds in the setting `watchKinds` are tried.
 
     Raises:
         ConfigurationError: the credentials cannot be used.

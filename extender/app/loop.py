@@ -122,7 +122,7 @@ def compose_loop(
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload, pod groups are ignored.
         random: chooses between topology domains that are equally good for a pod group.
-        sample_every: 10, for example, measures the binding of every tenth pod.
+        sample_every: plugins are timed for one pod out of this many.
     """
     statuses = ports.statuses
     events = ports.events
@@ -192,7 +192,7 @@ def compose_loop(
 
 
 def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
-    """Returns the sort key of the queue. A QueueSort rule of the profiles comes before PrioritySort."""
+    """Returns the sort key of the queue: by the user's QueueSort rule, if there is one, then by PrioritySort."""
 
     def order(pod: Entity) -> tuple[Any, ...]:
         # The profile is looked up each time, because a reload of the policy may replace it.
@@ -205,8 +205,8 @@ def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
     """Moves waiting pods with these labels to the active queue now (upstream Handle.Activate).
 
-    If such a pod is being tried and the attempt fails, the pod is tried again after its backoff, because the attempt
-    may have used outdated information.
+    If an attempt to place such a pod is in progress and fails, the pod is tried again after its backoff, because the
+    attempt may have used outdated information.
     """
     # Read before the queue, because a pod in flight may return to the queue between the two reads.
     in_flight = queue.pods_in_flight()
@@ -236,10 +236,10 @@ class LoopRules:
     def adopt(self, policy: Policy, queue: PriorityQueue, permits: Permits) -> None:
         """Uses this policy from the next pod on, and requeues all refused pods.
 
-        A pod that waits at Permit for a rule that the new policy lacks is rejected, because nothing would allow it.
+        If the new policy lacks a Permit rule, the pods that wait for this rule are rejected. No rule would allow them.
 
         Raises:
-            ConfigurationError: the policy needs a restart, or `cycles_of` refuses it. The earlier policy stays in use.
+            ConfigurationError: the policy needs a restart, or is faulty for the loop. The earlier policy stays in use.
         """
         cycles = self._create_cycles(policy)
         refuse_changes(_fixed(self._policy, self.cycles), _fixed(policy, cycles))
@@ -265,11 +265,11 @@ def cycles_of(
     """Returns one scheduling cycle for each schedulerName.
 
     Args:
-        scheduler_name: if there is one profile, its new name; if there are several, the name of the one to use. None
-            means all profiles, with their own names.
+        scheduler_name: None to use all profiles under their own names. Otherwise only one profile is used. A policy's
+            only profile is renamed to `scheduler_name`; of several profiles, the one with this name is used.
 
     Raises:
-        ConfigurationError: there is no such profile, or a profile disables something that the loop always does.
+        ConfigurationError: no profile has this name, or a profile disables something that the loop always does.
     """
     profiles = policy.scheduler_profiles(_chosen(policy, scheduler_name)).all
     if unsupported := [text for profile in profiles for text in profile.unsupported]:
@@ -298,9 +298,9 @@ def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
-    """Returns the parts of the policy that cannot change while the loop runs, by their paths in the policy.
+    """Returns the values that cannot change while the loop runs: path in the policy -> value.
 
-    The queue, the cache and the connections were created with them.
+    The queue, the cache and the connections were created from these values.
     """
     return {
         "profiles: schedulerName": sorted(cycles),
@@ -315,7 +315,7 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
 
 
 def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
-    """Returns the extenders that the policy names, which the loop calls over HTTP.
+    """Returns the extenders that the policy names. The loop calls them over HTTP.
 
     Raises:
         ConfigurationError: their certificates cannot be read.
@@ -327,7 +327,7 @@ def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
 
 
 def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:
-    """Returns the kinds that extenders get as whole objects: pods, and nodes too unless all extenders cache them."""
+    """Returns the kinds that extenders get as whole objects: pods, and also nodes unless all extenders cache nodes."""
     configs = list(configs)
     if not configs:
         return frozenset()

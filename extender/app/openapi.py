@@ -32,12 +32,12 @@ _ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "requir
 
 
 class _Operation(NamedTuple):
-    """One method of one path.
+    """An HTTP method of a path, for example GET /openapi.json.
 
     Attributes:
         answer: the name of the schema of the answer.
         query: the query parameters, each with its meaning.
-        body: the name of the schema of the request's body; "" if it has none.
+        body: the name of the schema of the request's body; "" if the request has no body.
     """
 
     method: str

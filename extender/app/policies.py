@@ -1,6 +1,6 @@
 """Reads the policy that the settings name, and reads it again when it has changed.
 
-The result is a validated `Policy`. After each change there is a new one, which the process adopts.
+The result is a validated `Policy`. After each change of the files, the process adopts a new `Policy`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def policy_of(
         host: runs users' rules and handles their errors; None means that errors are raised.
 
     Raises:
-        ConfigurationError: lists every fault of the policy.
+        ConfigurationError: the policy has faults; the error lists all of them.
     """
     if policy is None:
         return Policy((provider(provider_name),))
@@ -84,7 +84,10 @@ def log_message(rule: str, pod: str, message: str) -> None:
 
 
 def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContextManager[None]]:
-    """Returns a context manager for calls of a user's rule, which logs a call that hangs."""
+    """Returns a function that takes (rule, pod, node) and returns a context manager for a call of that rule.
+
+    If the call hangs, the context manager logs it.
+    """
 
     def watch(rule: str, pod: str, node: str) -> AbstractContextManager[None]:
         def warn(seconds: float) -> None:
@@ -193,7 +196,7 @@ Adopt = Callable[[Policy, str], None]
 It raises ConfigurationError, and changes nothing, if the policy needs a restart.
 """
 PolicyReloaded = Callable[[str | None], object]
-"""Called after the policy was read again, with its faults, or with None if it was adopted."""
+"""Called after the policy was read again: with the faults, or with None if the policy was adopted."""
 
 
 class PolicyReload:
@@ -268,7 +271,7 @@ class PolicyReload:
         self._requested = True
 
     def look(self, adopt: Adopt) -> None:
-        """Reads the policy again if that was requested or if the files have changed; logs the result."""
+        """Reads the policy again if `request` was called or the files have changed; logs the result."""
         requested = self._requested
         self._requested = False
         if self._settings.policy is not None and (requested or self._has_changed()):
@@ -306,7 +309,7 @@ class PolicyReload:
 class Unreserve:
     """The function that undoes the reservations of a user's rule.
 
-    It cannot be replaced while the process runs, because the rule keeps its reservations in variables of its module.
+    A reload cannot replace the function, because the rule keeps its reservations in variables of its module.
     """
 
     function: Callable[..., object]
@@ -326,7 +329,8 @@ def unreserves_of(profiles: Iterable[Profile]) -> Mapping[str, object]:
 def watched(policy: Policy) -> frozenset[str]:
     """Returns the paths of the kinds that the policy watches.
 
-    Policies are compared by these paths, because reading a policy again creates new types for the same kinds.
+    Two policies are compared by these paths. Their `Kind` objects always differ, because each reading creates new
+    types.
     """
     return frozenset(kind.path for kind in policy.watch)
 
@@ -334,12 +338,14 @@ def watched(policy: Policy) -> frozenset[str]:
 def refuse_changes(present: Mapping[str, object], new: Mapping[str, object]) -> None:
     """Checks that a new policy changes no value that must stay the same while the process runs.
 
+    A path that only one of the two policies has is ignored.
+
     Args:
-        present: path in the policy -> value, for those values of the present policy that must stay the same.
-        new: the same for the new policy.
+        present: path in the present policy -> value that must stay the same.
+        new: path in the new policy -> its value there.
 
     Raises:
-        ConfigurationError: the policies have different values at a path. A path that one of them lacks is ignored.
+        ConfigurationError: the policies have different values at a path.
     """
     changed = sorted(path for path in present.keys() & new.keys() if new[path] != present[path])
     if changed:

@@ -181,7 +181,7 @@ class SchedulerProcess:
             self._stop()
 
     def _become_ready(self) -> bool:
-        """Waits until this process may decide. Logs for each check, once, why it waits.
+        """Waits until this process may decide. Logs once for each failing check why it fails.
 
         Returns False if the process must stop.
         """

@@ -105,7 +105,7 @@ def _check_callers(settings: Settings) -> None:
 
 
 def _check_groups(settings: Settings, features: FeatureGates) -> None:
-    """Raises ConfigurationError if the settings select both kinds of PodGroups."""
+    """Raises ConfigurationError if the settings select the PodGroups of Coscheduling and those of Kubernetes."""
     if settings.coscheduling and features.generic_workload:
         raise ConfigurationError(
             ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod has only one PodGroup"]
@@ -194,14 +194,14 @@ class WebhookProcess:
         return bool(settings.group_plan_seconds) and (features.generic_workload or settings.coscheduling)
 
     def _split_gangs(self) -> SplitGangs | None:
-        """Returns the object that keeps room for split gangs; None if groups or their plans are disabled."""
+        """Returns the object that keeps room for the rest of partly bound gangs; None if groups are not planned."""
         if not self._plans_groups():
             return None
         judge = MemberJudge(Random())  # noqa: S311  ties between nodes
         return SplitGangs(self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit.half())
 
     def _group_plans(self, split: SplitGangs | None) -> GroupPlans | None:
-        """Returns the object that plans pod groups for `filter`; None if groups or these plans are disabled."""
+        """Returns the object that plans pod groups for `filter`; None if groups are not planned."""
         settings, setup = self._setup.settings, self._setup
         if not self._plans_groups():
             return None
@@ -213,9 +213,9 @@ class WebhookProcess:
         )  # fmt: skip
 
     def _create_preemption(self) -> PreemptionWriters | None:
-        """Returns the writers of preemption, which evict pods to help pods that users' rules refuse.
+        """Returns the writers that evict pods to help pods that users' rules refuse.
 
-        Returns None if this preemption is disabled, or if the cluster is a file.
+        Returns None without --preempt-for-rules, or if the cluster is a file.
         """
         settings, metrics = self._setup.settings, self.metrics
         if not settings.preempt_for_rules or settings.cluster:
@@ -250,7 +250,7 @@ class WebhookProcess:
             self._split.search_again()
 
     def _end_deleted(self) -> None:
-        """Ends the waits of binds whose pod was deleted."""
+        """Ends the wait of each bind call whose pod was deleted."""
         self._permit_wait.end_deleted(self._exists)
         self._quorum.end_deleted()
 
@@ -270,7 +270,7 @@ class WebhookProcess:
         )  # fmt: skip
 
     def _adopt(self, policy: Policy, text: str) -> None:
-        """Uses this policy from the next call on. Raises ConfigurationError if it needs a restart."""
+        """Uses this policy from the next call on. Raises ConfigurationError if the policy needs a restart."""
         refuse_changes(_fixed(self._policy), _fixed(policy))
         self._profiles.replace(policy.profiles)
         put_in_force(policy.profiles, self._in_force, self._policy.profiles)
@@ -301,8 +301,8 @@ class WebhookProcess:
     def unready(self) -> Mapping[str, str | None]:
         """Returns, for each check, the reason why this process is not ready; None if the check passes.
 
-        With a leader Service, a process that waits for the lease is ready, too: such a Service sends calls only to the
-        leader, and a roll-out goes on only when all replicas are ready.
+        With --leader-service, a process that waits for the lease counts as ready. The Service sends calls only to the
+        leader, and a roll-out would stop if the other replicas were never ready.
         """
         obstacles = self.upkeep.own_obstacles()
         return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}
@@ -315,5 +315,5 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:
-    """Returns the parts of the policy that cannot change while the process runs, by their paths in the policy."""
+    """Returns the values that cannot change while the process runs: path in the policy -> value."""
     return {"featureGates": policy.features, "watch": watched(policy), **unreserves_of(policy.profiles)}

@@ -102,15 +102,15 @@ def simulation_handler(
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
-    """Returns the profiles of each built-in configuration that the pages offer for comparison, by its name."""
+    """Returns the built-in configurations that the pages offer for comparison: name -> profiles."""
     return {name: Profiles([provider()], features) for name, provider in PROVIDERS.items()}
 
 
 class CacheFollower:
-    """A copy of a cache as a ClusterState, which is updated when it is read. One thread at a time may use it.
+    """A copy of a cache as a ClusterState. `look` updates the copy. One thread at a time may use it.
 
-    The cache's lock is held only while changes are read, not while a page is made. The copy has its own table, so the
-    hypothetical changes of a page cannot affect the process's decisions.
+    The cache's lock is held only while changes are read, not while a page is rendered. The copy has its own table, so
+    the hypothetical changes on a page cannot affect the process's decisions.
     """
 
     def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
@@ -159,13 +159,13 @@ class CacheFollower:
 
 
 class LiveCluster:
-    """A cluster that is read again when a page is opened and the last reading has expired.
+    """A cluster that is read again when a page is opened and the last reading is too old.
 
-    A reading expires after ten seconds, or after ten times as long as it took if that is longer. One thread at a time
-    may use it.
+    A reading is used for ten seconds. If the reading took more than one second, it is used for ten times as long as it
+    took. One thread at a time may use this object.
 
     Args:
-        read: reads the cluster; returns it, and notes on what could not be read.
+        read: returns the cluster, and notes on what could not be read.
     """
 
     def __init__(self, read: Reader, clock: Callable[[], float] = time.monotonic) -> None:
@@ -176,7 +176,7 @@ class LiveCluster:
         self._look = self._next_look()
 
     def look(self, _: Arguments) -> Look:
-        """Returns the cluster. Raises the errors of `read`; the next page then reads it again."""
+        """Returns the cluster, and reads it first if the last reading is too old. Raises the errors of `read`."""
         if self._clock() >= self._good_until:
             self._look = self._next_look()
         return self._look
@@ -197,10 +197,13 @@ def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str] = ()
 
 
 def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
-    """Returns a function that returns the recorded cluster: before the requested step, or at the end.
+    """Returns a function that returns the recorded cluster for a page.
+
+    If the page's arguments contain a step, that function returns the cluster before the step; otherwise, the cluster at
+    the end of the recording.
 
     Args:
-        profiles: the rules to judge by; None means those of the recording.
+        profiles: the rules that judge the pods; None means the rules of the recording.
 
     Raises:
         MalformedCluster, OSError: the recording cannot be read.
@@ -228,8 +231,8 @@ def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], No
     """Serves the pages until the process is interrupted.
 
     Args:
-        choices: the configurations and clusters that the pages offer. If it has no configurations to compare with, the
-            built-in ones are added.
+        choices: the configurations and clusters that the pages offer. If there is no configuration to compare with,
+            the built-in configurations are added.
         announce: called with the address once the server listens.
 
     Raises:

@@ -1,8 +1,8 @@
 """Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, and pages.
 
-A process first creates a `Setup`, then its cache, its feed and its profiles, and from all of these one `Upkeep`. It
-answers calls once its cache is filled and the outcome of its predecessors' writes is known. It stops answering if its
-watches stop delivering.
+A process first creates a `Setup`, then its cache, its feed and its profiles, and last the `Upkeep`, which holds all of
+them. The process answers calls once its cache is filled and no write of an earlier process can arrive. It stops
+answering if its watches stop delivering.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Readiness:
         self._prepared = False
 
     def waiting_for(self) -> str | None:
-        """Returns why the cache cannot be used yet; None if it can. Every call of a verb checks this."""
+        """Returns why the cache cannot be used yet; None if it can. Every call of kube-scheduler runs this check."""
         if missing := self._missing():
             return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
         if not self._prepared:
@@ -182,10 +182,7 @@ class Upkeep:
         return all(self.feed.leading().values())
 
     def own_obstacles(self) -> Mapping[str, str | None]:
-        """Returns for each readiness check the reason why it fails; None if the check passes.
-
-        The lease is left out.
-        """
+        """Returns, for each readiness check except the lease, the reason why it fails; None if the check passes."""
         cache = self.readiness.waiting_for()
         settling = self.feed.settling() if cache is None else None
         return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}

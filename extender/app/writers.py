@@ -85,7 +85,7 @@ class Writers:
         return {"statuses": statuses, "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
-        """Starts the threads. While `has_backlog()` says that pods wait, fewer Events are written.
+        """Starts the threads. While `has_backlog()` returns True, because pods wait, fewer Events are written.
 
         The API server spends as much time on an Event as on a Binding.
         """
@@ -100,7 +100,7 @@ class Writers:
 
 
 class PreemptionWriters:
-    """The writers and threads of preemption in `extender serve`, which helps pods that users' rules refuse.
+    """The writers and threads with which `extender serve` evicts pods to help pods that users' rules refuse.
 
     Args:
         fence: refuses writes while another process leads.

@@ -40,12 +40,12 @@ def told(decisions: list[PastDecision]) -> list[tuple[str, str]]:
 
 def test_a_pods_decisions_are_returned_in_their_order(tmp_path: Path) -> None:
     past = remembered(tmp_path / "recording", 1000)
-    decisions = past.of("default/tolerates")
+    decisions = past.about("default/tolerates")
     assert [each.what for each in decisions] == ["filter", "prioritize", "bind"]
     assert decisions[0].outcome == "8 of 8 nodes remain"
     assert decisions[1].outcome.startswith("node-0 is the best of 8 nodes, with ")
     assert decisions[2].node
-    preempted = past.of("default/high-0")
+    preempted = past.about("default/high-0")
     assert any(each.what == "preempt" and each.victims for each in preempted)
 
 
@@ -53,7 +53,7 @@ def test_a_filter_that_answers_one_node_is_remembered_with_it() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 3600.0)
     request = decode_args(args(make_pod("web").obj(), names=["n1", "n2", "n3"]))
     past.called("filter", "decided", request, ExtenderFilterResult(failed_nodes={"n1": "full"}, best="n2"))
-    (decision,) = past.of("default/web")
+    (decision,) = past.about("default/web")
     assert (decision.outcome, decision.node) == ("2 of 3 nodes remain, n2 is best", "n2")
 
 
@@ -64,8 +64,8 @@ def test_attempts_of_the_loop_are_remembered_failed_ones_too() -> None:
     world.put(make_pod("big").scheduler(NAME).req(cpu="4"))
     world.put(make_pod("fits").scheduler(NAME).req(cpu="500m"))
     world.settle()
-    assert told(past.of("default/fits"))[0] == ("attempt", "chose n1")
-    (failed,) = past.of("default/big")
+    assert told(past.about("default/fits"))[0] == ("attempt", "chose n1")
+    (failed,) = past.about("default/big")
     assert failed.outcome.startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
@@ -74,12 +74,12 @@ def test_attempts_of_groups_are_remembered_for_each_member() -> None:
     past = PastDecisions(world.clock, 1 << 20, 3600.0)
     world.observed.observers.append(past)
     world.settle()
-    (first,), (second,) = past.of("default/a"), past.of("default/b")
+    (first,), (second,) = past.about("default/a"), past.about("default/b")
     assert first.outcome.startswith("pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled")
     assert second.outcome == "0/1 nodes are available: 1 Insufficient cpu."
     world.put(node("n2"))
     world.pass_time(5)
-    assert ("attempt", "chose n2") in told(past.of("default/b"))
+    assert ("attempt", "chose n2") in told(past.about("default/b"))
 
 
 @pytest.mark.parametrize(("error", "outcome"), [("", "to n1"), ("is full", "to n1: is full")])
@@ -99,7 +99,7 @@ def test_old_decisions_are_dropped() -> None:
     clock.advance(61)
     bind(past, "web-1")
     with pytest.raises(UnknownPod, match="shop/web-0"):
-        past.of("shop/web-0")
+        past.about("shop/web-0")
     assert list(past.last()) == ["shop/web-1"]
 
 
@@ -117,7 +117,7 @@ def test_a_pod_keeps_its_last_32_decisions() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 60.0)
     for _ in range(1000):
         bind(past, "web-0")
-    assert 10 < len(past.of("shop/web-0")) < 100
+    assert 10 < len(past.about("shop/web-0")) < 100
 
 
 def test_long_outcomes_are_cut() -> None:
@@ -125,6 +125,6 @@ def test_long_outcomes_are_cut() -> None:
     bind(past, "x" * 400)
     bind(past, "web-0", "because " * 1000)
     assert past.last().keys() == {"shop/web-0"}
-    (decision,) = past.of("shop/web-0")
+    (decision,) = past.about("shop/web-0")
     assert decision.outcome.startswith("to n1: because") and decision.outcome.endswith("...")
     assert len(decision.outcome) == 1024

@@ -134,7 +134,7 @@ def _serves_pod_groups(client: KubeClient, group_version: str) -> bool:
 
 
 def _served_plurals(client: KubeClient, api_version: str) -> set[str]:
-    """Returns the plurals of the kinds that the API server serves in this version; empty if it lacks the version."""
+    """Returns the plurals of the kinds in `api_version`; empty if the API server does not serve this version."""
     try:
         document, _ = _get(client, f"{'/apis' if '/' in api_version else '/api'}/{api_version}")
     except NotFound:

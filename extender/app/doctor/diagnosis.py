@@ -1,4 +1,4 @@
-"""Runs all checks of `extender doctor`. If the failure of a check would hide others, that check runs first."""
+"""Runs all checks of `extender doctor`. Checks on which other checks depend run first."""
 
 from __future__ import annotations
 

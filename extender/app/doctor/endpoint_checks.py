@@ -40,11 +40,11 @@ class _Answer(NamedTuple):
         return self.media_type == _HTML
 
     def is_of_extender(self, status: int) -> bool:
-        """Returns True if an extender may have given the answer: it has the expected status, and is not a page."""
+        """Returns True if the answer has the expected status and is not HTML, so that an extender may have sent it."""
         return self.status == status and not self.is_page
 
     def text(self, expected: int) -> str:
-        """Returns the answer in one line. A page is not quoted, because another server has written it."""
+        """Returns the answer in one line, without the text of an HTML page, which another server must have sent."""
         if self.is_page:
             return f"{self.status} with {_HTML}; an extender answers {expected}, so this may be another server"
         return f"{self.status}: {' '.join(self.body.decode('utf-8', 'replace').split())[:_LONGEST_TEXT]}"

@@ -101,13 +101,13 @@ def _without_bind(where: str, policy: Policy | None) -> Finding:
 
 
 def _needs_bind(profile: Profile) -> bool:
-    """Returns True if the extender must bind the pods: a filter may depend on placed pods, or rules run at bind."""
+    """Returns True if a filter may depend on placed pods, or if rules run at bind. Then the extender must bind pods."""
     independent = all(isinstance(rule, CustomPredicate) and not rule.sees_pods for rule in profile.predicates)
     return bool(profile.permit) or not independent
 
 
 def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Checks that kube-scheduler examines all nodes, and names the features that it does not use with an extender."""
+    """Checks that kube-scheduler examines all nodes, and names its features that an extender turns off."""
     profiles = document.get("profiles") or [{}]
     general = document.get("percentageOfNodesToScore")
     shares = [profile.get("percentageOfNodesToScore", general) or 0 for profile in profiles]

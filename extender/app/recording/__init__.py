@@ -1,5 +1,5 @@
-"""Observes the decisions of a process. It remembers the latest, and records all if the settings say so.
+"""Observes the decisions of a process: remembers the last decisions, and records all if the settings say so.
 
-`observation` creates the observers, and connects them with the cache, verbs, cycles and events of a process; it also
-runs `extender record`. Start with it. `decisions` remembers decisions, which `extender explain --from` shows.
+Start with `observation`. It creates the observers, connects them with the cache, verbs, cycles and events of a process,
+and runs `extender record`. `past_decisions` remembers the decisions that `extender explain --from` shows.
 """

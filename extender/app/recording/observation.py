@@ -42,7 +42,7 @@ SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 class ObservedEvents:
-    """A scheduler_ports.Events that passes each event to the observers, and then to the real writer of events."""
+    """A writer of events (scheduler_ports.Events) that first passes each event to the observers."""
 
     def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
         self._events = events
@@ -60,7 +60,7 @@ class Observation:
     """The observers of one process: its memory of decisions, and its recorder if decisions are recorded.
 
     Attributes:
-        changes: the journal of changes that the process's cache must use; None means that any journal will do.
+        changes: the journal that the cache must use, so that changes are recorded; None without a recording.
         observers: each is a CallObserver and an AttemptObserver.
         recording: passes decisions to the recorder; None if the settings name no recording. It is one of the observers.
         pages: path -> page, for the pages that show the remembered decisions.
@@ -93,7 +93,7 @@ class Observation:
             self.observers.append(self.recording)
 
     def random(self, seed: int | None) -> Random:
-        """Returns the random number generator for scheduling cycles. If decisions are recorded, so are its numbers."""
+        """Returns the random number generator for scheduling cycles. A recording contains the numbers that it draws."""
         if self._random is None:
             return Random(seed)  # noqa: S311  it breaks ties
         self._random.seed(seed)
@@ -126,11 +126,11 @@ class Observation:
 def recorder_of(
     settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
 ) -> Recorder:
-    """Returns the recorder that writes to the settings' file. A redacted recording contains no policy.
+    """Returns the recorder that writes to the file in the setting `record`. A redacted recording has no policy.
 
     Raises:
-        ConfigurationError: the policy cannot be read, or other files have the names that the recording would use.
-        OSError: one of those files cannot be read.
+        ConfigurationError: the policy cannot be read, or the recording would overwrite another file.
+        OSError: a file that the recording would overwrite cannot be read.
     """
     assert settings.record is not None
     check_places(settings)
@@ -177,8 +177,8 @@ def check_places(settings: Settings) -> None:
     """Checks that a recording would not overwrite another file.
 
     Raises:
-        ConfigurationError: it would overwrite one.
-        OSError: one of these files cannot be read.
+        ConfigurationError: the recording would overwrite a file that is not a recording.
+        OSError: a file that the recording would overwrite cannot be read.
     """
     if settings.record is not None:
         others = RotatingFiles(settings.record, settings.record_bytes).others()
@@ -189,11 +189,11 @@ def check_places(settings: Settings) -> None:
 def record(
     settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object], *, redact: bool = False
 ) -> CacheSize:
-    """Records a cluster; returns its size at the end.
+    """Records a cluster; returns how many nodes and pods the cluster has at the end.
 
     Args:
         seconds: how long to record; None means until SIGTERM or SIGINT.
-        progress: called with the cluster's size once a second.
+        progress: called with the numbers of nodes and pods once a second.
         redact: True to replace names, label values and images with hashes, as in a snapshot.
 
     Raises:

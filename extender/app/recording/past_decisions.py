@@ -63,10 +63,11 @@ _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder(PastDecis
 class PastDecisions:
     """Remembers the last decisions about each pod. It is a CallObserver and an AttemptObserver.
 
-    If the decisions take too much memory, the pods whose last decisions are the oldest are dropped. Decisions are
-    stored as JSON. That takes a third of the memory of objects, and is one object instead of six or more. This matters
-    because they live for an hour among the short-lived objects of large requests, and the C library cannot return a
-    page of memory that contains one of them.
+    If the decisions take too much memory, the pods whose last decisions are the oldest are dropped.
+
+    Each decision is stored as JSON. JSON takes a third of the memory of Python objects, and is one object instead of
+    six or more. Few objects are better, because a decision lives for an hour among the short-lived objects of large
+    requests. The C library cannot return a page of memory while an object on the page is in use.
 
     Args:
         limit_bytes: about how much memory the decisions may take.
@@ -126,7 +127,7 @@ class PastDecisions:
         if reason != "FailedScheduling" or not note.startswith(("0/", UNSCHEDULABLE_GROUP)):
             self._add(pod.key, PastDecision(self._clock.now(), "event", f"{reason}: {note}"))
 
-    def of(self, key: str) -> list[PastDecision]:
+    def about(self, key: str) -> list[PastDecision]:
         """Returns the decisions about the pod, the oldest first. Raises UnknownPod if there are none."""
         with self._lock:
             self._drop_old()
@@ -142,12 +143,15 @@ class PastDecisions:
             return {key: _DECODE(decisions[-1]) for key, decisions in self._pods.items()}
 
     def page(self, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        """Answers `?pod=NAMESPACE/NAME` with all decisions about that pod; without `pod`, shows each pod's last one."""
+        """Answers `?pod=NAMESPACE/NAME` with all decisions about that pod.
+
+        Without `pod`, answers with the last decision about each pod.
+        """
         if not (pods := query.get("pod")):
             last = [{"pod": key, **msgspec.to_builtins(decision)} for key, decision in self.last().items()]
             return json_answer({"pods": last})
         try:
-            return json_answer({"pod": pods[0], "decisions": self.of(pods[0])})
+            return json_answer({"pod": pods[0], "decisions": self.about(pods[0])})
         except UnknownPod as error:
             return error_answer(404, str(error))
 
