@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class FiberPool:
-    """A scheduler_ports.Workers with one thread, which runs up to `fibers` tasks at once.
+    """Runs up to `fibers` tasks at once in one thread (implements scheduler_ports.Workers).
 
     Errors of tasks are passed to `on_error`.
     """
@@ -53,7 +53,7 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Runs the task in a fiber, see scheduler_ports.Workers. Raises TaskFailed if the pool's thread has ended."""
+        """Runs the task in a fiber; waits while all fibers are busy. Raises TaskFailed if the thread has ended."""
         while not self._room.acquire(timeout=_CHECK_SECONDS):
             self.check()
         self._due.put(lambda: _Fiber(self, task).switch())
@@ -75,7 +75,10 @@ class FiberPool:
         return bool(fiber.parent.switch())
 
     def call_in_thread(self, fiber: _Fiber, call: Callable[[], T]) -> T:
-        """Runs `call` in a new thread and other fibers in the meantime; returns the result or raises its error."""
+        """Runs `call` in a new thread; returns its result or raises its error.
+
+        In the meantime, the pool's thread runs other fibers.
+        """
         result: Future[T] = Future()
 
         def work() -> None:
@@ -120,7 +123,7 @@ class FiberPool:
         fiber.switch(ready)
 
     def work(self, task: Callable[[], object]) -> None:
-        """Runs a task in the fiber that was made for it, and reports its error."""
+        """Runs the task to its end, inside its fiber. If the task raises an error, `on_error` is called."""
         self._at_work += 1
         try:
             task()

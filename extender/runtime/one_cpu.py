@@ -24,13 +24,13 @@ from typing import NamedTuple
 from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
-"""The threads move to another CPU only if its idle time is longer by this fraction of the whole time.
+"""The threads move to another CPU only if its idle time is longer by this fraction of the time since the last look.
 
 A move has a cost, because the caches of the new CPU are cold.
 """
 
 _PROCESSOR = 39
-"""The number of the field of /proc/thread-self/stat with the CPU, counted from 1. Field 2 may contain spaces."""
+"""The position of the CPU's number among the fields of /proc/thread-self/stat, counted from 1."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class LinuxCpus:
                 os.sched_setaffinity(thread, cpus)
 
     def prefer_this_thread(self) -> None:
-        """Keeps other threads from interrupting this one. They run when it waits or its time slice ends."""
+        """Keeps other threads from interrupting this thread: they run when it waits or its time slice ends."""
         for thread in _threads():
             if thread != threading.get_native_id():
                 with suppress(OSError):  # the thread has ended, or the system does not permit this
@@ -84,7 +84,7 @@ def _threads() -> list[int]:
 class OneCpu:
     """Keeps the process on one CPU after `settle`, and moves it if other processes need that CPU.
 
-    If the system does not allow this, the threads run on any CPU.
+    If the system does not let the process choose a CPU, the threads run on any CPU.
     """
 
     def __init__(self, cpus: LinuxCpus, clock: Clock) -> None:
@@ -94,7 +94,7 @@ class OneCpu:
         self._last_reading: _Reading | None = None  # None while the threads may run on any CPU
 
     def settle(self) -> None:
-        """Moves all threads to the CPU of the calling thread, and keeps the other threads from interrupting it."""
+        """Moves all threads to the CPU of the calling thread. The other threads then do not interrupt this thread."""
         try:
             self._allowed = self._cpus.allowed()
             self._cpus.prefer_this_thread()
@@ -105,7 +105,7 @@ class OneCpu:
             self._release(error)
 
     def look(self) -> None:
-        """Moves all threads to the CPU that was idle longest since the last call, if that is clearly better."""
+        """Moves all threads to the CPU that was idle longest since the last call, if the gain is worth the move."""
         before = self._last_reading
         if before is None:
             return
@@ -132,7 +132,7 @@ class OneCpu:
 
 
 class _Reading(NamedTuple):
-    """The use of each CPU up to one moment, in seconds."""
+    """The seconds that each CPU has been idle, and the CPU seconds that this process has used, read at time `at`."""
 
     at: float
     cpu: int

@@ -38,30 +38,33 @@ class Telemetry:
     def synced(self, kind: str, as_of: float) -> None:
         """Called when the cache has all that the API server had of `kind` at `as_of`, in monotonic seconds.
 
-        An event, a bookmark, a list and a confirmed survey (see cluster.watch.survey) show this. A watch that was only
-        opened does not.
+        An event, a bookmark, a list or a confirmed survey (see cluster.watch.survey) proves that. An opened watch alone
+        proves nothing.
         """
 
     def relisted(self, kind: str) -> None:
         """Called after `kind` had to be listed again."""
 
     def withdrawn(self, kind: str) -> None:
-        """Called when the API server no longer serves `kind`, so its data has no age to report."""
+        """Called when the API server no longer serves `kind`. The age of the kind is then no longer reported."""
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """Called when the cache ignores an object because a value in it is invalid."""
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """Called after the comparer has corrected an object in the cache, or (kind "Table") found a wrong table."""
+        """Called after a comparison has corrected a cached object or, if `kind` is "Table", has found a wrong table."""
 
     def incoming(self, queue: str, event: str) -> None:
         """Called when a pod enters `queue` because of `event`."""
 
     def entity_incoming(self, queue: str, event: str, entity: str) -> None:
-        """Called when a pod without a group ("pod") or a root group ("podgroup") enters `queue`."""
+        """Called when `entity` enters `queue`: "pod" for a pod without a group, "podgroup" for a whole group."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Called when a waiting pod moves to `tier`. `origin` is "" if the pod is new or its attempt has failed."""
+        """Called when a pod enters the part `tier` of the queue, for example "backoff", and leaves the part `origin`.
+
+        `origin` is "" if the pod is new or its attempt has failed.
+        """
 
     def rule_failed(self, rule: str) -> None:
         """Called after a user's rule has raised an error, returned an invalid value or hung for one pod."""
@@ -77,7 +80,7 @@ class Telemetry:
 
 
 class Binding(NamedTuple):
-    """Binds a pod to a node (v1.Binding). Because of the UID, a recreated pod of the same name is not bound."""
+    """A pod and the node that it gets (v1.Binding). The UID keeps a recreated pod of the same name from being bound."""
 
     namespace: str
     name: str
@@ -90,14 +93,14 @@ class Binding(NamedTuple):
 
 
 class Nominating(Enum):
-    """Says if a pod's nomination is kept or cleared when no new node is named (upstream NominatingInfo)."""
+    """The choices for a pod's nomination if there is no new node: keep it or clear it (upstream NominatingInfo)."""
 
     KEEP = auto()
     CLEAR = auto()
 
 
 NominatedNode = str | Nominating
-"""The node to which a pod is to be nominated, or whether to keep or clear its nomination."""
+"""The node to nominate for a pod; without a node, the choice to keep or clear the pod's nomination."""
 
 
 class Binder(Protocol):
@@ -116,7 +119,7 @@ class Sink(Protocol[Object]):
     """Receives the objects of the cluster and their changes. The cache is a Sink."""
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """Replaces all objects of `kind` with those of a whole list.
+        """Replaces all objects of `kind` in the cache with `objects`, which is a complete list.
 
         Args:
             asked_at: when the list was requested, in monotonic seconds. The list shows everything written before then.
@@ -133,7 +136,7 @@ class Lister(Protocol[Listed]):
     """Lists what the API server has now, and says up to which version the watches have delivered."""
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that are complete in the cache, so that they can be compared with a list."""
+        """Returns the kinds whose objects are all in the cache, so that the cache can be compared with a list."""
 
     def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
         """Returns the version of the list and every object of the kind.
@@ -146,4 +149,4 @@ class Lister(Protocol[Listed]):
         """Makes the reflector list the kind again, because the watch's events cannot be trusted."""
 
     def has_delivered(self, kind: str, version: str) -> bool:
-        """Returns True if the watch has delivered everything up to this version."""
+        """Returns True if the watch has delivered everything up to `version`."""

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 # A full collection would stop every call while it visits all long-lived objects, so the third number disables it.
-# Collecting the youngest 5,000 objects takes 1 or 2 ms. Survivors are visited once more, 25,000 at a time.
-# With 100,000 at a time, a collection took up to 110 ms while lists were read, because all objects survive then.
+# Collecting the youngest 5,000 objects takes 1 or 2 ms. Objects that survive are visited once more, 25,000 at a time.
+# With 100,000 at a time, a collection took up to 110 ms while lists were read, because listed objects all survive.
 GC_THRESHOLDS: Final = (5_000, 5, 1_000_000_000)
 COLLECT_SECONDS: Final = 0.2
 """The seconds between two calls of `collect_young`.
@@ -63,7 +63,8 @@ _CLIBRARY: Final = _c_library()
 class CollectionPauses:
     """Measures the pauses of the garbage collector after `start`, and keeps the longest of the last minutes.
 
-    It keeps the longest pause of the current window of `WINDOW_SECONDS`, and the longest of the window before.
+    It keeps two numbers: the longest pause in the current `WINDOW_SECONDS`, and the longest in the `WINDOW_SECONDS`
+    before.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -108,9 +109,9 @@ PAUSES: Final = CollectionPauses()
 def collect_young() -> None:
     """Collects the young objects before there are too many of them.
 
-    Python starts a collection only when many more objects were created than freed. A cache that replaces old versions
-    with new ones never creates that many more. So a new list of 200,000 pods left 1.5 million young objects, and the
-    next collection, during a call, stopped every thread for 0.3 s.
+    Python starts a collection only when many more objects were created than freed. In a cache that replaces old objects
+    with new ones, the two numbers stay close. For example, a new list of 200,000 pods left 1.5 million young objects,
+    and the next collection, during a call, stopped every thread for 0.3 s.
     """
     gc.collect(1)
 
@@ -139,10 +140,10 @@ def give_back() -> None:
 def use_huge_pages() -> None:
     """Moves the memory that is in use to pages of 2 MiB, if the kernel can do so (Linux 6.1).
 
-    A decision reads a few bytes in thousands of places. With small pages the CPU must look up the address of each of
-    them again after another process has used the CPU. Measured in November 2026, in 600 decisions of `varied` on 5,000
-    nodes on a busy machine, six alternating runs of each: 0.81 ms of CPU per decision, and 0.95 ms with small pages
-    (medians; cheaper in 5 of 6 pairs).
+    A decision reads a few bytes in thousands of places. With small pages, the CPU must look up the physical address of
+    each place again after another process has used the CPU. Measured in November 2026, in 600 decisions of `varied` on
+    5,000 nodes on a busy machine, six alternating runs of each: 0.81 ms of CPU per decision with huge pages, 0.95 ms
+    with small pages (medians; cheaper in 5 of 6 pairs).
     """
     madvise = getattr(_CLIBRARY, "madvise", None)
     if madvise is None:

@@ -65,7 +65,7 @@ def rounded(resource: str, amount: int) -> str:
 
 
 def distinguishable(resource: str, *amounts: int) -> list[str]:
-    """Formats several amounts of a resource. They are rounded, unless different amounts would then look equal."""
+    """Formats several amounts of a resource: rounded, or exactly if different amounts would look equal."""
     texts = [rounded(resource, amount) for amount in amounts]
     is_clear = len(set(texts)) == len(set(amounts))
     return texts if is_clear else [quantity(resource, amount) for amount in amounts]

@@ -29,7 +29,7 @@ def log_error(task: str, error: BaseException) -> None:
 class TaskFailures:
     """Ends the process after an unexpected error in a background task, which may have left work half done.
 
-    A restart completes that work, because the API server has all state. Tasks call `report` in their own threads; the
+    A restart completes the work, because all state is in the API server. Tasks call `report` in their own threads; the
     main thread calls `check` repeatedly.
     """
 
@@ -177,11 +177,10 @@ class ParkedThreads(Generic[T]):
 
 
 class WorkerPool:
-    """A scheduler_ports.Workers with `threads` threads. If all are busy and the queue is full, `submit` waits.
+    """Runs tasks in `threads` threads (implements scheduler_ports.Workers). `submit` waits if the queue is full.
 
-    The queue holds `backlog` tasks per thread, and errors of tasks are passed to `on_error`. A task costs 3.5 us of
-    CPU. A ThreadPoolExecutor with the same limit costs 12 us (measured in November 2026), because it also handles
-    results.
+    The queue holds `backlog` tasks per thread. Errors of tasks are passed to `on_error`. A task costs 3.5 us of CPU. A
+    ThreadPoolExecutor with the same limit costs 12 us (measured in November 2026), because it also handles results.
     """
 
     def __init__(self, name: str, threads: int, on_error: OnError, backlog: int = 2) -> None:
@@ -199,11 +198,11 @@ class WorkerPool:
         self._tasks.put(task)
 
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
-        """See scheduler_ports.Preemptors. Runs as many calls at a time as the pool has threads.
+        """Runs the calls, as many at a time as the pool has threads; raises the first error of a call.
 
-        It starts new threads for the calls. If the pool's threads ran them, and all of these waited for such calls,
-        no thread would be left to run the calls. The new threads are daemons, unlike those of a ThreadPoolExecutor, so
-        that a call without an answer does not keep the process alive.
+        The calls run in the calling thread and in new threads. They do not run in the pool's threads, because all of
+        these may be waiting for such calls. The new threads are daemons, so that a call without an answer does not keep
+        the process alive.
         """
         remaining, errors = iter(calls), list[BaseException]()
         lock = threading.Lock()
@@ -258,8 +257,8 @@ def _started(threads: Iterable[Thread]) -> Iterator[Thread]:
 class TimedLock:
     """A lock that reports how long each caller has waited for it: `with lock("assume"): ...`.
 
-    It is not reentrant. Each caller's name has its own context manager, which is reused: a decision takes the lock a
-    dozen times, and a new generator of contextlib each time would cost more than the lock.
+    The lock is not reentrant. Each caller's name has its own context manager, which is reused. A decision takes the
+    lock a dozen times, and creating a context manager with contextlib each time would cost more than the lock.
     """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:

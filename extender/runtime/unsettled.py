@@ -17,7 +17,7 @@ Binding is also settled once the watch shows that the pod is on its node or was 
 `UnsettledWrites` keeps the records, and decides nothing. `Settlement` finds out the outcome of the writes. They are
 used in this way:
 
-- Every write is sent within `noted`.
+- Every write is sent in a `with` block of `noted`.
 - A Lease is released only if `nothing_unsettled`.
 - A candidate that takes over the Lease records whether writes of the last holder may be in flight
   (`expect_predecessors`, `vouch`).
@@ -54,7 +54,7 @@ _PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES
 _log = logging.getLogger(__name__)
 
 Reconciliation = Callable[[], Callable[[], bool]]
-"""Reads the API server's state, and returns a function that returns True once the cache shows all of it.
+"""Reads the API server's state. The returned function returns True once the cache shows all of this state.
 
 Raises ClusterError.
 """
@@ -68,9 +68,9 @@ class UnsettledWrite(NamedTuple):
 
 
 class UnsettledWrites:
-    """Records of writes in flight and of writes with unknown outcome, in memory that the master process keeps.
+    """Stores the writes that are in flight or have an unknown outcome, in memory that outlives the worker process.
 
-    It must be created before the fork. One worker at a time uses it, and calls `take_over` first.
+    Create it in the master process, before the fork. One worker at a time uses it, and calls `take_over` first.
 
     The processes of one machine share a monotonic clock, so the deadlines stay valid after a worker has ended.
     """
@@ -118,7 +118,7 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """The time until which unrecorded writes of earlier processes may arrive; None if none can arrive."""
+        """The time until which writes of an earlier process may still arrive; None if no such write can arrive."""
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
@@ -136,8 +136,8 @@ class UnsettledWrites:
     def take_over(self) -> list[Binding]:
         """Returns an earlier worker's Bindings whose outcome is unknown; the caller assumes their pods.
 
-        The earlier worker's other writes reserve nothing on a node. For them, this process only waits, as for writes of
-        an earlier process, until they can no longer take effect.
+        The earlier worker's other writes reserve nothing on a node. This process only waits until these writes can no
+        longer arrive (see `predecessors_until`).
         """
         self._free.clear()
         self._unknown.clear()
@@ -215,7 +215,7 @@ class Evidence(Protocol):
     """Says what the cache shows about the outcome of writes."""
 
     def nothing_waits(self) -> bool:
-        """Returns True if no late write can take effect, because all pods have nodes and all claims have devices."""
+        """Returns True if all pods have nodes and all claims have devices, so a late write could change nothing."""
 
     def shows(self, binding: Binding) -> bool:
         """Returns True if the watch has shown that the pod is on a node or was deleted, so the Binding is settled."""
@@ -251,10 +251,10 @@ class Settlement:
         return "waiting until the cache shows what an earlier process has written"
 
     def look(self) -> None:
-        """Ends the wait for the writes of earlier processes, if such a write could not change anything.
+        """Ends the wait for writes of earlier processes if all pods have nodes and all claims have devices.
 
-        That is so if all pods have nodes and all claims have devices. Call this once the cache shows everything that
-        the API server had when the last earlier process ended.
+        A late write could then change nothing. Call this once the cache shows everything that the API server had when
+        the last earlier process ended.
         """
         until = self.writes.predecessors_until
         if until is not None and until != self._looked_until:
@@ -265,7 +265,8 @@ class Settlement:
     def caught_up(self, since: float) -> bool:
         """Returns True if the cache shows all writes made before `since`, and all writes of earlier processes.
 
-        Reads from the API server when necessary. The caller repeats the call until it returns True.
+        `since` is in monotonic seconds. Reads from the API server if necessary. The caller repeats the call until it
+        returns True.
         """
         if not self._shows(since):
             return False
@@ -274,7 +275,7 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Settles this process's own unsettled writes if the cache shows their outcome.
+        """Forgets this process's own unsettled writes if the cache shows their outcome.
 
         Call it about once a second while the watches run.
         """
@@ -287,7 +288,7 @@ class Settlement:
             self._shows(max(due))
 
     def _shows(self, moment: float) -> bool:
-        """Returns True if the cache shows everything that the API server had at `moment` or later."""
+        """Returns True if the cache shows all that the API server had at `moment`. Asks the API server if needed."""
         if self._shown_at < moment <= self._clock.monotonic() and self._asking.acquire(blocking=False):
             try:
                 self._ask()
