@@ -26,8 +26,8 @@ _PRIORITY_OFFSET = 2**31
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     """Sorts pods by row, then by descending priority, then by ascending start time (upstream MoreImportantPod).
 
-    Equally important pods are in the order of their namespaces and names. Upstream's sort is not stable, so there their
-    order is arbitrary (docs/differences.md).
+    Equally important pods are sorted by namespace and name. Upstream leaves their order to chance, because its sort is
+    not stable (docs/differences.md).
 
     Returns:
         The sorted slots, intp[n], and their ranks, int64[n]. Two ranks are equal only if the pods are equally important
@@ -83,9 +83,9 @@ class VictimColumns(NamedTuple):
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def unit_begins(self) -> Rows:
-        """Returns the position of each unit's first pod, then the number of all pods: intp[units + 1].
+        """Returns the position of each unit's first pod, followed by the number of all pods: intp[units + 1].
 
-        The pods of a unit are evicted together.
+        A unit is a set of pods that are evicted together.
         """
         differs = (self.rows[1:] != self.rows[:-1]) | (self.unit[1:] != self.unit[:-1])
         first = [0] if len(self.rows) else []
@@ -104,7 +104,7 @@ class VictimColumns(NamedTuple):
         return own
 
     def begins(self) -> Rows:
-        """Returns the position of each node's first victim, then the number of all victims: intp[nodes + 1]."""
+        """Returns the position of each node's first victim, followed by the number of all victims: intp[nodes + 1]."""
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
@@ -114,9 +114,9 @@ class VictimColumns(NamedTuple):
         return len(self.begins()) - 1
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Returns only the pods that are still evicted: those for which `reprieved`, bool[n], is False.
+        """Returns the pods that are still to be evicted, because `reprieved`, bool[n], is False for them.
 
-        Among equally important pods, those whose eviction violates a PodDisruptionBudget come first, as upstream.
+        Of equally important pods, those whose eviction violates a PodDisruptionBudget come first, as upstream.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
@@ -142,7 +142,7 @@ def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
 
 
 def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
-    """Returns the pods of these units, which are sorted by importance. The pods of one unit are evicted together."""
+    """Returns all pods of these units as victims. `units` must be sorted by importance."""
     sizes = [len(unit.slots) for unit in units]
     slots = np.array([slot for unit in units for slot in unit.slots], np.intp)
     rows = np.repeat(np.array([unit.row for unit in units], np.intp), sizes)
@@ -156,9 +156,12 @@ def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
 def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` must be sorted by importance for the nodes in `rows`. Each node is considered alone. A budget allows some
-    evictions, and the most important pods use them up first. A pod that violates one budget does not use up an eviction
-    that another budget allows.
+    Each node is considered alone. A budget allows some evictions, and the most important pods use them up first. A pod
+    that violates one budget does not use up an eviction that another budget allows.
+
+    Args:
+        slots: intp[n]: the slots of the pods, sorted by `rows` and then by importance.
+        rows: intp[n]: the rows of the nodes for which the pods would be evicted.
     """
     violating = np.zeros(len(slots), np.bool_)
     covered = _covered_by_budget(table, slots)
@@ -173,7 +176,7 @@ def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
 
 
 def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
-    """Returns, by the key of a budget, the positions in `slots` of the pods that the budget covers."""
+    """Returns a dict: key of a budget -> the positions in `slots` of the pods that the budget covers."""
     covered: dict[str, list[Rows]] = defaultdict(list)
     if len(slots) and table.objects.all(PodDisruptionBudget):
         groups = table.pods.group[slots]
@@ -197,7 +200,7 @@ def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, posit
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that can take the preemptor once its victims have left. The victims are in upstream's order.
+    """A node that can take the preemptor once `victims` have left. The victims are in upstream's order.
 
     `num_pdb_violations` is the number of victims that a PodDisruptionBudget protects.
     """
@@ -208,7 +211,7 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """The candidates by node name. They stay valid when the table changes."""
+    """The nodes on which preemption helps: node name -> Candidate. It stays valid when the table changes."""
 
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
         """Builds the candidates. `num_pdb_violations`: int64[nodes]; by default, the number of violating victims."""

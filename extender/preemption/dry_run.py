@@ -42,10 +42,10 @@ class _PodDependent(NamedTuple):
 class DryRun:
     """Checks if one pod would fit on nodes if some of their pods were removed.
 
-    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So the pod must fit on
-    such a node with and without them. Checks that depend only on the node's own pods decide both cases at once. The
-    other checks are repeated for each such node. Predicates that do not apply to the pod are not prepared again
-    (upstream Skip).
+    Other pods may be nominated to a node. Those with the same or a higher priority may or may not arrive, so the pod
+    must fit with them and without them. Checks that depend only on the node's own pods cover both cases at once. The
+    other checks run a second time for each node with such pods. Predicates that do not apply to the pod are prepared
+    only once (upstream Skip).
 
     Args:
         narrowed: False to try nodes even if PreFilter excludes them (upstream SelectVictimsOnNode runs Filter only).
@@ -72,7 +72,8 @@ class DryRun:
     def select_victims(self, potential: VictimColumns) -> VictimColumns:
         """Returns the victims on each node where evictions make the pod fit, as few victims as possible.
 
-        Pods that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
+        Pods that a PodDisruptionBudget protects are reprieved first, and other pods after them. In both cases, the most
+        important pods come first.
         """
         removals = self._removals(potential)
         rows = potential.rows[potential.begins()[:-1]]
@@ -151,9 +152,9 @@ class DryRun:
         *,
         with_nominated: bool,
     ) -> BoolColumn:
-        """Returns bool[len(rows)]: True if all predicates accept the row. They are prepared again for each row.
+        """Returns bool[len(rows)]: True if `to_check`, bool[len(rows)], is True and all predicates accept the row.
 
-        Only the rows for which `to_check`, bool[len(rows)], is True are checked.
+        The predicates are prepared again for each row.
         """
         fits = np.zeros(len(rows), np.bool_)
         removed = _by_row(self._table, removals.slots)
@@ -204,7 +205,7 @@ def _accepts_all(verdict: Verdict) -> bool:
 
 
 def _by_row(table: Table, slots: Rows) -> dict[int, list[int]]:
-    """Returns a dict of the slots by the row of their node."""
+    """Returns a dict: row of a node -> the slots of the pods on that node."""
     by_row: dict[int, list[int]] = {}
     for slot, row in zip(slots.tolist(), table.pods.row[slots].tolist(), strict=True):
         by_row.setdefault(row, []).append(slot)

@@ -73,7 +73,8 @@ def preempt(
         fit: the result of the pod's last attempt; only nodes that were refused as Unschedulable are tried.
         offset: the index among these nodes where the dry run starts; it matters only if `limits` end the search.
         rows: the nodes to try, of those refused as Unschedulable; None means all of them.
-        spared: node name -> UIDs of pods there that must stay. Pods that would be evicted with them stay too.
+        spared: node name -> UIDs of pods there that must stay. Pods that can only be evicted together with them stay,
+            too.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason is not None:
@@ -90,17 +91,22 @@ def process_preemption(
     offered: Mapping[str, Sequence[str]],
     unconfirmed: Mapping[str, Sequence[str]] = NO_UIDS,
 ) -> ProcessedPreemption:
-    """Corrects the victims (UIDs by node) that kube-scheduler has chosen for `pod` (upstream ProcessPreemption).
+    """Corrects the victims that kube-scheduler has chosen for `pod` (upstream ProcessPreemption).
 
-    `offered` has kube-scheduler's victims. If the pod fits on a node once these leave, the victims that need not leave
-    are dropped. Otherwise, or if the node has no victims, new victims are selected among all pods of lower priority.
+    If the pod fits on a node once the offered victims leave, the victims that need not leave are dropped. Otherwise,
+    new victims are selected among all pods of lower priority on the node.
 
-    kube-scheduler may not know the pods in `unconfirmed`. Such a pod stays, unless it is in `offered`. If it stays, the
-    pods that would be evicted together with it stay, too. Raises DeadlineExceeded.
+    Args:
+        offered: node name -> UIDs of the victims that kube-scheduler has chosen.
+        unconfirmed: node name -> UIDs of pods that kube-scheduler may not know. Only those that are also in `offered`
+            can become victims. Pods that can only be evicted together with the other ones stay, too.
+
+    Raises:
+        DeadlineExceeded: the time limit of `table` has passed.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
-    among_offered = _among(table, potential, offered)
+    among_offered = _is_offered(table, potential, offered)
     dry_run = DryRun(profile, pod, table)
     table.deadline.check("the dry run with the given victims")
     fitting = dry_run.rows_that_fit(rows, potential.only(among_offered))
@@ -108,14 +114,14 @@ def process_preemption(
     table.deadline.check("the search for victims that may stay")
     fewer = dry_run.select_victims(potential.only(suffices & among_offered))
     table.deadline.check("the choice of other victims")
-    spared = potential.whole_units(_named(table, potential, unconfirmed) & ~among_offered)
+    spared = potential.whole_units(_is_listed(table, potential, unconfirmed) & ~among_offered)
     other = dry_run.select_victims(potential.only(~suffices & ~spared))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])
 
 
 def rows_without_lower_priority(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Rows:
-    """Returns the rows that can take the pod once all their pods of lower priority have left."""
+    """Returns the rows of nodes that can take the pod once all pods of lower priority have left the node."""
     return DryRun(profile, pod, table).rows_that_fit(rows, potential_victims(pod, table, rows))
 
 
@@ -132,7 +138,7 @@ def pod_ineligible_to_preempt_others(pod: PodInfo, table: Table, fit: Fit) -> st
 
 
 def leaving_victims(table: Table, row: int, priority: int) -> Rows:
-    """Returns the slots of the terminating pods on the node that a preemptor of this priority may evict."""
+    """Returns the slots of the node's terminating pods that a preemptor of this priority may evict."""
     slots = table.pods.on(row)
     return evictable(table, slots[table.pods.terminating[slots]], priority)
 
@@ -148,14 +154,14 @@ def _dry_run_preemption(
 ) -> VictimColumns:
     """Returns the victims on the rows where evictions help; stops once it has found `enough` such rows.
 
-    PreFilter excludes none of the rows except that of the nominated node, where the pod is tried all the same.
+    The pod is tried on all of `rows`. PreFilter may exclude the row of the nominated node, but no other of these rows.
     """
     dry_run = DryRun(profile, pod, table, narrowed=False)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):
         potential = potential_victims(pod, table, rows[begin : begin + enough])
         if spared:
-            potential = potential.only(~potential.whole_units(_named(table, potential, spared)))
+            potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
         victims = victims.joined(dry_run.select_victims(potential))
         nodes = victims.num_nodes
         if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
@@ -170,8 +176,8 @@ def _known_rows(table: Table, names: Mapping[str, object]) -> Rows:
     return present
 
 
-def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for pods that kube-scheduler has chosen as victims for the same node.
+def _is_offered(table: Table, potential: VictimColumns, offered: Mapping[str, Sequence[str]]) -> BoolColumn:
+    """Returns bool[n]: True for each potential victim that kube-scheduler has chosen for the same node.
 
     `offered`: node name -> UIDs of the victims that kube-scheduler has chosen.
     """
@@ -185,8 +191,8 @@ def _among(table: Table, potential: VictimColumns, offered: Mapping[str, Sequenc
     return np.isin((potential.rows << _SLOT_BITS) + potential.slots, pairs)
 
 
-def _named(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
-    """Returns bool[n]: True for pods whose UID is in `uids_by_node`, under any node."""
+def _is_listed(table: Table, potential: VictimColumns, uids_by_node: Mapping[str, Sequence[str]]) -> BoolColumn:
+    """Returns bool[n]: True for each potential victim whose UID is listed in `uids_by_node`, under any node."""
     slot_of = table.pods.slot_of
     slots = [slot_of[uid] for uids in uids_by_node.values() for uid in uids if uid in slot_of]
     return np.isin(potential.slots, slots) if slots else np.zeros(len(potential.slots), np.bool_)

@@ -18,7 +18,7 @@ NO_VICTIMS_FOUND = "No preemption victims found for incoming pod"
 def fit_message(fit: Fit) -> str:
     """Returns a message such as `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`
 
-    If a check ended in an error, the message is that of the first error, because it fails the whole attempt.
+    If a check ended in an error, the whole attempt has failed, and the message is that of the first error.
     """
     if (error := fit.error) is not None:
         text = ", ".join(error.reasons)
@@ -32,11 +32,11 @@ def fit_message(fit: Fit) -> str:
 
 
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
-    """Returns the text to append to the message if preemption found no candidate; empty if it nominated a node.
+    """Returns the reasons why preemption nominated no node, to be appended to `fit_message`; "" if it nominated one.
 
-    For nodes on which evictions could help but are not enough, the text has the reasons why they refuse the pod now.
-    Upstream has the reasons for which they would still refuse it after all evictions. These are usually the same: a
-    node that still lacks cpu after the evictions lacks it now, too.
+    For nodes that would refuse the pod even after all evictions, the text has the reasons why they refuse the pod now.
+    Upstream has the reasons that would remain after the evictions. The two are usually the same: a node that lacks cpu
+    after all evictions lacks cpu now, too.
     """
     if preemption.nominated_node is not None:
         return ""

@@ -43,7 +43,7 @@ def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePo
 
 
 class Disruption(NamedTuple):
-    """The cost of evicting a pod, as its groups determine it.
+    """The cost of evicting a pod, which depends on the pod's groups.
 
     Attributes:
         priority: the priority of the root group, or the pod's own.
@@ -56,7 +56,7 @@ class Disruption(NamedTuple):
 
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
-    """Returns which priority and kind count if the pod is evicted, and which group is evicted with it, if any."""
+    """Returns the cost of evicting the pod, and the group that is evicted together with the pod, if any."""
     groups = groups_above(info, table)
     if not groups:
         is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None
@@ -70,9 +70,9 @@ def disruption_of(info: PodInfo, table: Table) -> Disruption:
 
 
 def evictable(table: Table, slots: Rows, priority: int) -> Rows:
-    """Returns those of these slots whose pods a preemptor of this priority may evict.
+    """Returns the slots, out of `slots`, of the pods that a preemptor of this priority may evict.
 
-    The priority of a pod's root group counts, not its own (upstream GetPodPriority).
+    For a pod in a group, the priority of the root group counts (upstream GetPodPriority).
     """
     is_lower = table.pods.priority[slots] < priority
     doubtful = _doubtful(table, is_lower, priority)
@@ -84,11 +84,10 @@ def evictable(table: Table, slots: Rows, priority: int) -> Rows:
 
 
 def _doubtful(table: Table, is_lower: BoolColumn, priority: int) -> Rows:
-    """Returns the positions of the pods whose groups must be looked up to know if the pods may be evicted.
+    """Returns the positions of the pods whose groups must be looked up, because they may change `is_lower`.
 
-    `is_lower` says which pods have a priority of their own below `priority`, but the priority of a pod's group decides.
-    Pods are left out if no group has a priority that could change the result, because a cluster may have very many
-    pods.
+    `is_lower`, bool[n], is True if the pod's own priority is below `priority`, but the priority of the pod's group
+    decides. A cluster may have very many pods, so a pod is left out if no group's priority could change its value.
     """
     if not table.features.generic_workload:
         return np.zeros(0, np.intp)
@@ -142,9 +141,9 @@ def units_on(table: Table, slots: Rows) -> list[Unit]:
 
 
 def _members(table: Table, names: set[GroupName]) -> dict[GroupName, list[int]]:
-    """Returns the slots of the placed pods that are evicted together with each group, sorted by pod name.
+    """Returns a dict: group -> the slots of its placed pods, sorted by pod name.
 
-    `names`: the groups that are evicted as a whole.
+    `names` are the groups to look up. Each of them is evicted as a whole.
     """
     members: dict[GroupName, list[int]] = {name: [] for name in names}
     placed = np.flatnonzero(table.pods.row >= 0) if names else np.zeros(0, np.intp)
