@@ -60,7 +60,7 @@ _BEING_DELETED = "is being deleted"
 
 
 class _Place(Enum):
-    """States whether a pod has a node, and whether the cache is sure of it."""
+    """Says if a pod has a node according to the cache, and if the cache is sure of it."""
 
     NONE = auto()
     CERTAIN = auto()
@@ -70,7 +70,7 @@ class _Place(Enum):
 
 
 class _BindInProgress:
-    """A call that is binding a pod to `node`. `result` is set if other calls wait for the result of this one."""
+    """A call that is binding a pod to `node`. `result` is None until another call for the same bind waits for it."""
 
     __slots__ = ("node", "result")
 
@@ -80,7 +80,7 @@ class _BindInProgress:
 
 
 class PermitWait:
-    """Makes binds wait for the decision of their Permit rules; limits how many wait, and for how long.
+    """Makes binds wait for the decision of their Permit rules. Limits how many binds wait, and for how long.
 
     The owner calls `end_deleted` several times a second.
     """
@@ -93,7 +93,7 @@ class PermitWait:
         self._waiting: dict[str, Permit] = {}
 
     def wait(self, permit: Permit) -> None:
-        """Waits until the rule allows the pod; raises BindingFailed if it rejects the pod or waits too long."""
+        """Waits until the Permit rules allow the pod. Raises BindingFailed on a rejection or after a timeout."""
         if not self.free.acquire(blocking=False):
             raise BindingFailed("too many pods are waiting at Permit")
         try:
@@ -106,7 +106,7 @@ class PermitWait:
             self.free.release()
 
     def deadline(self, at_least: float) -> Deadline:
-        """Returns a deadline for all waits of a bind that begins now: `most_seconds`, or `at_least` if that is more."""
+        """Returns the deadline of a bind's waits: after `most_seconds` or `at_least` seconds, whichever is longer."""
         return Deadline(self._clock, max(self.most_seconds, at_least))
 
     def uids(self) -> list[str]:
@@ -153,8 +153,8 @@ class Bind:
     ) -> None:
         """
         Args:
-            permits: runs the rules of Reserve and Permit; the owner of this object calls its `settle`.
-            permit_wait: limits the waits at Permit; without it, a pod that would have to wait there is refused.
+            permits: runs users' rules at Reserve and Permit. `permits.settle` must be called regularly.
+            permit_wait: limits the waits at Permit; without it, a pod that would have to wait is refused.
             quorum: makes members of a gang wait for each other; without it, each member is bound alone.
         """
         self._cache = cache
@@ -177,7 +177,7 @@ class Bind:
         return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds the pod without checking that it still fits. If nothing were bound here, the pod would stay pending."""
+        """Binds the pod without checking that it still fits, because a pod that is not bound here stays pending."""
         return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
@@ -248,7 +248,7 @@ class Bind:
             return self._bind_unchecked(info, binding)
         profile = self._profile_of(info.pod)
         end_of_waits = self._end_of_waits(profile)
-        with self._quorum.member(info, binding.node):
+        with self._quorum.uncounted(info, binding.node):
             failure = self._make_ready(info, profile, binding.node, deadline)
             if failure is not None:
                 self._quorum.failed(info)
@@ -265,10 +265,10 @@ class Bind:
         return result
 
     def _end_of_waits(self, profile: Profile) -> Deadline:
-        """Returns the deadline that a bind's two waits share: the wait for users' rules, and the wait for the gang.
+        """Returns one deadline for the two waits of a bind: for users' rules, and then for the other gang members.
 
-        They share it because kube-scheduler gives up after httpTimeout, and then places the pod elsewhere. Without
-        users' rules, the wait for the gang has only its own limit.
+        The deadline is common because kube-scheduler waits only httpTimeout for the whole bind, and then places the pod
+        elsewhere. Without users' rules there is only the wait for the gang, which has its own limit.
         """
         if not (profile.permit or profile.pre_bind):
             return NO_DEADLINE
@@ -306,7 +306,7 @@ class Bind:
         return self._cache.assume(info, node, lambda table: self._check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
-        """Waits until users' rules allow the bind. Raises BindingFailed; the pod then stays assumed."""
+        """Waits until users' rules allow the bind. If one refuses, raises BindingFailed; the pod stays assumed."""
         try:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
@@ -433,7 +433,7 @@ class Bind:
     def _check(self, profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
         """Returns why the pod cannot go to the node now; None if it can. Raises DeadlineExceeded.
 
-        Members of its own pod group that are nominated to the node do not count, because kube-scheduler already
+        Other members of the pod's group that are nominated to the node do not count, because kube-scheduler already
         counted them when it chose the node.
         """
         row = table.nodes.row_of.get(node)
@@ -464,7 +464,11 @@ def _binding(request: ExtenderBindingArgs) -> Binding:
 
 
 def at_bind(profile: Profile) -> Profile:
-    """Returns the profile with the changes that bind needs, because kube-scheduler has reserved devices by then."""
+    """Returns the profile with the predicates that bind checks.
+
+    At bind, kube-scheduler has already created the claim for the pod's extended resources. At any other time, such a
+    claim would block the pod.
+    """
     predicates = [
         replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate
         for predicate in profile.predicates

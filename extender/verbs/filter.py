@@ -117,7 +117,7 @@ class Filter:
     ) -> tuple[ExtenderFilterResult, Set[str]]:
         """Judges the pod on the nodes in the request; returns the answer, and the rules that rejected a node.
 
-        `siblings` are other members of the pod's group, each with its planned node. They count as placed there.
+        `siblings` are other members of the pod's group with their planned nodes. They count as placed on these nodes.
         """
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
@@ -168,10 +168,7 @@ class Filter:
 
 
 def _beside(siblings: Sequence[tuple[PodInfo, str]], table: Table) -> AbstractContextManager[None]:
-    """Adds other members of the pod's group to the table until the `with` block ends.
-
-    `siblings`: these members, each with its planned node.
-    """
+    """Places other members of the pod's group on their planned nodes in `table`, until the `with` block ends."""
     return table.hypothetically(placed=siblings) if siblings else nullcontext()
 
 
@@ -193,7 +190,7 @@ def _cut(reason: str) -> str:
 def _node_with_leaving_victims(pod: Pod, table: Table) -> str:
     """Returns the pod's nominated node if pods of lower priority are terminating there; "" otherwise.
 
-    If the answer called that node unresolvable, kube-scheduler would evict a second set of victims elsewhere.
+    If the answer called that node unresolvable, kube-scheduler would evict more pods on another node.
     """
     row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
     if row < 0:
@@ -213,9 +210,9 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
 
 
 def assumed_node(info: PodInfo, table: Table) -> str:
-    """Returns the node where the pod is assumed but not yet shown by the watch; "" if there is none.
+    """Returns the node on which the pod is assumed, until the watch shows the pod there; otherwise "".
 
-    bind refuses every other node for such a pod.
+    While a pod is assumed, bind refuses every other node for it.
     """
     slot = table.pods.slot_of.get(info.uid)
     if slot is None or table.pods.info(slot).pod.node_name:
@@ -225,7 +222,7 @@ def assumed_node(info: PodInfo, table: Table) -> str:
 
 
 class Part(NamedTuple):
-    """The nodes of a request that are in one table: their rows, and their positions in the list of names."""
+    """The nodes of a request that are rows of `table`. `positions` are their indices in `RequestedNodes.names`."""
 
     table: Table
     rows: Rows
@@ -233,7 +230,13 @@ class Part(NamedTuple):
 
 
 class RequestedNodes(NamedTuple):
-    """The nodes of a request: their names without duplicates, their rows in tables, and the names that are unknown."""
+    """The nodes of a request.
+
+    Attributes:
+        names: the names in the request, without duplicates.
+        parts: the rows of the nodes, by table.
+        unknown: the names of the nodes that are in no table.
+    """
 
     names: list[str]
     parts: Sequence[Part]

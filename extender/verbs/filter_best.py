@@ -25,7 +25,7 @@ class FilterBest:
     def __init__(
         self, feasible: Filter, prioritize: Prioritize, limit: TimeLimit = NO_LIMIT, random: Random | None = None
     ) -> None:
-        """Chooses between nodes with the same score by `random`."""
+        """`random` chooses one of the best nodes if several have the same score."""
         self.name = feasible.name
         self.decode = feasible.decode
         self.summary = feasible.summary

@@ -27,14 +27,13 @@ from extender.verbs.waiting import RecentPreemptors
 class Preempt:
     """The preempt verb. Upstream counterpart: HTTPExtender.ProcessPreemption.
 
-    kube-scheduler looks up every victim of the answer in its own snapshot, and the whole preemption fails if one is
-    missing there. Therefore:
+    kube-scheduler looks up every victim of the answer in its own snapshot. If a victim is missing there, the whole
+    preemption fails. Therefore:
 
-    - If the victims that the scheduler proposes are enough, the answer names only those of them that are needed. Other
-      pods are added only if the proposed victims are not enough, or if the request leaves the choice to the extender.
-    - The answer never adds a pod that the cache shows on the node if the watch has not confirmed its bind, because
-      kube-scheduler may have given up that bind.
-    - Proposed victims that the cache does not show on the node stay in the answer.
+    - If the victims that kube-scheduler proposes are enough, the answer contains only victims from the proposal, as few
+      as are needed. Otherwise, or if the request proposes none, the answer may contain other pods.
+    - The answer adds no pod whose bind the watch has not confirmed, because kube-scheduler may have given up that bind.
+    - A proposed victim that the cache does not show on the node stays in the answer.
     """
 
     name = "preempt"
@@ -46,7 +45,7 @@ class Preempt:
         limit: TimeLimit = NO_LIMIT,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """Records in `preemptors`, if given, the pods for which this verb names victims."""
+        """`preemptors` records the pods for which this verb names victims; None to record nothing."""
         self._cache = cache
         self._profiles = profiles
         self._limit = limit
@@ -102,8 +101,8 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
     """Returns the UIDs of the victims, the most important first.
 
-    `victims` is sorted already, but equally important pods are in the order of their names. They get the order that
-    they have in the request, unless any victim belongs to a group.
+    `victims` is already sorted by importance and then by name. Here, equally important pods are put in the order of the
+    request instead of the order of their names. If any victim belongs to a group, the order of `victims` is kept.
     """
     if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
         return [info.uid for info in victims]

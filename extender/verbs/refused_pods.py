@@ -39,7 +39,7 @@ class Activator(Protocol):
     """Makes the scheduler that called filter try a pod again (upstream framework.Handle.Activate)."""
 
     def activate(self, pod: Pod) -> None:
-        """Asks the scheduler to try the pod again. If that fails, it raises no error."""
+        """Asks the scheduler to try the pod again. Raises no error, even if the request fails."""
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ class _Refused:
 
     Attributes:
         at: when the pod was rejected, in monotonic seconds.
-        looked: True if the pod was checked again because enough time had passed.
-        woken: True if one of the rules has reported since then that the pod may fit.
-        fitted: how often the pod fitted when it was checked again.
+        looked: True if the pod was checked because `after_seconds` had passed.
+        woken: True if `wake` was called for one of the rules, and the pod has not been checked since.
+        fitted: how often the pod fitted at a check.
         taken: True if `take` has returned the pod.
     """
 
@@ -65,13 +65,12 @@ class _Refused:
 
 
 class RefusedPods:
-    """Remembers rejected pods; after `after_seconds` without a new attempt, checks if they fit by now.
+    """Remembers rejected pods, and checks each pod again `after_seconds` after the rejection.
 
-    If a pod fits at that check but is rejected again afterwards, something else rejects it. After each such case, the
-    next check waits twice as long.
+    If `wake` is called for a pod, its check is already due one second after the rejection.
 
-    A pod for which `wake` is called is checked as soon as one second after its rejection. After each such case, this
-    second is doubled, too, up to a minute.
+    A pod that fits at a check may be rejected again all the same, for example because kube-scheduler's own filters
+    refuse the node. Each time this happens, both delays double for the pod. The shorter one grows to a minute at most.
 
     Attributes:
         wakes: the number of calls of `wake` and `wake_all` so far.
@@ -96,7 +95,7 @@ class RefusedPods:
         Args:
             refused: True if every node was rejected.
             rules: the rules that rejected a node.
-            wakes: the value of `self.wakes` before filter decided, so that a wake during the decision is not lost.
+            wakes: the value of `self.wakes` before filter decided. A call of `wake` since then counts for this pod.
         """
         with self._lock:
             earlier = self._pods.pop(pod.uid, None)
@@ -145,7 +144,7 @@ class RefusedPods:
     def take(self, rules: Set[str]) -> list[tuple[str, str]]:
         """Returns (UID, namespace/name) of pods that any of `rules` rejected, at most MOST_AT_ONCE pods.
 
-        A pod is not returned again until it is rejected again, unless `give_back` is called. Pods rejected less than a
+        Each pod is returned only once after a rejection, unless `give_back` is called for it. Pods rejected less than a
         second ago are left out, so that kube-scheduler can preempt for them first.
         """
         latest = self._clock.monotonic() - WOKEN_SECONDS
@@ -157,7 +156,7 @@ class RefusedPods:
         return [(uid, pod.key) for uid, pod in pods]
 
     def give_back(self, uid: str) -> None:
-        """Makes the next `take` return the pod again."""
+        """Lets `take` return the pod once more."""
         with self._lock:
             if uid in self._pods:
                 self._pods[uid].taken = False

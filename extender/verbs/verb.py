@@ -58,4 +58,4 @@ class CallObserver(Protocol):
     """Observes every call, in the call's thread, before the answer is sent. It must be quick and must not raise."""
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        """Records the call. `result` is None if there is an `error` instead."""
+        """Records the call. If the call failed, `result` is None and `error` is the message."""

@@ -21,8 +21,7 @@ class Confirmation:
     """Waits at most `SECONDS` for the watch to show the outcome of a bind that got no answer.
 
     Args:
-        pause: sleeps for some seconds; default: time.sleep. It is looked up at each construction, because simulations
-            replace time.sleep.
+        pause: sleeps for some seconds; None means time.sleep as it is now, because simulations replace time.sleep.
     """
 
     def __init__(self, cache: Cache, pause: Callable[[float], object] | None = None) -> None:
@@ -42,9 +41,9 @@ class Confirmation:
 class RecentPreemptors:
     """Records the pods for which preempt named victims, and makes filter wait until the victims are gone.
 
-    kube-scheduler may see that the victims were deleted before this cache does. It then calls filter at once. If filter
-    refused the pod then, kube-scheduler would evict other pods on other nodes. filter waits for at most `SECONDS` after
-    preempt. `pause` is the same as in Confirmation.
+    kube-scheduler may know that the victims are gone before this cache does, and then calls filter at once. If filter
+    refused the pod, kube-scheduler would evict more pods on other nodes. So filter waits, but only within `SECONDS`
+    after preempt. `pause` is described in Confirmation.
     """
 
     def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Plans nodes for the members of one pod group beside kube-scheduler, and answers filter calls from the plan.
+"""Plans nodes for the members of one pod group, and answers kube-scheduler's filter calls from the plan.
 
-`group_plans` says which plan a call belongs to and when a plan ends. This module decides on a given table alone, so
-that a replay of a recording can make the same plan again. Start with `Planner.plan`.
+`group_plans` says which plan a call belongs to and when a plan ends. This module reads only the table that it is given,
+so a replay of a recording can make the same plan again. Start with `Planner.plan`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """The answer for a member that the plan places: its node."""
+    """The answer for a member that has a node in the plan."""
 
     node_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """The answer for a member whose group cannot be placed: no node, with the reason and the rules that refused."""
+    """The answer for a member whose group cannot be placed. `rules` are the names of the rules that refused nodes."""
 
     reason: str
     rules: Set[str] = frozenset()
@@ -50,10 +50,11 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BesideSiblings:
-    """The answer for a member without a planned node: filter judges its nodes, as for a pod without a group.
+    """The answer for a member without a planned node: filter checks the nodes as it does for a pod without a group.
 
     Attributes:
-        siblings: the members that have already got their planned nodes, each with its node. They count as placed there.
+        siblings: other members with their planned nodes. filter has already answered with these nodes, and counts the
+            members as placed on them.
     """
 
     siblings: Sequence[tuple[PodInfo, str]]
@@ -78,12 +79,13 @@ class Plan:
         decisions: UID of a member -> the decision about it.
         nodes: the names of the planned nodes.
         refusal: why the group is not placed; None if it is placed.
-        is_emptied: True if the group fits only without the pods of lower priority.
+        is_emptied: True if the group fits only if all pods of lower priority are evicted.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
-        answered: the UIDs of the members that have got an answer since kube-scheduler last started with the group.
+        answered: the UIDs of the members about which kube-scheduler has got an answer in this pass over the group.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
-        touched: the planned nodes that have changed since. A member is checked again before it gets such a node.
+        touched: the planned nodes that have changed since the plan was made. A member is checked again before it gets
+            such a node.
         used_at: the time of the last answer, in monotonic seconds.
     """
 
@@ -102,7 +104,7 @@ class Plan:
     used_at: float = 0.0
 
     def after(self, before: Plan) -> Plan:
-        """Returns this plan together with the members for which the plan `before` has already given answers."""
+        """Returns this plan, extended with the members for which the plan `before` has already given the answer."""
         members = {uid: before.members[uid] for uid in before.answered}
         decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
         return replace(
@@ -115,12 +117,12 @@ class Plan:
         return decision.node_name if decision is not None else None
 
     def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns the members for which filter has answered with their planned node, each with that node."""
+        """Returns (member, planned node) for each member about which filter has already answered with this node."""
         nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
         return [(info, node) for info, node in nodes if node is not None]
 
     def place_answered(self, trial: Trial) -> None:
-        """Puts the members from `placed` on their nodes, and adds the objects that they reserve."""
+        """Puts the members of `placed()` on their nodes in `trial`, with the objects that they reserve."""
         for info, node in self.placed():
             for obj in self.decisions[info.uid].reserved:
                 trial.set_object(obj)
@@ -150,7 +152,7 @@ class MemberCall:
 
     @property
     def is_about_nominated_node(self) -> bool:
-        """True if the request has only the nominated node, which kube-scheduler asks about before the others."""
+        """True if the request has only the nominated node. kube-scheduler asks about it before all other nodes."""
         return len(self.names) == 1 and self.names[0] == self.info.pod.status.nominated_node_name
 
     def rows(self, table: Table) -> Rows:
@@ -163,10 +165,10 @@ class MemberCall:
         return present
 
     def domain(self, table: Table) -> Rows | None:
-        """Returns the rows of the only topology domain in the request; None if there is no such domain.
+        """If all nodes in the request are in one topology domain, returns the rows of the domain; otherwise None.
 
-        kube-scheduler tries a group with a topology constraint on one domain after the other. So if the nodes in the
-        request are all in one domain, it is trying this domain, and the other members are restricted to it, too.
+        kube-scheduler tries a group with a topology constraint on one domain after the other. So a request with the
+        nodes of one domain shows that kube-scheduler is trying that domain. All members are then restricted to it.
         """
         key = self.group.topology_key
         if key is None or not len(rows := self.rows(table)):
@@ -182,8 +184,8 @@ class MemberCall:
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
-        The member of this call, and members of the same template, may use only the nodes in the request. Other members
-        may use all nodes in the domain.
+        The member of this call, and members with the same pod template, may use only the nodes in the request. Other
+        members may use all nodes in `domain`.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
@@ -201,7 +203,7 @@ class PlanRequest(NamedTuple):
     Attributes:
         waiting: the members to place, in the order in which they are tried; the call's member is the first.
         scheduled: the UIDs of the members that have a node.
-        before: the plan to continue, whose `answered` members keep their nodes; None if a new plan is made.
+        before: the plan to continue, whose `answered` members keep their nodes; None to begin a new plan.
     """
 
     call: MemberCall
@@ -215,9 +217,9 @@ class Planner:
 
     Args:
         judge: returns the function that decides about one member.
-        scheduler_filters: True if kube-scheduler runs its own filters before it asks. A call may then come from the dry
-            run of a preemption, which leaves out the pods of lower priority.
-        coscheduling: True if the groups are those of the plugin Coscheduling, for which there is no such dry run.
+        scheduler_filters: True if kube-scheduler runs its own filters before it calls filter. A call may then belong to
+            the dry run of a preemption, in which kube-scheduler has removed the pods of lower priority.
+        coscheduling: True if the groups belong to the plugin Coscheduling. For these there is no such dry run.
     """
 
     def __init__(self, judge: Judge, *, scheduler_filters: bool = True, coscheduling: bool = False) -> None:
@@ -225,7 +227,7 @@ class Planner:
         self._has_dry_runs = scheduler_filters and not coscheduling
 
     def plan(self, request: PlanRequest, table: Table) -> Plan:
-        """Plans nodes for the waiting members. It undoes its changes of the table."""
+        """Plans nodes for the waiting members. Restores `table` before it returns."""
         call, waiting, scheduled, before = request
         trial = Trial(table)
         try:
@@ -246,7 +248,7 @@ class Planner:
         return plan if before is None else plan.after(before)
 
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if it counts all pods of lower priority as evicted."""
+        """Returns the decision, and True if the decision requires that all pods of lower priority are evicted."""
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._has_dry_runs:
             return decision, False
@@ -271,13 +273,11 @@ class Planner:
 
 
 def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[tuple[str, str]]:
-    """Returns the nominations of members of a refused group that should end, because they reserve nothing.
+    """Returns (UID, nominated node) of the members whose nominations should end, because their group is refused.
 
-    Each is the UID of a member and the node that it is nominated to.
-
-    No victims are leaving the nodes to which these members are nominated. kube-scheduler clears such nominations only
-    once, even if the API server refuses that. If the call is about one topology domain, nominations to other domains
-    stay, because the group may still get these nodes. A split gang keeps its nominations, see `split_gangs`.
+    A nomination stays if victims are leaving the node. If the call is about one topology domain, nominations to other
+    domains stay, too, because the group may still get these nodes. A split gang keeps its nominations, see
+    `split_gangs`. kube-scheduler itself clears nominations only once, even if the API server refuses the write.
     """
     is_split = 0 < len(request.scheduled) < plan.group.min_count
     if plan.refusal is None or is_split:

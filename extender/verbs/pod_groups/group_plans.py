@@ -1,9 +1,10 @@
 """Plans whole pod groups for filter, so that a member is judged with the others on planned nodes.
 
-kube-scheduler asks about the members one after the other. It assumes each on a node in its own snapshot, which no
-request shows. So the first call about a group plans all its waiting members, with the same code as the scheduler's
-loop. The plan gives the answers to the later calls, one node per member. No request says that kube-scheduler starts
-again with the group, but in one pass it asks about each member only once.
+kube-scheduler asks about the members one after the other. It assumes each of them on a node, but only in its own
+snapshot, so the next request does not show where the earlier members are. Therefore the first call about a group plans
+all its waiting members, with the same code as the scheduler's loop. The plan gives the answers to the later calls, one
+node per member. A request does not say if kube-scheduler has started again with the group. But kube-scheduler asks
+about each member only once in a pass, so a second call about a member begins a new pass.
 
     the plan         a filter call for                           what happens
     ------------     -----------------------------------------   ---------------------------------------------
@@ -19,8 +20,8 @@ again with the group, but in one pass it asks about each member only once.
 
 A plan reserves nothing: other pods are judged without it. `group_quorum` keeps a gang together at bind.
 
-When a group is refused, the nominations of its members end, except those to nodes that victims are leaving. Until the
-watch shows a new nominated node, other pods may take their room.
+When a group is refused, the nominations of its members end, except nominations to nodes that victims are leaving. Other
+pods may then take that room, until the watch shows that kube-scheduler has nominated a member again.
 
 If the group does not fit, the call may belong to the dry run of the group's preemption, for which kube-scheduler has
 removed all pods of lower priority from its snapshot. So the group is planned again without these pods, unless only
@@ -66,7 +67,7 @@ MOST_PLANS = 8
 
 
 class Dropped(Enum):
-    """The reason why the plan of a group was dropped, with its name in the metric of dropped plans."""
+    """The reasons why the plan of a group is dropped. Each value is a label value of the metric of dropped plans."""
 
     ASKED_AGAIN = "asked_again"
     CHANGED = "changed"
@@ -132,7 +133,8 @@ class GroupPlans:
     def answer(self, info: PodInfo, names: list[str], profile: Profile, deadline: Deadline) -> GroupAnswer | None:
         """Returns the answer to a filter call about a waiting member; None if no plan is possible for the pod.
 
-        A plan is possible only for a member without a node, of a group that is not in a tree. Raises DeadlineExceeded.
+        A plan is possible only if the member has no node, and the group has no parent and no claims of its own. Raises
+        DeadlineExceeded.
         """
         if self._split is not None:
             self._split.keep_room()
@@ -149,7 +151,7 @@ class GroupPlans:
             plan = self._current(call)
             if plan is None:
                 plan = self._keep(self._plan(call))
-            elif not self._is_answerable(plan, call):
+            elif not self._can_answer(plan, call):
                 plan = self._keep(self._plan_rest(plan, call))
             plan.used_at = self._clock.monotonic()
             if self._observer is not None:
@@ -169,8 +171,8 @@ class GroupPlans:
     def _await_group(self, info: PodInfo, key: str) -> PodGroup | None:
         """Waits until the watch has shown the pod's group and enough of its members; returns the group.
 
-        kube-scheduler may see them a moment earlier. After a second, the group is returned anyway, or None if it is
-        unknown.
+        kube-scheduler's own watch may show the pods a moment earlier. After a second, returns the group all the same;
+        None if the watch has not shown the group.
         """
         for _ in range(PAUSES):
             group = self._cache.groups.find(key)
@@ -192,18 +194,18 @@ class GroupPlans:
             reason = Dropped.AGE
         elif call.info.uid in plan.answered or call.info.uid not in plan.members:
             reason = Dropped.ASKED_AGAIN
-        elif not self._follow(plan):
+        elif not self._still_applies(plan):
             reason = Dropped.CHANGED
         if reason is None:
             return plan
         self._drop(call.group.key, reason)
         return None
 
-    def _follow(self, plan: Plan) -> bool:
-        """Compares new changes with the plan; returns False if a member was deleted or is on another node.
+    def _still_applies(self, plan: Plan) -> bool:
+        """Compares the latest changes with the plan; returns False if a member was deleted or is on another node.
 
-        If a member has got its planned node, the plan stays. A new plan might put other members on other nodes than
-        those that kube-scheduler has already received for them.
+        If a member is now on its planned node, the plan still applies. A new plan might use other nodes for members
+        about which kube-scheduler already has an answer.
         """
         updates, cursor, is_restart = self._cache.updates_since(plan.cursor)
         if is_restart:
@@ -217,8 +219,11 @@ class GroupPlans:
                 plan.touched.add(update.node_name)
         return True
 
-    def _is_answerable(self, plan: Plan, call: MemberCall) -> bool:
-        """Returns True if the planned node of the member is in the request and still fits, or if no node is planned."""
+    def _can_answer(self, plan: Plan, call: MemberCall) -> bool:
+        """Returns True if the member's planned node is in the request and still fits.
+
+        Also returns True if the plan has no node for the member, because the answer then needs no node.
+        """
         node = plan.node_of(call.info.uid)
         if plan.refusal is not None or node is None or call.is_about_nominated_node:
             return True
@@ -257,7 +262,7 @@ class GroupPlans:
         """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
         state = self._cache.groups.get(call.group.key)
         others = [info for info in state.ready() if info.uid != call.info.uid]
-        return self._made_plan(call, [call.info, *others], state, None)
+        return self._make_plan(call, [call.info, *others], state, None)
 
     def _plan_rest(self, before: Plan, call: MemberCall) -> Plan:
         """Plans nodes again for the members that have no answer yet; the others keep their planned nodes."""
@@ -265,10 +270,10 @@ class GroupPlans:
         state = self._cache.groups.get(call.group.key)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]
-        return self._made_plan(call, [call.info, *others], state, before)
+        return self._make_plan(call, [call.info, *others], state, before)
 
-    def _made_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
-        """Makes a plan and reports it to the observer; ends the nominations of a group that it refuses."""
+    def _make_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
+        """Makes a plan and reports it to the observer. If the plan refuses the group, ends its members' nominations."""
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         if self._observer is not None:
             self._observer.plan_begins()

@@ -1,8 +1,8 @@
 """Keeps the members of a gang together at bind: posts no Binding before enough members can be bound.
 
-kube-scheduler binds the members of a gang in separate calls and never undoes a bind. So each call assumes its member,
-and waits here until as many members as the gang needs have a node or wait too. If that cannot happen any longer, or
-takes too long, all waiting members are refused together, and kube-scheduler tries the gang again.
+kube-scheduler binds the members of a gang in separate calls and never undoes a bind. So each call assumes its member
+and then waits here. The calls go on once as many members as the gang needs are bound or waiting. If that has become
+impossible, or takes too long, all waiting members are refused together, and kube-scheduler tries the gang again.
 
     a round of a gang     event                                              next
     -----------------     -----------------------------------------------    ----------------------------------------
@@ -74,10 +74,10 @@ class GroupQuorum:
         most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
         most_waiting: how many calls of one gang may wait. If a gang needs more members than this, its members are bound
             as soon as `most_waiting` of them wait.
-        free: a semaphore that limits how many calls wait at once, of all gangs together. If it is None, this limit is
-            `most_waiting`, too.
+        free: a semaphore that limits how many calls wait at once, of all gangs together; None means that `most_waiting`
+            calls may wait.
         plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
-        split: keeps room for the other members if the bind of one fails or gets no answer.
+        split: keeps room for the other members if the bind of one member fails or gets no answer.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class GroupQuorum:
         self._undecided: set[str] = set()
 
     @contextmanager
-    def member(self, info: PodInfo, node_name: str) -> Iterator[None]:
-        """Does not count the pod as a placed member during the `with` block, until `wait` allows its bind.
+    def uncounted(self, info: PodInfo, node_name: str) -> Iterator[None]:
+        """Keeps the pod from counting as a placed member, until `wait` allows the bind or the `with` block ends.
 
         The pod is already assumed on its node, but its bind may still be refused. If the pod counted, the waiting
         members of its gang would be bound too early.
@@ -158,7 +158,7 @@ class GroupQuorum:
                 self._end_if_out_of_reach(its_round)
 
     def suspect(self, uid: str) -> None:
-        """Records that the bind of an assumed pod has failed or got no answer, which may split its gang."""
+        """Reports to SplitGangs that the bind of an assumed pod failed or got no answer, so its gang may be split."""
         placement = self._cache.placement(uid)
         if self._split is not None and placement is not None:
             self._split.suspect(placement.info.pod)
@@ -177,7 +177,7 @@ class GroupQuorum:
     # ---- helpers
 
     def _join(self, gang: PodGroup, info: PodInfo) -> tuple[_Round, _Call]:
-        """Adds the member to its gang's round, and ends the round if it is decided now. The caller holds the lock."""
+        """Adds the member to its gang's round; ends the round if the outcome is certain. The caller holds the lock."""
         its_round = self._rounds.setdefault(gang.key, _Round(gang))
         its_round.gang = gang
         call = its_round.waiting[info.uid] = _Call(info)
@@ -206,7 +206,7 @@ class GroupQuorum:
                     self._refuse(its_round, TIMEOUT, f"after {seconds:.3g} s")
 
     def _gang_of(self, info: PodInfo) -> PodGroup | None:
-        """Returns the pod's group if its members must be bound together; None if not."""
+        """Returns the pod's group if the group's members must be bound together; otherwise None."""
         key = self._cache.groups.key_of(info.pod)
         group = self._cache.groups.find(key) if key is not None and self.most_seconds else None
         return group if group is not None and group.min_count > 1 else None
@@ -238,7 +238,7 @@ class GroupQuorum:
         self._end(its_round, text)
 
     def _end(self, its_round: _Round, refusal: str | None) -> None:
-        """Ends the wait of all calls in the round. `refusal` is why they are refused; None: they may bind.
+        """Ends the wait of all calls in the round. If `refusal` is None, they may bind; otherwise they are refused.
 
         The caller holds the lock.
         """

@@ -31,8 +31,8 @@ def is_member(pod: Pod) -> bool:
 def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -> Rows:
     """Returns the rows of nodes that could take the member if all pods of lower priority were removed.
 
-    In the dry run of a group's preemption, kube-scheduler asks about nodes from which it removed these pods, but only
-    in its snapshot.
+    In the dry run of a group's preemption, kube-scheduler removes these pods from its own snapshot, and then asks about
+    the nodes. The request does not show that the pods were removed.
     """
     predicates = [predicate for predicate in profile.predicates if predicate.name not in _SEE_OTHER_NODES]
     return rows_without_lower_priority(replace(profile, predicates=predicates), info, table, rows)
@@ -42,7 +42,7 @@ def rows_in_dry_run(profile: Profile, info: PodInfo, table: Table, rows: Rows) -
 def without_nominated_siblings(
     info: PodInfo, node: str, table: Table, key_of: Callable[[Pod], str | None]
 ) -> Iterator[None]:
-    """Ignores other members of the pod's group that are nominated to the node, for a `with` block.
+    """During the `with` block, removes the nominations of other members of the pod's group to the node.
 
     A member that waits at Permit is nominated to its node. kube-scheduler counted that member when it chose the node.
     `key_of` returns the key of a pod's group; None if the pod has no group.
