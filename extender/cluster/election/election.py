@@ -142,12 +142,12 @@ class Election:
         return self._lease.holder
 
     def term(self, now: float) -> int:
-        """Returns the number of the term in which this candidate holds the lease; 0 if it does not hold it."""
+        """Returns the number of this candidate's present term; 0 if the candidate does not hold the lease."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
     def leading(self, now: float) -> bool:
-        """Returns True if this candidate holds the lease, and `reconciled` was called since it won the lease."""
+        """Returns True if this candidate holds the lease, and `reconciled` was called for its present term."""
         term = self.term(now)
         return term != 0 and term == self._reconciled_term
 

@@ -47,10 +47,10 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def released(self) -> bool:
-        """True if the last holder released the lease. The outcome of all writes of this holder is then known.
+        """True if the last holder released the lease. A holder does so only if it knows the outcome of all its writes.
 
-        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. If a person removes the holder, the longer duration
-        of this holder remains.
+        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. So a lease from which a person has removed the holder
+        does not count as released.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 

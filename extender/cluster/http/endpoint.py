@@ -81,7 +81,7 @@ def client_context(
     """Returns a TLS context that trusts `authorities` (PEM), or else `cafile`, or else the system's.
 
     Args:
-        pem: the client's certificate and key; b"" if it has none.
+        pem: the certificate and key of the client; b"" if the client has no certificate.
         verified: True if the server's certificate is to be verified.
 
     Raises:

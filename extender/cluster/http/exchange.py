@@ -177,7 +177,7 @@ class Response:
         self._connection.shut()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields the body in pieces as they arrive. Raises BrokenExchange if it ends too early or hangs."""
+        """Yields the body in pieces as they arrive. Raises BrokenExchange if the body ends too early or hangs."""
         while True:
             arrived = self._pieces
             self._pieces = []
@@ -189,7 +189,7 @@ class Response:
                 self._advance()
 
     def read(self) -> bytes:
-        """Returns the rest of the body. Raises BrokenExchange."""
+        """Returns the rest of the body. Raises BrokenExchange if the body ends too early or hangs."""
         return b"".join(self.pieces())
 
     def _advance(self) -> None:

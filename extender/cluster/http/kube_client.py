@@ -201,8 +201,8 @@ class KubeClient(Caller):
         """Starts a thread that reads the credentials; returns an event that is set when the thread ends.
 
         If such a thread is running already, returns its event. Returns None if newer credentials than `config` have
-        been read, or if the last thread started less than `_RETRY_SECONDS` ago. Credentials are also read if the server
-        cannot be reached, because its CA may have changed.
+        been read, or if the last thread started less than `_RETRY_SECONDS` ago. Callers need newer credentials
+        after a 401, and if the server cannot be reached, because its CA may have changed.
         """
         with self._lock:
             now = time.monotonic()
@@ -237,7 +237,8 @@ class KubeClient(Caller):
 def error_of(status: int, body: bytes) -> ClusterError:
     """Returns the error for a response whose status is not 2xx.
 
-    Only a status 4xx with a readable body proves that the API server refused the call; a gateway may send the others.
+    The call counts as refused only if the status is 4xx and the body is readable. Any other response may come from a
+    gateway.
     """
     message = f"{status}: {message_of(body)}"
     if not 400 <= status < 500 or status in _INCONCLUSIVE or not _is_text(body):

@@ -125,7 +125,7 @@ class ConnectionPool:
         return connection
 
     def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
-        """Returns an idle connection that the server has not closed; None if there is none."""
+        """Returns an idle connection that the server has not closed; None if there is no such connection."""
         while True:
             with self._lock:
                 entry = next((entry for entry in reversed(self._idle) if entry[0] is endpoint), None)

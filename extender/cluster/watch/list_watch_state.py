@@ -215,7 +215,7 @@ class ListWatchState:
     def _is_gone(self, now: float) -> bool:
         """Returns True if a 404 means that the API server does not serve the kind.
 
-        While the kind is not synced, one 404 is enough. Otherwise, every answer for `WITHDRAWN_SECONDS` must be 404.
+        While the kind is not synced, one 404 is enough. Otherwise, all answers for `WITHDRAWN_SECONDS` must be 404.
         """
         if self._missing_since is None:
             self._missing_since = now

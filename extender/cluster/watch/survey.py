@@ -174,7 +174,8 @@ class Surveyor:
     """Decides when the versions of a kind's objects are listed, and compares each such list with the watch.
 
     Each list (a `Survey`) is compared again until the watch has delivered all of it, or until the reflector lists the
-    kind again. One thread calls `survey_next`, which waits for the API server. Another calls `follow_up` every second.
+    kind again. One thread calls `survey_next`, which waits for the API server. Another thread calls `follow_up` every
+    second.
     """
 
     def __init__(

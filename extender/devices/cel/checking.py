@@ -67,7 +67,7 @@ def require_bool(kind: Type, where: str) -> None:
 
 
 def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
-    """Returns the result type of the overload for arguments of these types; "" if it does not accept them."""
+    """Returns the result type of the overload for arguments of these types; "" if it does not accept such arguments."""
     bound: dict[str, Type] = {}
     if not all(assignable(parameter, kind, bound) for parameter, kind in zip(overload.parameters, kinds, strict=True)):
         return ""

@@ -127,7 +127,7 @@ _cache = _SelectorCache()
 
 
 def _compiled(expression: str) -> _Selector:
-    """Returns the compiled selector, from the cache if it is there. Raises SelectorError if it is invalid."""
+    """Returns the compiled selector, from the cache if possible. Raises SelectorError if the expression is invalid."""
     global _cache
     selector = _cache.selectors.get(expression)
     if selector is None:
@@ -140,7 +140,7 @@ def _compiled(expression: str) -> _Selector:
 
 
 class _Selector:
-    """A compiled selector. `number` identifies it in its cache."""
+    """A compiled selector. `number` identifies the selector in `cache`."""
 
     def __init__(self, evaluate: Evaluate, node: Node, cache: _SelectorCache) -> None:
         self._evaluate = evaluate

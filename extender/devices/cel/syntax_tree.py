@@ -96,7 +96,7 @@ Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | Co
 
 
 def qualified_name(node: Node) -> str:
-    """Returns the dotted name that a syntax tree represents, like `google.protobuf.Duration`; "" if it does not."""
+    """Returns the dotted name that a syntax tree represents, like `google.protobuf.Duration`; "" for any other tree."""
     match node:
         case IdentNode(name):
             return name

@@ -1,6 +1,7 @@
 """Defines the CEL types that Python does not have, and the equality and order of all values.
 
-null, bool, int, double, string, bytes, list and map are None, bool, int, float, str, bytes, list and dict.
+The CEL types null, bool, int, double, string, bytes, list and map are represented by None, bool, int, float, str,
+bytes, list and dict.
 Source: cel-go common/types; k8s.io/apiserver/pkg/cel quantity.go, semver.go; semver.org, precedence.
 """
 
@@ -238,7 +239,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def contains(values: Iterable[Any], value: object) -> bool:
-    """Returns True if any of the values equals `value`. Raises the error of a comparison only if no value is equal."""
+    """Returns True if any of the values equals `value`. If none does and a comparison failed, raises its error."""
     error: EvaluationError | None = None
     for part in values:
         try:
