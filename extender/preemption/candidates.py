@@ -56,7 +56,7 @@ def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
 class VictimColumns(NamedTuple):
     """The pods to evict for each of several nodes. Pods for one node are adjacent, the most important first.
 
-    Pods that are evicted together are adjacent. Some of them may be on other nodes than the one they are evicted for.
+    Pods that are evicted together are adjacent. A pod may be on another node than the one for which it is evicted.
 
     Attributes:
         slots: intp[n]: the slots of the pods, which are indices into the table's pod columns.
@@ -92,7 +92,7 @@ class VictimColumns(NamedTuple):
         return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
 
     def whole_units(self, chosen: BoolColumn) -> BoolColumn:
-        """Returns bool[n]: True for the pods in `chosen` and for those that are evicted together with them."""
+        """Returns bool[n]: True for the pods in `chosen` and for pods that are evicted together with a chosen pod."""
         if not chosen.any():
             return chosen
         begins = self.unit_begins()

@@ -2,8 +2,8 @@
 
 By default, the kernel spreads the threads over all CPUs. If the CPUs are busy, a switch to another thread must first
 wait for that thread's CPU, whose caches hold another process's data. The kernel also interrupts the thread that decides
-when data arrives for another thread. This is no use, because the other thread must then wait for the GIL. The policy
-SCHED_BATCH prevents these interruptions.
+when data arrives for another thread. The interruption is useless, because the other thread must then wait for the GIL.
+The policy SCHED_BATCH prevents these interruptions.
 
 Measured in November 2026 with `make bench-cluster` (1,500 pods of `varied`, 1,000 nodes, a busy machine of two CPUs,
 alternating runs, medians of the CPU time per pod): 1.00 ms on one CPU and 1.33 ms on any (cheaper in 8 of 9 pairs);

@@ -1,9 +1,8 @@
 """Records writes to the API server whose outcome is unknown ("unsettled"), and finds out their outcome.
 
-The records are in memory that outlives the worker process that sent the writes. The rule is: the resources or devices
-that a write reserves are not given to another pod until the API server's state shows the outcome of the write. That
-state must be read after the deadline of the write. The rule holds for this process, for the next leader and after a
-restart.
+The records are in memory that outlives the worker process that sent the writes. One rule holds for this process, for
+the next leader and after a restart: no other pod gets the resources or devices that a write reserves, until the API
+server's state shows the outcome of the write. This state must be read after the deadline of the write.
 
     in flight ---- answered: done or refused -------------------------------> forgotten
         '--- no answer, or the worker was killed ---> unsettled --- settled ----'

@@ -109,7 +109,7 @@ class RefusedPods:
                     self._pods.popitem(last=False)
 
     def wake(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
-        """Schedules a check of the pods that the rule rejected, because something that it reads has changed.
+        """Schedules a check of the pods that the rule rejected, because something that the rule reads has changed.
 
         Args:
             namespace: only pods of this namespace; None means any namespace.
