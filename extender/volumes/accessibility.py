@@ -30,7 +30,7 @@ class Accessibility:
     """
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """Sets which nodes can access which items.
+        """Stores the groups of items, and the nodes that can access each group.
 
         Args:
             group: intp[item]: the index of the item's group.
@@ -42,11 +42,11 @@ class Accessibility:
         self._edge_row: Rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
 
     def pick(self, suitable: BoolColumn, taken: Sequence[Picked], capacity: int) -> Picked:
-        """Returns, for each node, the first suitable item that it can access and that is not taken there.
+        """Returns, for each node, the first suitable item that the node can access.
 
         Args:
             suitable: bool[item]: the items to choose from.
-            taken: the results of earlier calls, whose items must not be picked again for the same node.
+            taken: the results of earlier calls. For each node, an item that was picked before is not picked again.
             capacity: the number of rows.
 
         Returns:
@@ -66,7 +66,7 @@ class Accessibility:
     def _ranked(self, suitable: BoolColumn, depth: int) -> NDArray[np.intp]:
         """Returns the first `depth` suitable items of each group: intp[group, depth].
 
-        If a group has fewer suitable items, its remaining entries are len(suitable).
+        If a group has fewer suitable items, its remaining entries are len(suitable), which is not the index of an item.
         """
         ranked = np.full((self._groups, depth), len(suitable), np.intp)
         items = np.flatnonzero(suitable)
@@ -79,9 +79,11 @@ class Accessibility:
 
 
 def values_picked(values: Scores, picked: Picked) -> Scores:
-    """Returns, for each row, the value of the item that `Accessibility.pick` chose: int64[n].
+    """Returns the value of each row's item: int64[n]; 0 if the row has no item.
 
-    `values`: int64[item]. The result is 0 if no item was chosen for the row.
+    Args:
+        values: int64[item]: the value of each item.
+        picked: intp[n]: the index of each row's item, as `Accessibility.pick` returns it.
     """
     return np.append(values, 0)[picked]  # an index of NONE (-1) selects the last element, which is 0
 
@@ -91,8 +93,8 @@ def accessibility_by_node_selector(
 ) -> Accessibility:
     """Returns which nodes can access each persistent volume.
 
-    `selectors`: one pair for each volume: a key, and the volume's node affinity. Volumes with equal node affinities
-    must have equal keys.
+    `selectors`: for each volume, a cache key and the volume's node affinity. Volumes with equal node affinities must
+    have equal keys.
     """
     return _accessibility(
         [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
@@ -147,9 +149,10 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Returns which nodes can access each volume or storage pool. Uses stored results if there are any.
+    """Returns which nodes can access each volume or storage pool.
 
-    `selections`: for each volume or storage pool, a key and a function that evaluates its node selector.
+    `selections`: for each volume or pool, a cache key, and a function that returns which of the given rows can access
+    it.
     """
     rows_by_key = table.reader(_SelectedRows).current()
     index: dict[Hashable, int] = {}

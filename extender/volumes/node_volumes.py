@@ -31,8 +31,8 @@ class StaticBinding:
 
     Attributes:
         volumes: the free volumes to choose from.
-        picked: intp[n]: the index in `volumes` of the volume for each row, or NONE.
-        bytes: int64[n]: the size of the volume for each row; 0 if there is none.
+        picked: intp[n]: the index in `volumes` of each row's volume; NONE if no volume can be used there.
+        bytes: int64[n]: the size of each row's volume; 0 if there is none.
     """
 
     claim: PersistentVolumeClaim
@@ -64,8 +64,8 @@ class PodVolumes:
         bind_conflict: bool[n]: a claim matches no volume, and no volume can be provisioned for it.
         not_enough_space: bool[n]: no pool has enough capacity for a new volume that the pod needs.
         errors: pairs of the rows with an error, bool[n], and its message.
-        static_bindings: the claims to bind to existing volumes, on rows without any of the problems above.
-        dynamic_provisions: the claims to provision volumes for, on rows without any of the problems above.
+        static_bindings: the claims to bind to existing volumes. Ignore them on rows with a problem above.
+        dynamic_provisions: the claims to provision volumes for. Ignore them on rows with a problem above.
     """
 
     def __init__(self, claims: PodVolumeClaims, table: Table, rows: Rows) -> None:
@@ -98,8 +98,8 @@ class PodVolumes:
     def _can_access(self, volume: PersistentVolume, to_check: BoolColumn) -> BoolColumn:
         """Returns bool[n]: True if the node can access the volume.
 
-        If a CSI driver handles an in-tree volume on a node, the node affinity is translated to the driver's labels. A
-        failed translation is recorded as an error of the rows in `to_check`, bool[n].
+        An in-tree volume may be handled by a CSI driver on some nodes. There, the volume's node affinity is translated
+        to the driver's labels. If the translation fails, these nodes get an error if they are in `to_check`, bool[n].
         """
         can_access = nodes_with_access(volume.node_selector, self._table, self.rows)
         plugin = in_tree_plugin(volume.spec)

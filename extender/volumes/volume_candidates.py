@@ -89,7 +89,7 @@ def free_volumes(class_name: str, table: Table) -> FreeVolumes:
 
 
 def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> UnboundVolume | None:
-    """Returns the volume whose claimRef names the claim, None if it does not exist or does not fit."""
+    """Returns the volume whose claimRef names the claim; None if there is no such volume, or it does not fit."""
     reserved = table.storage.unbound.reserved(claim.key)
     return next((volume for volume in reserved if _is_for(volume, claim)), None)
 
@@ -138,9 +138,9 @@ class StoragePools:
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:
-    """Returns the storage pools for the claim's volume; None if any node has enough space.
+    """Returns the storage pools for the claim's volume; None if free space does not matter.
 
-    This is assumed if the driver does not report capacity, or if the claim requests no size.
+    Free space does not matter if the driver does not report capacity, or if the claim requests no size.
     """
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:

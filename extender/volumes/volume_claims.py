@@ -1,4 +1,4 @@
-"""Finds the claims of a pod's volumes, and the CSI volumes that must be attached to its node."""
+"""Finds the claims of a pod's volumes, and the CSI volumes that must be attached for the pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """The pod's bound claims, and the claims to bind once it has a node, in the order of its volumes."""
+    """The pod's claims, in the order of its volumes.
+
+    Attributes:
+        bound: the claims that are bound.
+        delayed: the claims that are bound only after the pod has a node (WaitForFirstConsumer).
+    """
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
@@ -27,7 +32,7 @@ class PodVolumeClaims:
 def pod_volume_claims(pod: PodInfo, table: Table) -> PodVolumeClaims | Refusal | None:
     """Returns the pod's claims, or None if it has none.
 
-    Returns a Refusal if a claim is missing or lost, or is unbound and its class binds immediately.
+    Returns a Refusal if the pod cannot use a claim, or if a claim is unbound although its class binds immediately.
     """
     if not pod.claims:
         return None
@@ -76,7 +81,10 @@ def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeCla
 
 
 def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
-    """Returns the volumeBindingMode of the claim's class; "" if there is no class; a Refusal if it is unset."""
+    """Returns the volumeBindingMode of the claim's class, or "" if the claim has no existing class.
+
+    Returns a Refusal if the class has no volumeBindingMode.
+    """
     storage_class = table.objects.get(StorageClass, claim.class_name) if claim.class_name else None
     if storage_class is None:
         return ""
@@ -107,10 +115,10 @@ class AttachableVolumes:
 
     Attributes:
         by_driver: the CSI volumes of each driver.
-        native_drivers: the drivers of volumes that are CSI volumes from the start; migrated in-tree volumes do not
-            count.
-        errors: (fault, everywhere) for each volume whose CSI volume cannot be found. If `everywhere` is False, the
-            fault refuses only nodes with a CSINode, because the volume is a migrated in-tree volume.
+        native_drivers: the drivers of the volumes that are not migrated in-tree volumes.
+        errors: (fault, everywhere) for each volume whose CSI volume cannot be found. If `everywhere` is True, the fault
+            refuses all nodes. Otherwise, the volume is a migrated in-tree volume, and the fault refuses only nodes with
+            a CSINode.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
