@@ -1,6 +1,7 @@
 """Explains a refusal with numbers: the request, the resources of the nodes, and the pods that conflict.
 
-The scheduler's own messages give only the reason. `detail` calls the function of the plugin that refused the nodes.
+The scheduler's own messages give only the reason. `detail` adds numbers by calling a function for the plugin that
+refused the nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MOST_LISTED = 4
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows, awaited: AwaitedPods) -> str:
-    """Returns one line of numbers that explain a plugin's `reason` on these rows; empty if there are no numbers.
+    """Returns one line of numbers that explain why `plugin` refused the nodes on `rows`; empty if there are none.
 
     `awaited`: the nominated pods for which `pod` must leave resources free.
     """
@@ -155,7 +156,7 @@ def _too_few(domains: int, min_domains: int) -> str:
 
 
 def _domains(pods: Mapping[str, int]) -> str:
-    """Returns the number of pods in each domain as text. If there are many domains, it names only three of them."""
+    """Returns the number of pods in each domain as text. If there are many domains, only three are named."""
     if not pods:
         return "no domain"
     fullest_first = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
@@ -184,7 +185,7 @@ def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
 
 
 def _existing_anti_affinity(pod: PodInfo, table: Table, rows: Rows) -> str:
-    """Returns a text with the placed pods whose anti-affinity makes the rows refuse this pod."""
+    """Returns a text that names the placed pods whose anti-affinity keeps the pod off the nodes on `rows`."""
     chosen = frozenset(rows.tolist())
     texts = [
         f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to this pod "

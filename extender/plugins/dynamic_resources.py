@@ -28,10 +28,10 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the keys by which the queue finds the pods that a changed claim may help; None: all pods.
+    """Returns the key of the changed claim, by which the queue looks up the waiting pods that use the claim.
 
-    Freed devices may help all pods. If a claim for extended resources was deleted, the key is the UID of its pod.
-    Otherwise it is the namespace and name of the claim.
+    If a claim for extended resources was deleted, returns the UID of the pod that owned it. If devices became free,
+    returns None, because any waiting pod may need them.
     """
     if _devices_become_free(change):
         return None
@@ -74,10 +74,9 @@ def _can_be_recreated(change: Change) -> bool:
 
 
 def _devices_become_free(change: Change) -> bool:
-    """Returns True if the claim no longer has one of its devices.
+    """Returns True if the claim lost one of its devices.
 
-    A claim may even have other devices than before, if watch events were missed and the objects were listed again.
-    Upstream ignores that case.
+    The claim may have new devices instead, if watch events in between were missed. Upstream ignores that case.
     """
     old: ResourceClaim | None = change.old
     new: ResourceClaim | None = change.new
@@ -137,10 +136,10 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 class DynamicResourcesFilter(PerTemplate):
     """Refuses nodes without the devices that the pod claims (upstream dynamicresources.DynamicResources, Filter).
 
-    Without a clock, the filter treats no claim as overdue, and limits the allocator by steps instead of time.
-    Upstream's PostFilter, which deallocates a claim that fits on no node, is implemented by `devices.plan.idle_claim`.
+    Upstream's PostFilter, which deallocates a claim that fits on no node, is in `devices.plan.idle_claim`.
 
     Attributes:
+        clock: None means that binding timeouts never expire, and that the allocator is limited by steps, not by time.
         at_bind: True when the pod is being bound. The scheduler has then just created the claim for the pod's extended
             resources (upstream PreBind), and the filter checks it like any other claim. At any other time, such a claim
             remains from an earlier attempt and blocks the pod.
@@ -215,9 +214,9 @@ class DynamicResourcesScore(PerTemplate):
 
 
 def _score(claim: ResourceClaim) -> int:
-    """Returns the score of an allocated claim.
+    """Returns the sum of the scores of the alternatives (firstAvailable) that an allocated claim uses.
 
-    It is higher if its requests got alternatives that come earlier in their lists (firstAvailable).
+    The earlier an alternative is in its list, the higher is its score.
     """
     allocated = {result.request for result in (claim.allocation.results if claim.allocation else ())}
     return sum(

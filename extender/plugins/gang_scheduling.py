@@ -14,7 +14,7 @@ NAME = "GangScheduling"
 
 
 class GroupComplete:
-    """Keeps a pod out of the active queue until its group's parent groups and enough of its members exist.
+    """Keeps a group's pods out of the active queue until the group's parents, and enough of its members, exist.
 
     Args:
         shortage: returns the reason why the pod's group cannot be tried yet; None if it can.

@@ -20,7 +20,7 @@ LARGEST_BYTES_PER_IMAGE = 1000 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ImageLocality(PerNode):
-    """Scores a node by the size of the pod's images that it has. An image counts more if more nodes have it."""
+    """Prefers nodes that already have large images of the pod. An image counts more if more nodes have it."""
 
     name: str = NAME
 

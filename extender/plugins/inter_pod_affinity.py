@@ -40,24 +40,24 @@ from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
 
 
 def incoming(pod: PodInfo, table: Table) -> IncomingPod:
-    """Returns the properties of the pod by which the affinity terms of placed pods select it."""
+    """Returns the pod as an `IncomingPod`: its namespace and labels, and the labels of its namespace."""
     return IncomingPod(pod.group, table.namespaces.labels(pod.group.namespace))
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Counts the (anti-)affinity terms of placed pods that match the pod, by kind and topology key."""
+    """Adds up, on each node, the affinity terms of placed pods that match the pod; one TermCount for each Effect."""
     if not table.terms.holders():
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects
 
 
 def query_for(term: AffinityTerm, table: Table) -> PodCountQuery:
-    """Returns the query that counts the pods that match the term."""
+    """Returns the query for the pods that match the term."""
     return PodCountQuery(_term_namespaces(term, table), term.selector)
 
 
 def query_for_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQuery:
-    """Returns the query that counts the pods that match all of the terms; there must be at least one term."""
+    """Returns the query for the pods that match every term; there must be at least one term."""
     namespaces = [names for term in terms if (names := _term_namespaces(term, table)) is not None]
     requirements = dict.fromkeys(requirement for term in terms for requirement in term.selector.requirements)
     selector = Selector(tuple(requirements), any(term.selector.nothing for term in terms))
@@ -71,7 +71,10 @@ def pods_by_domain(topology_key: str, matches: MatchCount, table: Table) -> Doma
 
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Counts the required anti-affinity terms of placed pods that match the pod; one DomainCounts per topology key."""
+    """Counts, in each domain, the required anti-affinity terms with which placed pods reject the pod.
+
+    Returns one DomainCounts for each topology key.
+    """
     counts = [
         _terms_by_domain(effect.topology_key, count, table)
         for effect, count in effects_on(pod, table).items()
@@ -143,8 +146,8 @@ class _RequiredPods:
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
         """Returns bool[len(rows)]: True if the node's domain has no matching pod for one of the topology keys.
 
-        If no placed pod matches but the pod matches its own terms, it is the first pod of its group. The result is then
-        False for every node that has all topology keys.
+        If no placed pod matches, a pod that matches its own terms may go to any node that has all topology keys.
+        Otherwise, the first replica of a workload could never be placed.
         """
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
@@ -176,13 +179,16 @@ class _InterPodAffinityCheck(Check):
 
     def _verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
         lacking = np.zeros(len(rows), np.bool_) if self._required is None else self._required.lacking(rows, gone)
-        clashing = _any_around(self._forbidden, rows, gone) & ~lacking
-        refused_by_others = _any_around(self._others_terms, rows, gone) & ~(lacking | clashing)
+        clashing = _any_in_domain(self._forbidden, rows, gone) & ~lacking
+        refused_by_others = _any_in_domain(self._others_terms, rows, gone) & ~(lacking | clashing)
         return [(lacking, NOT_WITH_WANTED), (clashing, WITH_REFUSED), (refused_by_others, REFUSED_BY_OTHERS)]
 
 
-def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Returns bool[len(rows)]: True if the node's domain still has counted pods after those in `gone` have left."""
+def _any_in_domain(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
+    """Returns bool[len(rows)]: True if any of `counts` is above 0 in the node's domain.
+
+    Pods in `gone` that are on the node itself do not count.
+    """
     is_around = np.zeros(len(rows), np.bool_)
     for count in counts:
         is_around |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
@@ -191,11 +197,12 @@ def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRe
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityScore(PerTemplate):
-    """Scores a node by the sum of the weights of the affinity terms that match in its domains.
+    """Scores a node by the weights of the affinity terms that match in the node's topology domains.
 
     Attributes:
         hard_pod_affinity_weight: the weight of a required affinity term of a placed pod, 0 to 100.
-        ignore_preferred_terms_of_existing_pods: True if terms of placed pods count only for pods with preferred terms.
+        ignore_preferred_terms_of_existing_pods: if True, the terms of placed pods do not count for a pod that has no
+            preferred terms.
     """
 
     hard_pod_affinity_weight: int = 1
@@ -209,7 +216,7 @@ class InterPodAffinityScore(PerTemplate):
         return _InterPodAffinityScorer(weights, table) if weights else None
 
     def _others_weights(self, pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
-        """Yields (topology key, weight by node) for the terms of placed pods that match the pod."""
+        """Yields (topology key, weight by node) for those terms of placed pods that match the pod."""
         factors = {TermKind.PREFERRED: 1, TermKind.REQUIRED_AFFINITY: self.hard_pod_affinity_weight}
         for effect, count in effects_on(pod, table).items():
             factor = factors.get(effect.kind, 0)
@@ -249,10 +256,10 @@ class _InterPodAffinityScorer(Scorer):
 
 
 def terms_are_met(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a placed pod now matches the pod's affinity, or no longer conflicts with the pod.
+    """Returns True if a placed pod now matches the affinity of `pod`, or no longer conflicts with `pod`.
 
-    Two pods conflict if either matches the other's anti-affinity. Also returns True if a placed pod that matches the
-    pod's affinity is gone: if no such pod remains, the pod may be the first of its group and go anywhere.
+    Two pods conflict if either matches the other's anti-affinity. Also returns True if a match for the affinity is gone
+    and `pod` may now go to any node, see `_may_be_first_after`.
     """
     old, new = change.old, change.new
     if not has_place(old) or not has_place(new):
@@ -272,10 +279,10 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
 
 
 def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
-    """Returns True if the pod may be the first of its group now that `gone` has left.
+    """Returns True if both `gone` and `pod` match the affinity of `pod`.
 
-    The first pod may go to any node. The pod may be the first if both pods match the pod's own affinity terms, because
-    `gone` may have been the last other pod that matches. Upstream does not wake the pod for this event.
+    `gone` may have been the last match. Then `pod` may go to any node, like the first replica of a workload whose
+    replicas must be together. Upstream does not wake the pod for this event.
     """
     return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
 
@@ -283,9 +290,8 @@ def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
 def node_changes_domain(pod: PodInfo, change: Change) -> bool:
     """Returns True if a node joined a topology domain of the pod's affinity, or left any domain.
 
-    If the pod has no affinity, it was refused because of the anti-affinity of placed pods. A new node has no such pods,
-    and when a node with such pods leaves a domain, the domain may accept the pod. Upstream looks only at the pod's own
-    terms.
+    For a pod without affinity, every new node counts, because no conflicting pods are on it yet. If a node leaves a
+    domain, conflicting pods may leave the domain with the node. Upstream looks only at the pod's own terms.
     """
     old, new = change.old, change.new
     keys = {term.topology_key for term in pod.required_affinity}
@@ -297,11 +303,10 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
 
 
 def namespace_selectors_match_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a namespace's labels changed, so that namespaceSelectors may now match other pods.
+    """Returns True if a namespace was added, deleted or relabelled, and namespaceSelectors may now match other pods.
 
-    If one of the pod's own terms has such a selector, the term may match other placed pods. If the namespace is the
-    pod's own, terms of placed pods may start or stop matching the pod. Upstream does not register for changes of
-    namespaces, so there the pod waits until all pods are retried.
+    If the pod's own terms have a namespaceSelector, they may match other placed pods. If the pod is in this namespace,
+    terms of placed pods may start or stop matching the pod. Upstream ignores such changes until it retries all pods.
     """
     old, new = change.old, change.new
     if old is not None and new is not None and old.labels == new.labels:
@@ -330,10 +335,10 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the keys by which the queue finds the waiting pods that a change of a placed pod may help.
+    """Returns the names by which the queue looks up the waiting pods that a change of a placed pod may help.
 
-    The keys find pods with a term that the placed pod may match now or may have matched before. If the placed pod was
-    deleted, the keys also find the pods that its anti-affinity terms may have matched. None means all waiting pods.
+    The names are the labels of the placed pod, because terms of waiting pods may mention them. If the placed pod was
+    deleted, labels that its anti-affinity terms mention are added. None means all waiting pods.
     """
     names: list[str] = []
     if change.new is not None:
@@ -355,10 +360,10 @@ _LABEL = "label"
 
 
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys by which the queue finds the pod, made from its labels and its terms.
+    """Yields the names under which the queue indexes the waiting pod: its labels, and labels that its terms mention.
 
-    Every anti-affinity term gives keys. The first affinity term is enough, because another pod helps only if it matches
-    all affinity terms.
+    All anti-affinity terms are indexed, but only the first affinity term, because a placed pod helps only if it matches
+    every affinity term.
     """
     for term in pod.required_affinity[:1]:
         yield from _prefixed(_AFFINITY, names_of_selector(term.selector))
@@ -405,7 +410,7 @@ INTERESTS = Interests(
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """The score that each matching required affinity term of a placed pod adds to the domain of its pod."""
+    """Each required affinity term of a placed pod adds this score to the pod's domain if it matches the new pod."""
     ignore_preferred_terms_of_existing_pods: bool = False
     """Ignores preferred terms of placed pods, unless the pod has preferred terms itself."""
 

@@ -128,12 +128,12 @@ def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) ->
 
 
 def labels_of_node(change: Change) -> list[str]:
-    """Returns the keys by which the queue finds the pods whose requirements a new node may meet."""
+    """Returns the name and labels of the new node. The queue looks up the waiting pods that require any of them."""
     return [*names_of_labels(change.new.labels), *names_of_labels({NODE_NAME_FIELD: change.new.name})]
 
 
 def labels_that_changed(change: Change) -> Iterator[str]:
-    """Yields the keys by which the queue finds the pods whose requirements the changed node may now meet."""
+    """Yields the labels that changed on the node. The queue looks up the waiting pods that require any of them."""
     old, new = change.old.labels, change.new.labels
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
@@ -156,7 +156,7 @@ def _every_requirement(pod: PodInfo) -> Iterator[str]:
 
 
 def _alternatives(pod: Pod) -> list[list[Requirement]]:
-    """Returns lists of requirements. A node matches if it satisfies all requirements of any list."""
+    """Returns lists of requirements. The pod accepts a node that satisfies all requirements of at least one list."""
     labels = [Requirement(key, "In", frozenset((value,))) for key, value in (pod.spec.node_selector or {}).items()]
     required = required_node_selector(pod)
     if required is None:
@@ -191,7 +191,7 @@ INTERESTS = Interests(
 class NodeAffinityFilter(PerNode):
     """Refuses nodes that the pod's nodeSelector and required affinity do not match.
 
-    `added` is the required part of the argument addedAffinity.
+    `added`: the required affinity that the profile adds to the pod's own (addedAffinity).
     """
 
     added: NodeSelector | None = None
@@ -199,7 +199,10 @@ class NodeAffinityFilter(PerNode):
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """The event that may help pods refused by addedAffinity: a node's new labels match. Upstream ignores it."""
+        """The event that may help pods refused by addedAffinity: a node was relabelled and matches now.
+
+        Upstream does not register for this event.
+        """
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)
@@ -236,7 +239,10 @@ def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityScore(PerNode):
-    """Prefers nodes by the weights of the preferred terms that match. `added` has the terms of addedAffinity."""
+    """Prefers nodes that match preferred terms: each matching term adds its weight.
+
+    `added`: the preferred terms that the profile adds to the pod's own terms (addedAffinity).
+    """
 
     added: tuple[PreferredSchedulingTerm, ...] = ()
     name: str = NAME

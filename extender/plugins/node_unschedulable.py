@@ -1,4 +1,4 @@
-"""NodeUnschedulable: keeps pods off cordoned nodes unless they tolerate that. Source: upstream nodeunschedulable."""
+"""NodeUnschedulable: only pods that tolerate cordoned nodes may be placed there. Source: upstream nodeunschedulable."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits(PerNode):
-    """Refuses nodes where the pod's volumes would exceed the limit for their driver in the node's CSINode."""
+    """Refuses nodes where the pod's volumes would exceed a driver's limit, which is in the node's CSINode."""
 
     name: str = NAME
 
@@ -121,9 +121,9 @@ def _refusal(cause: Fault | MissingClaim) -> Refusal:
 
 
 def limits_grow(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a driver was installed on the node, or its limit was raised or removed.
+    """Returns True if a driver was installed on the node, or a driver's limit was raised or removed.
 
-    Upstream treats a driver without a limit as one that can attach no volumes.
+    Upstream reads a missing limit as 0, so there a removed limit helps no pod.
     """
     before, now = _limits(change.old), _limits(change.new)
     limits = ((before.get(driver, 0), now.get(driver, inf)) for driver in before.keys() | now.keys())
@@ -153,9 +153,9 @@ def attachment_goes(pod: PodInfo, change: Change) -> bool:
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the CSI drivers of the pod's inline volumes. The set also contains None if the pod has other volumes.
+    """Returns the CSI drivers of the pod's inline volumes. Adds None if the pod has other volumes.
 
-    None represents the drivers of the other volumes, which can be found only through a claim and are unknown here.
+    The drivers of other volumes, such as claims, are unknown here.
     """
     inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)

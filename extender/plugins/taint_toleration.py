@@ -64,7 +64,10 @@ def _repels(node: Node, pod: PodInfo) -> bool:
 
 
 def first_taint(change: Change) -> tuple[str, ...] | None:
-    """Returns the keys by which the queue finds pods that may tolerate the node's first taint; None means all pods."""
+    """Returns the names `key` and `key=value` of the node's first taint; None if the node has no taint.
+
+    The queue looks up the waiting pods that tolerate one of these names; with None, it checks all waiting pods.
+    """
     taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
     return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
 

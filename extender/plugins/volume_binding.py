@@ -131,7 +131,10 @@ class VolumePlan:
 
 
 def plan_volumes(pod: PodInfo, table: Table, row: int) -> VolumePlan | Refusal:
-    """Returns the plan for `pod` on the node at `row`, or a Refusal if its claims do not allow that node."""
+    """Returns the writes that bind the claims of `pod` on the node at `row`.
+
+    Returns a Refusal if the claims do not allow that node.
+    """
     claims = pod_volume_claims(pod, table)
     if not isinstance(claims, PodVolumeClaims):
         return claims or VolumePlan()
@@ -191,9 +194,9 @@ def _utilization(usage: ClassUsage) -> Scores:
 
 
 class ClassUsage:
-    """The bytes that claims request of a storage class, and its capacity, on n nodes: int64[n].
+    """The storage of one class on n nodes: the bytes that the pod's claims request, and the capacity; both int64[n].
 
-    `counts`, bool[n], is True for nodes where the class counts in the score.
+    `counts`, bool[n]: True for nodes where a claim would use the class. On other nodes, the class gets no score.
     """
 
     def __init__(self, rows: int) -> None:
@@ -201,20 +204,20 @@ class ClassUsage:
         self.capacity: Scores = np.zeros(rows, np.int64)
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
-    def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Counts a claim that would be bound to an existing volume, on the nodes where `here` is True.
+    def add_binding(self, binding: StaticBinding, here: BoolColumn) -> None:
+        """Adds a claim that would be bound to an existing volume, on the nodes where `here` is True.
 
-        Adds the claim's size to `requested`, and the volume's size to `capacity`.
+        The claim's size is added to `requested`, and the volume's size to `capacity`.
         """
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
         self.capacity += np.where(here, binding.bytes, 0)
 
-    def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Counts a claim whose volume would be provisioned, on the nodes where `here` is True.
+    def add_provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
+        """Adds a claim for which a volume would be provisioned, on the nodes where `here` is True.
 
-        Adds the claim's size to `requested`. The capacity becomes `bytes_left` and is not a sum, because all claims of
-        a class share one pool.
+        The claim's size is added to `requested`. `bytes_left` replaces `capacity`, because all claims of a class share
+        one pool.
         """
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
@@ -222,26 +225,26 @@ class ClassUsage:
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """Returns, by storage class, the bytes that the pod's claims would use on each node, and the capacity there.
+    """Returns, for each storage class, how much storage the pod's claims would use on each node.
 
-    On a node where an existing volume matches any claim, claims that need a new volume do not count. On other nodes,
-    such a claim counts if its volume would come from a pool of known size.
+    On a node where an existing volume matches any of the claims, new volumes do not count. A new volume never counts if
+    its driver does not report capacity.
     """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     has_match = np.zeros(len(volumes.rows), np.bool_)
     for binding in volumes.static_bindings:
         for class_name, here in _nodes_by_class(binding).items():
-            usage[class_name].bind(binding, here)
+            usage[class_name].add_binding(binding, here)
         has_match |= binding.picked != NONE
     for provision in volumes.dynamic_provisions:
         if provision.bytes_left is not None:
             here = provision.needed & ~has_match
-            usage[provision.claim.class_name].provision(provision, here, provision.bytes_left)
+            usage[provision.claim.class_name].add_provision(provision, here, provision.bytes_left)
     return usage
 
 
 def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
-    """Returns, by storage class, bool[n]: True for nodes where the claim would get a volume of this class.
+    """Returns, for each storage class, the nodes where `binding` picks a volume of the class: bool[n].
 
     The class is read from the volume's spec; the legacy annotation is ignored.
     """

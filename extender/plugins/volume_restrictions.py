@@ -39,7 +39,7 @@ CLAIM_CONFLICT = unschedulable(
 
 @dataclass(frozen=True, slots=True)
 class VolumeRestrictions(PerNode):
-    """Refuses nodes where one of the pod's disks is in use, and all nodes while a ReadWriteOncePod claim is in use."""
+    """Refuses nodes where a disk of the pod is in use, and all nodes while its ReadWriteOncePod claim is in use."""
 
     name: str = NAME
 
@@ -97,10 +97,10 @@ class _VolumeRestrictionsCheck(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns how many claims of the pod in each slot have the name of an exclusive claim of the incoming pod.
+        """Returns int64[len(slots)]: how many exclusive claims of the incoming pod are used by the pod in each slot.
 
-        A claim with the access mode ReadWriteOncePod is exclusive. As in upstream's RemovePod, namespaces are not
-        compared.
+        A ReadWriteOncePod claim is exclusive. Claims are compared by name, without the namespace, as in upstream's
+        RemovePod.
         """
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos
@@ -136,7 +136,10 @@ def volumes_are_released(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_and_disks_of_the_pod(change: Change) -> Iterator[str]:
-    """Yields the names of the claims and disks that the deleted pod used; waiting pods are looked up by them."""
+    """Yields the names of the claims and disks that the deleted pod used.
+
+    The queue looks up the waiting pods that use one of them.
+    """
     return _claims_and_disks(change.old)
 
 

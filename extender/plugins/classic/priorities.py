@@ -47,9 +47,9 @@ _AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
 
 @dataclass(frozen=True, slots=True)
 class NodePreferAvoidPods:
-    """Avoids nodes whose annotation says that they should not run pods of the pod's controller.
+    """Avoids nodes whose annotation preferAvoidPods names the pod's controller.
 
-    Such an annotation can name only ReplicationControllers and ReplicaSets (upstream nodepreferavoidpods, until v1.22).
+    Only ReplicationControllers and ReplicaSets can be named (upstream nodepreferavoidpods, until v1.22).
     """
 
     name: str = "NodePreferAvoidPods"
@@ -65,7 +65,7 @@ class NodePreferAvoidPods:
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:
-    """Returns (kind, UID) of each controller whose pods the node's annotation avoids; empty if it is invalid."""
+    """Returns (kind, UID) of each controller that the node's annotation names; empty if the annotation is invalid."""
     annotation = node.annotations.get(ANNOTATION)
     if annotation is None:
         return frozenset()

@@ -27,9 +27,8 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 class ServiceAffinity:
     """Requires all pods of a service to be on nodes with the same values of `labels`.
 
-    If the pod's nodeSelector contains one of the labels, it gives the value. Other values are those of a node that
-    already runs a similar pod: a pod with all labels of this pod. If there are several similar pods, upstream uses the
-    first that it finds, and this class uses the one on the lowest row.
+    The pod's nodeSelector may give the values. Missing values are read from a node with a similar pod: a pod with all
+    labels of this pod. Upstream uses the first similar pod that it finds, and this class the one on the lowest row.
 
     Source: upstream serviceaffinity, Filter, until v1.22.
     """

@@ -103,10 +103,10 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns limits on the requests of the pods that a new or changed node may help.
+    """Returns, as limits, the requests that a new or changed node could hold if it were empty.
 
-    A request must not exceed what the empty node offers. If the node changed, the pod must also request a resource of
-    which the node now offers more than before. None means that the node helps no pod.
+    If the node changed, a pod must also request a resource of which the node now offers more. None means that the node
+    takes no pods.
     """
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
@@ -120,10 +120,10 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns limits on the requests of the pods that may fit now that a pod has left its node.
+    """Returns, as limits, the requests that may fit now that a pod has left its node.
 
-    A request must not exceed what would be free on the node without its pods of lower priority. If the free amounts are
-    unknown, the limits allow every request. None means that no pod of this priority can fit.
+    The limit is what would be free on the node without its pods of lower priority. If the free amounts are unknown,
+    there is no limit. None means that the change helps no pod of this priority.
     """
     if not has_place(change.old):
         return None
@@ -134,10 +134,9 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns limits on the requests of the pods that may fit now that a placed pod requests less.
+    """Returns, as limits, the requests that may fit now that a placed pod requests less.
 
-    They are the limits of `room_after_pod`. In addition, a pod must request a resource of which the placed pod now
-    requests less.
+    The limits of `room_after_pod` apply. A pod must also request a resource of which the placed pod now requests less.
     """
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}

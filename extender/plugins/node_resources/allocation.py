@@ -40,14 +40,15 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The amounts of the resources that count for a pod, on some nodes. Each attribute is int64[resource, column].
+    """The amounts that nodes offer and pods request, as arrays int64[resource, column] for the scoring strategies.
 
     A column is a node, or a set of nodes with equal resources.
 
     Attributes:
         weights: int64[resource, 1].
         allocated: the requests of placed pods.
-        requested: the requests of placed pods plus those of the pod.
+        requested: the requests of placed pods and of the pod to be placed.
+        allocatable: the amounts that nodes offer.
         offered: bool[resource, column]: True if the node offers any of the resource.
         divisors: `allocatable`, with 1 in place of 0 to avoid division by 0.
         all_offered: True if every element of `offered` is True.
@@ -71,13 +72,13 @@ def allocation_of(
     *,
     nonzero: bool,
 ) -> Allocation:
-    """Returns how much of each resource some nodes offer, and how much the pods on them and `requests` take.
+    """Returns what nodes offer of each resource, and what the placed pods and `requests` take.
 
     Extended resources that the pod does not request, and resources that no node offers, are left out.
 
     Args:
-        columns: the nodes of the table; or `DistinctResources`, which has one column for all nodes with equal amounts.
-            It must be the nodes if devices may provide one of the resources, because devices are counted by node.
+        columns: the table's nodes, or its `DistinctResources`, with one column for all nodes with equal amounts. If
+            devices may provide a resource, only the nodes are allowed, because devices are counted by node.
         index: the columns to return.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
@@ -138,9 +139,9 @@ _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 @dataclass(slots=True)
 class _CachedScores:
-    """One score for all nodes with equal amounts of resources: int16[id of `DistinctResources`].
+    """The scores of one rule for certain requests: int16[id], one for each id in `DistinctResources`.
 
-    `cursor` is the position in the journal of the last change that the scores include.
+    `cursor`: the position in the journal of the last change that the scores include.
     """
 
     scores: NDArray[np.int16]
@@ -150,8 +151,8 @@ class _CachedScores:
 class _ScoreCache:
     """Caches the scores for one table, by rule and requests.
 
-    The first pod with certain requests stores only None for them. The second pod stores the scores, because its
-    requests are likely to occur again.
+    The first pod with certain requests stores only the key. The second pod stores the scores, because more such pods
+    are then likely.
     """
 
     def __init__(self, table: Table) -> None:
@@ -166,10 +167,9 @@ def cached_scores(
     rows: Rows,
     compute: RuleOfResources[np.int64],
 ) -> Scores:
-    """Returns the scores that `compute` gives for `rows`: int64[row].
+    """Returns the scores that `compute` gives for `rows`: int64[len(rows)].
 
-    Args:
-        rule: the cache key of `compute`, together with the requests for `resources`.
+    `rule`: names `compute` in the cache. The cache key is the rule, `resources`, and the requests for these resources.
     """
     # A single row is quick to compute, and the cache does not notice changes of devices.
     if len(rows) == 1 or may_be_devices(resources):

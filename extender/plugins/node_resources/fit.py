@@ -108,7 +108,7 @@ class _NodeResourcesFitCheck(Check):
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: True if an offered resource is short. Results are cached from the second call on."""
+        """Returns bool[len(rows)]: True if an offered resource is short. From the second call, results are stored."""
         distinct = self._distinct
         short_by_id = self._short_by_id
         if not self._used_before:
@@ -140,21 +140,21 @@ class _NodeResourcesFitCheck(Check):
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """Returns True if an offered resource is short for one entry of `DistinctResources`.
+        """Returns True if an offered resource is short on the nodes that share one id in `DistinctResources`.
 
-        This takes a tenth of the time that `_lacking_in` takes for one entry. A resource that devices may provide
-        instead counts as short, too; `refuse_requested` then checks again.
+        For a single id, this takes a tenth of the time of `_lacking_in`. A resource counts as short even if devices may
+        provide the resource instead, because `refuse_requested` checks again.
 
-        `number`: the index of the entry.
+        `number`: the id.
         """
         offered = self._distinct.allocatable[:, number]
         requested = self._distinct.requested[:, number]
         return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)
 
     def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:
-        """Returns (bool[resource, row]: True if the resource is short, int64[resource, row]: the amount offered).
+        """Returns which rows are short of a resource, bool[resource, row], and what they offer, int64[resource, row].
 
-        Index 0 is the number of pods; the requested resources follow.
+        Resource 0 is the number of pods. Then come the requested resources that any node offers.
         """
         offered = self._nodes.allocatable[self._indices][:, rows]
         short = self._amounts > offered - requested[self._indices][:, rows]

@@ -88,10 +88,10 @@ def counts_change(pod: PodInfo, change: Change) -> bool:
 
 
 def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod's own update may change the counts of its constraints.
+    """Returns True if an update of the waiting pod may change the counts of its own constraints.
 
-    A constraint may count the pod's new labels differently. With nodeTaintsPolicy Honor, the nodes that count depend on
-    the pod's tolerations.
+    A constraint's selector may start or stop matching the pod's labels. With nodeTaintsPolicy Honor, the pod's
+    tolerations decide which nodes count.
     """
     before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
     honours_taints = any(constraint.node_taints_policy == "Honor" for constraint in _own_hard_constraints(pod))
@@ -99,11 +99,12 @@ def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
 
 
 def node_changes_spread(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the domains of the pod's constraints may have changed.
+    """Returns True if a change of a node may change the domains of the pod's constraints.
 
-    The change matters in these cases: a node with all topology keys was added or deleted; such a node changed its
-    domains or taints; a node gained or lost a key; or the pod's node affinity no longer allows a node. Upstream does
-    not wake the pod in the last case.
+    These changes matter:
+    - A node with all topology keys was added or deleted, or its domains or taints changed.
+    - A node gained or lost a topology key.
+    - The pod's node affinity no longer allows a node. Upstream does not wake the pod for this change.
     """
     if not pod.pod.spec.topology_spread_constraints:
         return True  # the pod was refused by default constraints, which are not available here
@@ -148,7 +149,10 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the keys by which the queue finds the pods whose constraints may count the placed pod."""
+    """Yields the namespace and the labels of the placed pod, like `shop` and `shop/app=web`.
+
+    The queue looks up the waiting pods whose constraints select one of them.
+    """
     for version in (change.old, change.new):
         if version is not None:
             namespace = version.pod.namespace
@@ -157,10 +161,10 @@ def labels_counted(change: Change) -> Iterator[str]:
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys by which the queue finds the pod: the namespace and a label that a constraint's selector names.
+    """Yields labels that the pod's constraints select, like `shop/app=web` in the namespace `shop`.
 
-    An example is `shop/app=web`. If the selector is empty or the pod has only default constraints, the key is the
-    namespace alone.
+    Under these names the queue indexes the waiting pod. If a selector is empty, or the pod has only default
+    constraints, the name is the namespace alone.
     """
     namespace = pod.pod.namespace
     if not pod.pod.spec.topology_spread_constraints:

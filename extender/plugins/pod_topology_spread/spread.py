@@ -37,8 +37,8 @@ SYSTEM_DEFAULTS = (
 class Constraint:
     """A topology spread constraint, prepared for one pod.
 
-    `policies` is (nodeAffinityPolicy, nodeTaintsPolicy). Each is True for Honor, which means that placed pods count
-    only on nodes that the pod's node affinity, or its tolerations, allow.
+    `policies` is a pair: True if nodeAffinityPolicy is Honor, and True if nodeTaintsPolicy is Honor. Honor means that
+    placed pods count only on nodes that the pod's node affinity, or the pod's tolerations, allow.
     """
 
     max_skew: int
@@ -48,7 +48,7 @@ class Constraint:
     policies: tuple[bool, bool]
 
     def counted(self, namespace: str) -> PodCountQuery:
-        """Returns the query for the pods to count; an empty selector counts none (upstream countPodsMatchSelector)."""
+        """Returns the query for the pods to count; an empty selector matches none (upstream countPodsMatchSelector)."""
         selector = NOTHING if self.selector == EVERYTHING else self.selector
         return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
 
@@ -88,7 +88,7 @@ def nodes_counted(
 ) -> dict[tuple[bool, bool], BoolColumn]:
     """Returns the nodes whose pods count, for each value of `Constraint.policies`: bool[capacity].
 
-    Only nodes in `among` that the policies do not exclude count.
+    `among`, bool[capacity]: the nodes to choose from.
     """
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
@@ -175,9 +175,9 @@ class _ConstraintSpread:
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns what `refuse` would return once the pods in `gone` have left. A node loses only its own pods.
+        """Returns what `refuse` would return for each node after the node's own pods in `gone` have left.
 
-        The limit is not computed again. It would change only if the node's domain became the one with the fewest pods,
+        The limit is not computed again. It could change only if the node's domain became the one with the fewest pods,
         and such a domain accepts the pod under the old limit, too.
         """
         absent = self._pods.domain[rows] == ABSENT
@@ -187,8 +187,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    Pods that are placed only hypothetically count if `Constraint.leaving` matches them, even if they are terminating,
-    as in upstream's updateWithPod.
+    A hypothetically placed pod counts even if it is terminating or the selector is empty, as in upstream's
+    updateWithPod.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node
@@ -250,10 +250,9 @@ class PodTopologySpreadScore(PerTemplate):
 
 @dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
-    """Scores nodes by the values that `prepare` has computed: int64[row].
+    """Converts the sums that `PodTopologySpreadScore.prepare` computed to scores; nodes with lower sums score higher.
 
-    A node with the value _IGNORED (upstream invalidScore) finally gets 0, and does not influence the scores of other
-    nodes.
+    A node with the sum _IGNORED (upstream invalidScore) scores 0, and does not influence the scores of other nodes.
     """
 
     normalises = True

@@ -80,7 +80,7 @@ class RuleFunction(Generic[P, R]):
 
     Attributes:
         point: the extension point where the rule runs.
-        forms: the positional parameters that the function may have, by their number.
+        forms: the parameter lists that the function may have, by number of parameters, like {2: "(pod, node)"}.
         columns: True if the function takes three positional parameters, such as (pod, table, rows).
         wants_pods: True if its second parameter is annotated as a NodeInfo, a node with its pods and totals.
         wants_handle: True if it has the keyword-only parameter `handle`.
@@ -92,7 +92,7 @@ class RuleFunction(Generic[P, R]):
     forms: Mapping[int, str] = {2: "(pod, node)", 3: "(pod, table, rows)"}
 
     def __init__(self, function: Callable[P, R], woken_by: Mapping[str, str] | None = None) -> None:
-        """Raises TypeError if the function, or any other callable, does not have the signature of a rule."""
+        """Reads the signature of the function. Raises TypeError if a rule cannot have this signature."""
         parameters = list(inspect.signature(function).parameters.values())
         plain = _plain(function)
         self.function = function
@@ -120,7 +120,7 @@ class RuleFunction(Generic[P, R]):
 
     @property
     def in_force(self) -> bool:
-        """True while `extender serve` or `extender schedule` uses the rule; False offline and once it is replaced.
+        """True while `extender serve` or `extender schedule` uses the rule. False offline, or after it was replaced.
 
         A thread that the rule started should end when this becomes False.
         """
@@ -140,7 +140,7 @@ class RuleFunction(Generic[P, R]):
     def put_in_force(self, processes: Mapping[str, InForce]) -> None:
         """Connects the rule to the running process.
 
-        `processes` has an entry for each name of the rule in the policy. If it is empty, the rule is disconnected.
+        `processes`: the connection for each name that the policy gives the rule. If empty, the rule is disconnected.
         """
         self._in_force = processes
 
@@ -151,7 +151,8 @@ class RuleFunction(Generic[P, R]):
 
         Args:
             table: the table of the decision; None if the call belongs to no decision.
-            permits: gives the waiting pods to the handle if no process uses the rule, as in offline commands.
+            permits: the waiting pods and tables that the handle reads if no process uses the rule, as in offline
+                commands.
         """
         process = self._in_force.get(name) or InForce(nothing_waits, permits)
         return Handle(name, pod, host, process, table)
@@ -196,13 +197,16 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
-        """Calls `call` as `rule_calls.answer_of` does. If the call misses the deadline, reports this to the process.
+        """Calls `call` with the deadline and returns its result. Reports the rule if it is too slow.
 
-        Two cases are not reported, because the rule may not be slow: the call did not start, or less than half of the
-        deadline's time was left before the call.
+        If less than half of the deadline's time was left before the call, or if the call could not start, nothing is
+        reported, because the rule may not be slow.
 
         Args:
             what: the name of the call in the error; by default the name of the rule.
+
+        Raises:
+            RuleUnanswered: the call did not end before the deadline, or could not start.
         """
         had_time = deadline.left_seconds >= deadline.seconds / 2
         try:
@@ -213,9 +217,9 @@ class CustomRule:
             raise
 
     def report(self, error: BaseException) -> None:
-        """Reports the function's exception to the process; raises it again if it is Ctrl-C.
+        """Reports the function's exception to the process. Raises the exception again if it is Ctrl-C.
 
-        Nothing is reported if the function was not even called, because too many earlier calls have not returned.
+        A call that could not start, because too many earlier calls have not returned, is not reported.
         """
         if is_ctrl_c(error):
             raise error
@@ -242,12 +246,15 @@ def custom_rules(profiles: Iterable[Profile]) -> Iterator[CustomRule]:
 
 
 def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:
-    """Returns the node of each row, for a function that is called once per node; NodeInfos if `with_pods` is True."""
+    """Yields the nodes on `rows`, for a function that is called once per node.
+
+    If `with_pods` is True, yields NodeInfos, which also have the node's pods and totals.
+    """
     return table.infos(rows) if with_pods else map(table.nodes.node, rows.tolist())
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Returns the object that names the rule: the function inside a partial or wrapper, or a callable's class."""
+    """Returns the function inside a partial or wrapper. For another callable object, returns its class."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -269,7 +276,7 @@ def file_of(function: Callable[..., object]) -> Path | None:
 
 
 def _positional(name: str, parameters: list[inspect.Parameter], forms: Mapping[int, str]) -> int:
-    """Returns the number of positional parameters. Raises TypeError if no entry of `forms` has that number."""
+    """Returns the number of positional parameters. Raises TypeError if `forms` does not have this number."""
     positional = sum(parameter.kind in _POSITIONAL for parameter in parameters)
     variadic = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
     if variadic or positional not in forms:
@@ -282,7 +289,10 @@ def _positional(name: str, parameters: list[inspect.Parameter], forms: Mapping[i
 
 
 def _is_node_info(annotation: object) -> bool:
-    """Returns True for NodeInfo and for its name; an annotation may be a string that cannot be evaluated."""
+    """Returns True if the annotation is the class NodeInfo, or a string with its name.
+
+    A string is not evaluated, because the name may be imported only for type checkers.
+    """
     return annotation is NodeInfo or str(annotation).rpartition(".")[2] == NodeInfo.__name__
 
 

@@ -31,7 +31,7 @@ class RuleHost(Protocol):
     """The process that runs a user's rule. It provides the time, and receives failures, log messages and metrics."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        """Handles a failure or hang of the rule, once for each pod, not for each node; `error` has its traceback."""
+        """Handles an exception of the rule or a missed deadline. Called once for a pod, and not for each node."""
 
     def now(self) -> float:
         """Returns the seconds since the epoch."""
@@ -54,7 +54,7 @@ class RuleHost(Protocol):
 
 class Wake(Protocol):
     def __call__(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS, /) -> object:
-        """Retries the pods that the rule refused: those with these labels, in one namespace or in all (None)."""
+        """Retries pods that the rule refused, if they have all these labels. `namespace`: None means all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class InForce:
 
     Attributes:
         wake: retries pods that the rule refused.
-        permits: the pods that wait at Permit, and the tables of the cache.
+        permits: gives access to the pods that wait at Permit, the queue, and the tables of the cache.
     """
 
     wake: Wake
@@ -75,7 +75,7 @@ _thread = threading.local()
 
 @contextmanager
 def in_queue_rule() -> Iterator[None]:
-    """Marks the block as part of a rule that the queue calls with its lock held.
+    """Marks the `with` block as part of a rule that the queue calls while the queue is locked.
 
     In the block, `wake` and `activate` raise RuntimeError.
     """
@@ -95,7 +95,7 @@ def refuse_in_queue_rule(method: str) -> None:
 
 
 def nothing_waits(_rule: str, _namespace: str | None = None, _labels: Mapping[str, str] = NO_LABELS, /) -> None:
-    """Does nothing. It is the `wake` of rules that no process uses, as in `extender explain`."""
+    """Does nothing: the `InForce.wake` of rules outside a running process, as in `extender explain`."""
 
 
 class ObjectLister:
@@ -109,9 +109,10 @@ class ObjectLister:
     @overload
     def get(self, kind: str, key: str) -> CustomObject | None: ...
     def get(self, kind: type[Object] | str, key: str) -> Any:
-        """Returns the object `namespace/name`, or `name` if it is in no namespace; None if there is none.
+        """Returns the object with this key; None if there is no such object.
 
-        `kind` is a class such as `Service`, or the name of a kind that the policy watches.
+        The key is `namespace/name`, or `name` for a kind without namespaces. `kind` is a class such as `Service`, or
+        the name of a kind that the policy watches.
         """
         with self._tables() as table:
             if kind is Node:
@@ -129,7 +130,7 @@ class ObjectLister:
     def list(
         self, kind: type[Object] | str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS
     ) -> list[Any]:
-        """Returns the objects of a kind with all these labels, in one namespace or in all (None).
+        """Returns the objects of a kind that have all these labels. `namespace`: None means all namespaces.
 
         For Pod, only pods that have a node are returned.
         """
@@ -142,7 +143,7 @@ class ObjectLister:
             ]
 
     def controller_of(self, obj: Object) -> Object | None:
-        """Returns the object that controls this one, like a ReplicaSet; None if it is not in the cache."""
+        """Returns the controller of the object, like a ReplicaSet; None if the controller is not in the cache."""
         owner = obj.controller
         if owner is None:
             return None
@@ -167,12 +168,12 @@ def _all(table: Table, kind: type[Object] | str) -> list[Object]:
 class Handle:
     """The access that a rule has to the cluster and to the process that runs it.
 
-    A rule of Reserve, Permit, PreBind or PostBind may keep its handle and use it in any thread. Any other rule may use
-    it until it returns.
+    A rule of Reserve, Permit, PreBind or PostBind may keep its handle and use it in any thread. Another rule may use
+    its handle only until the rule returns.
     """
 
     def __init__(self, rule: str, pod: Pod, host: RuleHost, in_force: InForce, table: Table | None = None) -> None:
-        """Reads the cluster from `table`, the table of the decision; if it is None, from the cache's tables."""
+        """Stores `table`, the table of the decision. If it is None, the handle reads the tables of the cache."""
         self._rule = rule
         self._pod = pod
         self._host = host
@@ -195,7 +196,7 @@ class Handle:
         return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
 
     def count_placed(self, namespace: str | None, labels: Mapping[str, str]) -> int:
-        """Returns the number of pods with these labels that have a node, in one namespace or in all (None).
+        """Returns the number of pods that have a node and all these labels. `namespace`: None means all namespaces.
 
         Bound and assumed pods count. Pods that are being deleted do not count. From Reserve on, the pod that the rule
         is deciding about counts too.
@@ -206,7 +207,7 @@ class Handle:
             return table.matching(query).total
 
     def wake(self, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
-        """Retries the pods that this rule refused: those with these labels, in one namespace or in all (None).
+        """Retries pods that this rule refused, if they have all these labels. `namespace`: None means all namespaces.
 
         Raises RuntimeError in a rule of PreEnqueue or QueueSort.
         """
@@ -227,9 +228,9 @@ class Handle:
         self._host.log(self._rule, self._pod.key, message)
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Adds the amount to the counter `extender_rule_events_total` with the labels rule and name."""
+        """Adds the amount to the counter `extender_rule_events_total`, with the labels `rule` and `name`."""
         self._host.count(self._rule, name, amount)
 
     def observe(self, name: str, value: float) -> None:
-        """Adds the value to the histogram `extender_rule_values` with the labels rule and name."""
+        """Adds the value to the histogram `extender_rule_values`, with the labels `rule` and `name`."""
         self._host.observe(self._rule, name, value)

@@ -48,7 +48,7 @@ def post_filter(function: Callable[P, R]) -> PostFilterFunction[P, R]:
     of the profile, and before preemption, which runs only if no rule nominates the pod. A nominated pod is tried again
     after an event that may help it, as after a preemption.
 
-    If the function raises or returns anything else, it is ignored for this pod.
+    If the function raises or returns anything else, the rule is ignored for this pod.
     """
     return PostFilterFunction(function)
 

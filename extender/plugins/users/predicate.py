@@ -52,16 +52,19 @@ def predicate(
 ) -> PredicateFunction[P, R] | Callable[[Callable[P, R]], PredicateFunction[P, R]]:
     """Turns the function into a predicate.
 
-    A function of (pod, node) returns True or None if the pod fits. If not, it returns the reason, a short text without
-    names and numbers ("node(s) had no power left"), or False for a general reason. A function of (pod, table, rows)
-    returns bool[len(rows)], True if the pod fits. It may also return {reason: bool[len(rows)]}, False if the reason
-    applies to the row; the first such reason counts. If a pod gets more than 256 different reasons, the rest share one.
+    A function of (pod, node) returns True or None if the pod fits. If not, it returns False, or a reason: a short text
+    without names and numbers, like "node(s) had no power left".
+
+    A function of (pod, table, rows) returns bool[len(rows)], True if the pod fits. To give reasons, it returns {reason:
+    bool[len(rows)]}, False if the reason applies to the row. The first such reason counts.
+
+    If a pod gets more than 256 different reasons, the rest share one.
 
     Args:
-        sees_pods: True if the answer depends on placed pods, so that evicting some may help. Without it, preemption
-            does not consider the nodes that the rule refuses.
+        sees_pods: True if the answer depends on placed pods, so that evicting some may help. If False, preemption does
+            not consider the nodes that the rule refuses.
         woken_by: the cluster events that may help a pod that the rule refused, in upstream's words: {"Node":
-            "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. Without it, `extender schedule` retries the pod after any
+            "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. By default, `extender schedule` retries the pod after any
             event, as kube-scheduler always does. Raises TypeError for unknown words.
 
     If the function raises or returns anything else, the node is refused, and no eviction helps.
@@ -92,7 +95,7 @@ class CustomPredicate(CustomRule):
         return f"node(s) were refused by {self.name} for other reasons"
 
     def failed(self, error: BaseException) -> Refusal:
-        """Reports that the rule failed, and returns a refusal; no eviction helps, because the answer is unknown."""
+        """Reports that the rule failed, and returns a refusal of the node. Preemption does not consider such a node."""
         self.report(error)
         return unresolvable(self.name, f"rule {self.name} failed")
 

@@ -52,9 +52,9 @@ def priority(
 
     Args:
         normalise: True if the numbers may have any range. The worst node then scores 0 and the best 100, or all score 0
-            if they are equal. Without it, numbers are clipped to 0..100.
+            if they are equal. If False, numbers are clipped to 0..100.
 
-    If the function raises or returns anything else for any node, it is ignored for this pod.
+    If the function raises or returns anything else for any node, the rule is ignored for this pod.
     """
     if function is not None:
         return PriorityFunction(function, normalise)
@@ -95,7 +95,7 @@ class CustomPriority(CustomRule):
 def _shown(answer: object) -> str:
     """Returns the answer of a user's priority as text for an error message.
 
-    Of a list, which may be long, only the first element that is not a number is shown.
+    If the answer is a list with an element that is not a number, only the first such element is shown.
     """
     answers = answer if isinstance(answer, list) else []
     return reprlib.repr(next((item for item in answers if np.asarray(item).dtype.kind not in "biuf"), answer))

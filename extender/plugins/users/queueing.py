@@ -56,9 +56,9 @@ def pre_enqueue(
 ) -> PreEnqueueFunction[P, R] | Callable[[Callable[P, R]], PreEnqueueFunction[P, R]]:
     """Turns the function into a rule of PreEnqueue, which decides if a pod may enter the active queue.
 
-    A function of (pod) returns True or None if the pod may be tried. If not, it returns the reason, or False; the pod
-    then waits, without an attempt, until an event in `woken_by` or a call of `wake` asks the rule again. It is called
-    with the queue locked, so it must be quick.
+    A function of (pod) returns True or None if the pod may be tried. If not, it returns the reason, or False. The pod
+    then waits, without an attempt, until an event in `woken_by` or a call of `wake` asks the rule again. The queue is
+    locked during the call, so the function must be quick.
 
     Args:
         woken_by: the cluster events that may let the pod in, as for `predicate`.
@@ -73,9 +73,10 @@ def pre_enqueue(
 def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:
     """Turns the function into the order in which ready pods are tried, instead of PrioritySort.
 
-    A function of (pod) returns a number, or a tuple of numbers: smaller first. Pods with equal numbers are sorted as by
-    PrioritySort: by priority, and then by the time of their arrival. For the same pod it must always return the same
-    numbers, because the queue sorts a pod once. It is called with the queue locked, so it must be quick.
+    A function of (pod) returns a number, or a tuple of numbers; smaller numbers come first. Pods with equal numbers are
+    sorted as by PrioritySort: by priority, and then by the time of their arrival. The function must always return the
+    same numbers for a pod, because the queue sorts a pod once. The queue is locked during the call, so the function
+    must be quick.
 
     If the function raises or returns anything else, the pod is sorted behind all others.
     """

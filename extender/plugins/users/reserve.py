@@ -40,9 +40,9 @@ class ReserveFunction(NodeFunction[P, R]):
     def unreserve(self, function: F) -> F:
         """Registers the decorated function, which undoes what this rule did for a pod that was not bound.
 
-        It takes the same parameters as the rule, or only some of the arguments. It may be called more than once, and
-        also for a pod that the rule rejected or was not called for. Raises TypeError if it takes arguments that the
-        rule does not.
+        The function takes the parameters of the rule, but may leave out some arguments. It may be called more than
+        once, and also for a pod that the rule rejected or has not seen. Raises TypeError if it takes an argument that
+        the rule does not take.
         """
         undo: ReserveFunction[..., object] = ReserveFunction(function)
         if unknown := undo.arguments.model_fields.keys() - self.arguments.model_fields.keys():
@@ -116,8 +116,8 @@ def permit(
 ) -> PermitFunction[P, R] | Callable[[Callable[P, R]], PermitFunction[P, R]]:
     """Turns the function into a rule of Permit, which is called after all rules of Reserve and may make the pod wait.
 
-    It returns what a rule of `reserve` returns, or `Wait(seconds)`. A waiting pod keeps its node while other pods are
-    scheduled. It is bound once the rule allows it (`handle.waiting`), or rejected after that time.
+    The function returns what a rule of `reserve` returns, or `Wait(seconds)`. A waiting pod keeps its node while other
+    pods are scheduled. The pod is bound once the rule allows it (`handle.waiting`), or rejected after these seconds.
     """
     if function is not None:
         return PermitFunction(function, woken_by)
@@ -133,8 +133,9 @@ def pre_bind(
 ) -> PreBindFunction[P, R] | Callable[[Callable[P, R]], PreBindFunction[P, R]]:
     """Turns the function into a rule of PreBind, which is called just before the pod is bound.
 
-    It takes and returns what a rule of `reserve` does. Other pods are scheduled while it runs, so it may send a request
-    to another service. If the pod is not bound after all, the `unreserve` function of a Reserve rule can undo that.
+    The function takes and returns what a rule of `reserve` does. Other pods are scheduled while it runs, so it may send
+    a request to another service. If the pod is not bound after all, the `unreserve` function of a Reserve rule can undo
+    the request.
     """
     if function is not None:
         return PreBindFunction(function, woken_by)
@@ -151,10 +152,13 @@ class CustomCall(CustomRule):
     """A user's function of a pod and of the node that was chosen for it."""
 
     def call(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline, what: str = "") -> object:
-        """Calls the function and returns its answer. Raises what it raises, and RuleUnanswered after the deadline.
+        """Calls the function and returns its answer. An exception of the function is raised.
 
         Args:
-            what: the name of the call in that error; by default the name of the rule.
+            what: the name of the call in errors; by default the name of the rule.
+
+        Raises:
+            RuleUnanswered: the function has not answered before the deadline, or could not be called.
         """
         handle = self.decorated.handle(self.name, pod, self.host, permits=permits)
         given = {**self.given, "handle": handle} if self.decorated.wants_handle else self.given
@@ -235,7 +239,7 @@ class CustomPostBind(CustomCall):
     """A user's PostBind rule, with its name and arguments."""
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
-        """Calls the function; a failure is only reported, because the pod is bound."""
+        """Calls the function. An exception is only reported, because the pod is already bound."""
         try:
             self.call(pod, node, permits, self.host.begin())
         except RuleUnanswered:

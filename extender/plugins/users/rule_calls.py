@@ -77,7 +77,8 @@ def _run(call: Callable[[], T], answer: Future[T], places: Semaphore) -> None:
 def described(error: BaseException, rule: str = "") -> str:
     """Returns the error with its line in the user's code: `rules.py:12: AttributeError: ... (did you mean labels?)`.
 
-    `rule` is where the rule begins, for errors that no line raised, such as an answer of the wrong type.
+    `rule`: the file and line where the rule begins. They are used if the user's code did not raise the error, for
+    example because the answer has the wrong type.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
@@ -136,10 +137,10 @@ class LiveHost:
     """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
 
     Args:
-        limit: the time limit of a decision, which also limits each call that belongs to no decision.
+        limit: the time limit of a decision. A call outside a decision, such as a PreEnqueue rule, gets as much time.
         log_failure: logs a failure with its traceback.
         log_message: logs a message that a rule wrote about a pod.
-        watch: returns the context of a call about a pod and a node, which is logged if it hangs.
+        watch: returns a context manager for a call. If the call hangs, its pod and node are logged.
     """
 
     def __init__(
