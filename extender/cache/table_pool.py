@@ -42,7 +42,7 @@ class Replica:
         """Adds the changes since `cursor` to `pending`; starts with a new table if the journal has dropped some."""
         missed = changes.since(self.cursor)
         if missed is None:
-            self.table.leave_readers()
+            self.table.drop_readers()
             self.table = Table(self._features)
             self.pending = iter(changes.all())
         elif len(missed):
@@ -239,7 +239,7 @@ class TablePool:
 
     def _discard(self, replica: Replica) -> None:
         self._replicas = [other for other in self._replicas if other is not replica]
-        replica.table.leave_readers()
+        replica.table.drop_readers()
 
 
 def _may_have_broken_table(error: BaseException) -> bool:

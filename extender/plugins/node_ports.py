@@ -52,15 +52,14 @@ class _NodePortsCheck(Check):
         return np.array(conflicts, np.int64)
 
     def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
-        """Returns the negated number of port conflicts on each node before any pod is removed: int64[row].
+        """Returns minus the number of port conflicts on each node before any pod is removed: int64[row].
 
-        The caller adds one for each conflict of a removed pod, so 0 means no conflict. Upstream keeps a node's ports as
-        a set, so a port becomes free when any of its users is removed, even if another one stays. The kubelet prevents
-        two users of one port, but the scheduler may see them.
+        The caller adds the conflicts of removed pods, so 0 means that no conflict remains. If two pods use one port,
+        removing either frees the port, because upstream keeps a node's ports as a set.
         """
         pods = self._table.pods
         balance = np.zeros(self._table.nodes.capacity, np.int64)
-        remaining = self._table.ports.held(self._ports)
+        remaining = self._table.ports.conflicting_ports(self._ports)
         for row, info in zip(pods.row[gone.initial].tolist(), pods.at(gone.initial), strict=True):
             if info.host_ports:
                 remaining.difference_update((row, port) for port in info.host_ports)
@@ -78,7 +77,7 @@ def ports_are_freed(pod: PodInfo, change: Change) -> bool:
 
 
 def ports_of_the_pod(change: Change) -> list[str]:
-    """Returns the deleted pod's host ports as text, the keys by which the queue finds waiting pods."""
+    """Returns the deleted pod's host ports as text. The queue looks up the waiting pods that request one of them."""
     return _port_numbers(change.old)
 
 

@@ -76,7 +76,7 @@ class Filing(Generic[K, V]):
         return filed.keys() if isinstance(filed, dict) else (filed,)
 
     def among(self, keys: frozenset[K]) -> Iterable[K]:
-        """Returns those of `keys` that have items, and possibly some that have none.
+        """Returns all of `keys` that have items, and possibly other keys of `keys`.
 
         The time for this grows with the number of given keys or of stored keys, whichever is smaller.
         """

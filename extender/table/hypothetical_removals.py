@@ -25,7 +25,8 @@ class RemovalSum(NamedTuple):
 class HypotheticalRemovals:
     """Shows the cluster as if the pods in some slots were removed; the table itself does not change.
 
-    Preemption puts some of them back (a reprieve) and removes some again. A sum is computed once and then updated.
+    Preemption puts back pods that need not go (`reprieve`), and may remove them again. A sum over the removed pods is
+    computed once, and then updated.
 
     Attributes:
         initial: the slots of all pods that were removed at first, including those that were put back.
@@ -75,20 +76,20 @@ class HypotheticalRemovals:
         return self.sum_by_row(query, lambda slots: self._matches(query, slots))
 
     def sum_by_row(
-        self, key: Hashable, each: Callable[[Rows], IntColumn], begin: Callable[[], IntColumn] | None = None
+        self, key: Hashable, numbers_of: Callable[[Rows], IntColumn], start: Callable[[], IntColumn] | None = None
     ) -> IntColumn:
-        """Returns, for each node, the sum of a number over the pods that are removed from it: int64[row].
+        """Returns, for each node, the sum of a number over the pods that are removed from the node: int64[row].
 
         Args:
             key: identifies the sum, which is computed once and then updated.
-            each: returns the number for each of the n given slots, int64[n].
-            begin: returns the initial value of each node's sum, int64[row]; 0 by default.
+            numbers_of: takes the slots of n pods, and returns the number of each pod: int64[n].
+            start: returns what the numbers are added to, int64[row]; 0 by default.
         """
         removal_sum = self._sums.get(key)
         if removal_sum is None:
             numbers = np.zeros(len(self._rows), np.int64)
-            numbers[self.initial] = each(self.initial)
-            by_row = begin() if begin else np.zeros(self._table.nodes.capacity, np.int64)
+            numbers[self.initial] = numbers_of(self.initial)
+            by_row = start() if start else np.zeros(self._table.nodes.capacity, np.int64)
             np.add.at(by_row, self._rows[self.slots], numbers[self.slots])
             removal_sum = self._sums[key] = RemovalSum(numbers, by_row)
         return removal_sum.by_row

@@ -66,7 +66,7 @@ class Journal:
                 log.forgotten = position
 
     def begin(self, topic: str) -> None:
-        """Makes every reader of the topic start over, because its keys have a different meaning from now on."""
+        """Makes every reader of the topic read everything again. Call it when the topic's keys change their meaning."""
         self.now += 1
         log = self._logs[topic] = _Log()
         log.position = log.forgotten = self.now
@@ -128,9 +128,9 @@ class _Log:
     Attributes:
         latest: key -> the position of its latest change, in ascending order of positions.
         position: the position of the last change of this topic.
-        removed: (key, position) of the latest removals.
-        forgotten: the position of the latest removal that was deleted from `latest`. A reader with an earlier position
-            may have missed it.
+        removed: (key, position) of the last removals, oldest first.
+        forgotten: the position of the last removal that is no longer in `latest`. A reader with an earlier position may
+            have missed the removal.
     """
 
     __slots__ = ("forgotten", "latest", "position", "removed")

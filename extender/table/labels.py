@@ -2,9 +2,9 @@
 
 Each cell of a column is the id of a label value, so a rule runs once for each distinct value.
 
-An index compares only selectors and label sets that share a (key, value) pair. A selector that requires one of some
-values of a label is stored under those pairs, and a label set under all its pairs. The few selectors without such a
-requirement are compared with every label set.
+An index compares only selectors and label sets that share a label. A label set is stored under each of its (key, value)
+pairs. A selector like `app in (web, api)` is stored under (app, web) and (app, api), and a selector like `app Exists`
+under its key. The few other selectors are compared with every label set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABSENT = 0
 
 
 class LabelColumn:
-    """The values of one label key on all nodes. The id of a value that no node has any longer is reused.
+    """The values of one label key on all nodes. The id of a value is used again after no node has the value.
 
     Attributes:
         ids: intp[row]: the id of each node's value, ABSENT if the node does not have the label.
@@ -85,7 +85,7 @@ class LabelColumn:
         return self._id_of.get(value)
 
     def satisfying(self, requirement: Requirement) -> BoolColumn:
-        """Returns bool[len(self)]: True for ids whose value satisfies the requirement; index 0 is ABSENT."""
+        """Returns bool[id]: True if nodes with the value satisfy the requirement. ABSENT represents a missing label."""
         match requirement.operator:
             case "In":
                 return self._among(requirement.values)
@@ -180,8 +180,8 @@ T = TypeVar("T")
 Pair = tuple[str, str]
 
 
-def filing_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns (key, value) pairs. Every label set that the selector matches contains at least one of them.
+def index_pairs(selector: Selector) -> list[Pair] | None:
+    """Returns (key, value) pairs, of which every label set that the selector matches contains at least one.
 
     Returns None if the selector has no In requirement, and [] if the selector matches nothing.
     """
@@ -203,11 +203,11 @@ class SelectorIndex(Generic[T]):
         self._unfiled: dict[T, None] = {}
 
     def __len__(self) -> int:
-        """Returns 0 if the index is empty; any other number is inexact, because an item may count several times."""
+        """Returns 0 if the index is empty. Otherwise the number is inexact, because it counts keys and not items."""
         return len(self._by_pair) + len(self._by_key) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
-        pairs = filing_pairs(selector)
+        pairs = index_pairs(selector)
         for pair in pairs or ():
             self._by_pair.add(pair, item)
         if pairs is None:
@@ -219,7 +219,7 @@ class SelectorIndex(Generic[T]):
 
     def remove(self, selector: Selector, item: T) -> None:
         """Removes an item that was added with this selector."""
-        pairs = filing_pairs(selector)
+        pairs = index_pairs(selector)
         for pair in pairs or ():
             self._by_pair.remove(pair, item)
         if pairs is None:
@@ -264,7 +264,7 @@ class LabelIndex(Generic[T]):
 
     def candidates(self, selector: Selector) -> Collection[T]:
         """Returns all items whose labels match the selector, and possibly others, without duplicates."""
-        pairs = filing_pairs(selector)
+        pairs = index_pairs(selector)
         if pairs is None:
             return self._all
         return [item for pair in pairs for item in self._by_pair.get(pair)]

@@ -26,7 +26,7 @@ from extender.table.pods.pod_columns import PodColumns
 
 
 class PodCounts:
-    """Counts the pods on each node that have certain labels; caches the last count, because rules repeat it."""
+    """Counts, on each node, the pods that have certain labels. Caches the last count, because rules repeat it."""
 
     def __init__(self, matches: Matches) -> None:
         self._matches = matches
@@ -37,7 +37,10 @@ class PodCounts:
         self._last = None
 
     def by_node(self, labels: Mapping[str, str], namespace: str | None) -> IntColumn:
-        """Returns int64[row]: the number of pods with all these labels, in one namespace or in all (None)."""
+        """Returns the number of pods on each row that have all these labels: int64[row].
+
+        `namespace`: None means all namespaces.
+        """
         if self._last is None or self._last[1] != namespace or self._last[0] != labels:
             namespaces = None if namespace is None else frozenset((namespace,))
             query = PodCountQuery(namespaces, selector_from_labels(labels))
@@ -63,7 +66,7 @@ class NodePods(Collection[Pod]):
         return pod in self._pods
 
     def count(self, labels: Mapping[str, str], namespace: str | None = None) -> int:
-        """Returns the number of pods with all these labels, in one namespace or in all (None).
+        """Returns the number of pods that have all these labels. `namespace`: None means all namespaces.
 
         It is faster than a loop over the pods, because it takes the same time for any number of pods.
         """
@@ -79,7 +82,7 @@ class NodePods(Collection[Pod]):
 
 
 class NodeInfo:
-    """A node with its pods and totals. A rule may use it until it returns.
+    """A node with its pods and totals. A rule may use a NodeInfo only until the rule returns.
 
     Attributes:
         node: the node itself.
@@ -133,7 +136,7 @@ class NodeInfo:
 
 
 class NodeInfos:
-    """The NodeInfo of each node of a table. `at` updates them before it returns."""
+    """The NodeInfo of each node of a table. `at` updates the NodeInfos before it returns them."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, matches: Matches, journal: Journal) -> None:
         self._nodes = nodes

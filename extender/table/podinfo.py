@@ -26,8 +26,8 @@ class HostPort(NamedTuple):
 class AffinityTerm(NamedTuple):
     """An inter-pod affinity or anti-affinity term of a pod.
 
-    If the pod names no namespaces and no namespace selector, `namespaces` is the pod's own namespace. If
-    `namespace_selector` is NOTHING, only `namespaces` count. `weight` is 0 in a required term.
+    If the spec has neither namespaces nor a namespace selector, `namespaces` is the pod's own namespace. A
+    `namespace_selector` that is NOTHING adds no namespaces. `weight` is 0 in a required term.
     """
 
     namespaces: frozenset[str]
@@ -117,9 +117,9 @@ class PodInfo:
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Returns True if all counts of a node stay the same when one pod replaces the other there.
+        """Returns True if no count of a node changes when one of the two pods replaces the other.
 
-        Counts that depend on labels are not compared.
+        Counts by label are not compared.
         """
         one = self.pod
         two = other.pod
@@ -149,7 +149,7 @@ class PodInfo:
     def requests_with_defaults(self) -> dict[str, int]:
         """The requests with which NodeResourcesFit scores nodes. A container without a request gets a default amount.
 
-        Upstream's scorer ignores pod-level resources (its enablePodLevelResources is never set), so this does too.
+        Pod-level resources are ignored, as in upstream's scorer (its enablePodLevelResources is never set).
         """
         if self.pod.spec.resources is None and not lacks_cpu_or_memory(self.pod):
             return self.requests

@@ -1,7 +1,7 @@
 """Defines `Table`, which stores the cluster in columns that every rule reads.
 
-A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader. Before that, it
-applies the changes since the table was last lent, so the cost depends on the changes and not on the size of the
+A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader. Before lending a
+table, the cache applies the changes since the last time, so the cost depends on the changes and not on the size of the
 cluster. Each kind of data has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports,
 objects, volumes.
 """
@@ -87,10 +87,10 @@ class Table:
         if slot is not None:
             # Usually the watch only confirms an assumed pod, and nothing changes.
             if self._is_placed_the_same(slot, info, node_name):
-                self._describe(slot, info)
+                self._replace(slot, info)
                 return
             self.take_away(info.uid)
-        row = self.nodes.claim(node_name)
+        row = self.nodes.assign_row(node_name)
         self._fit_capacity()
         self.ports.add(info.host_ports, row)
         group = self.matches.add(info.group, row, info.pod.terminating)
@@ -151,26 +151,26 @@ class Table:
         self.deadline.check("counting pods")
         return self.matches.count(query)
 
-    def reader(self, of: Callable[[Table], R]) -> R:
-        """Returns the result of `of(table)`, an object that is derived from this table, such as an index of it.
+    def reader(self, make: Callable[[Table], R]) -> R:
+        """Returns the result of `make(table)`, an object that is derived from this table, such as an index of it.
 
-        The first call with an `of` stores the object with the table, and later calls return it again. So `of` must be a
-        module-level class or function. The object must read the journal before each use, because the table may have
-        changed since the last one.
+        The first call with a `make` stores the object with the table, and later calls return the stored object. So
+        `make` must be a module-level class or function. The object must read the journal before each use, because the
+        table may have changed since the last use.
         """
-        reader: R | None = self._readers.get(of)
+        reader: R | None = self._readers.get(make)
         if reader is None:
-            reader = self._readers[of] = of(self)
+            reader = self._readers[make] = make(self)
         return reader
 
     def infos(self, rows: Rows) -> list[NodeInfo]:
         """Returns the node on each row with its pods and totals."""
         return self.reader(_node_infos).at(rows)
 
-    def leave_readers(self) -> None:
-        """Drops the objects that `reader` has created; called when the table is not needed again.
+    def drop_readers(self) -> None:
+        """Drops the objects that `reader` has created. Call it when the table is no longer needed.
 
-        Readers refer back to the table. Without this call, the reference cycle would stay until a full garbage
+        These objects refer back to the table. So table and objects would stay in memory until a full garbage
         collection, which is rare.
         """
         self._readers.clear()
@@ -209,15 +209,14 @@ class Table:
             for info, node_name in reversed(undo):
                 self.place(info, node_name)
 
-    def _describe(self, slot: int, info: PodInfo) -> None:
+    def _replace(self, slot: int, info: PodInfo) -> None:
         before = self.pods.info(slot)
-        if (
-            before.group != info.group
-        ):  # the API server adds labels of the node to pods that it binds (PodTopologyLabels)
+        # The labels may change with the bind, because the API server adds labels of the node (PodTopologyLabels).
+        if before.group != info.group:
             row = int(self.pods.row[slot])
             self.pods.group[slot] = self.matches.add(info.group, row, info.pod.terminating)
             self.matches.remove(before.group, row, info.pod.terminating)
-        self.pods.describe(slot, info)
+        self.pods.write(slot, info)
 
     def _is_placed_the_same(self, slot: int, info: PodInfo, node_name: str) -> bool:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)

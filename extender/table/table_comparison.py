@@ -1,8 +1,8 @@
 """Finds the differences between a table and one that was built from scratch for the same cluster.
 
-Events change a table in place for a long time, so an error in its counts would stay. Rows, slots and ids of the two
-tables are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has
-stored, the new table computes the counts too, and the two are compared.
+Events change a table in place, so an error in its counts would never go away. Rows, slots and ids of the two tables are
+unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has stored, the new
+table computes the counts too, and the two are compared.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _by_slot(actual: Table, fresh: Table) -> Iterator[TableDifference]:
 def _node_columns(table: Table, queried: Table) -> Columns:
     """Returns the data of `table` that has one value for each node, by the name of the column.
 
-    The columns of two compared tables have the same names. Some columns are counts, one for each query whose result
-    `queried` has stored; the counts are computed from `table`.
+    `queried` decides which labels, drivers and queries get a column. Both compared tables are read with the same
+    `queried`, so their columns have the same names.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
@@ -145,9 +145,9 @@ def _column_differences(item: str, names: Sequence[str], actual: Columns, fresh:
 
 
 def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
-    """Returns the data of `table` that is not in columns, by names and UIDs instead of rows and slots.
+    """Returns the data of `table` that is not in columns, by the names of nodes and the UIDs of pods.
 
-    So the entries of two tables can be compared although their rows and slots differ.
+    Rows and slots cannot be compared, because they differ between two tables of the same cluster.
     """
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound

@@ -37,7 +37,7 @@ class Trial:
             raise
 
     def place(self, info: PodInfo, node_name: str) -> None:
-        """Places the pod on the node, and ends its nomination. If it is on another node, it is removed from there."""
+        """Places the pod on the node, and ends its nomination. A pod that is on another node is moved."""
         self.take_away(info.uid)
         self._undo.append(lambda: self.table.take_away(info.uid))
         self.table.place(info, node_name)

@@ -18,7 +18,7 @@ NAMES = [f"node-{number}.example.com" for number in range(3000)]
 def columns() -> NodeColumns:
     nodes = NodeColumns(Journal())
     for name in NAMES:
-        nodes.claim(name)
+        nodes.assign_row(name)
     return nodes
 
 

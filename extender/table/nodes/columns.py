@@ -170,11 +170,11 @@ class NodeColumns:
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the results of `fact`, a module-level function of a node, for all nodes as they are now."""
+        """Returns the column with the result of `fact`, a module-level function of a node, for each node."""
         return self._facts.column(fact, self.capacity)
 
-    def claim(self, name: str) -> int:
-        """Returns the row of this name; assigns a free row to a new name."""
+    def assign_row(self, name: str) -> int:
+        """Returns the row of the node with this name. A new name gets a free row."""
         row = self.row_of.get(name)
         if row is None:
             row = self._free.pop() if self._free else self._append()
@@ -196,7 +196,7 @@ class NodeColumns:
 
     def write(self, node: Node) -> int:
         """Adds or replaces the node; returns its row."""
-        row = self.claim(node.name)
+        row = self.assign_row(node.name)
         old = self.objects[row]
         self.objects[row] = node
         self._journal.note(NODES, row)
@@ -233,12 +233,18 @@ class NodeColumns:
         self.release(name)
 
     def request(self, row: int, vector: NDArray[np.int64]) -> None:
-        """Adds a pod's request to the node on this row. `vector`: int64[resource], negative if the pod leaves."""
+        """Adds a pod's request to the node on this row.
+
+        `vector`: int64[resource]; negative if the pod leaves.
+        """
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """Returns what a pod takes on its node as int64[resource]; leaves out resources that no node offers."""
+        """Returns the amount of each resource that a pod takes on its node: int64[resource].
+
+        Resources that no node offers are left out.
+        """
         vector = np.zeros(len(self.requested), np.int64)
         for name, amount in footprint.requests:
             index = self.resources.get(name)

@@ -22,7 +22,10 @@ S = TypeVar("S", bound=np.generic)
 
 
 class ResourceColumns(Protocol):
-    """Resource amounts. Each attribute is a matrix int64[resource, column], as in `NodeColumns`."""
+    """The amounts of each resource that nodes have and that pods request there: int64[resource, column].
+
+    A column is one node (`NodeColumns`), or all nodes with the same amounts (`DistinctResources`).
+    """
 
     @property
     def allocatable(self) -> NDArray[np.int64]: ...
@@ -38,8 +41,8 @@ class DistinctResources:
     """The distinct combinations of allocatable and requested amounts that nodes have, each with an id.
 
     Attributes:
-        allocatable, requested: int64[resource, id]: the amounts of each id, with spare columns at the end.
-        id_of: intp[row]: the id of the amounts of the node on this row.
+        allocatable, requested: int64[resource, id]: the amounts of each combination, with spare columns at the end.
+        id_of: intp[row]: the id of the node's combination.
         changes: a journal of the ids whose amounts have changed (topic RESOURCES).
     """
 
@@ -57,7 +60,7 @@ class DistinctResources:
         return len(self._fingerprints)
 
     def values(self, rule: RuleOfResources[S], rows: Rows) -> NDArray[S]:
-        """Returns the rule's value for each of `rows`. The rule may run once for all nodes with equal resources."""
+        """Returns what `rule` computes for each of `rows`. If there are many rows, the rule runs once for each id."""
         if 2 * len(rows) < len(self._nodes.names):
             return rule(self._nodes, rows)
         self.follow()
@@ -65,7 +68,7 @@ class DistinctResources:
         return values
 
     def follow(self) -> None:
-        """Gives new ids to the nodes whose resource amounts have changed since the last call (see `Journal`)."""
+        """Updates the ids of the nodes whose amounts have changed since the last call."""
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:

@@ -63,7 +63,7 @@ class NodeFacts:
         self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
 
     def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
-        """Returns the results of the function `fact` for all nodes as they are now."""
+        """Returns the column of the function `fact`, brought up to date and enlarged to `capacity` rows."""
         column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
         if column is None:
             column = FactColumn(fact, self._journal)

@@ -1,8 +1,8 @@
 """Evaluates selectors over all groups at once. A group is the namespace and labels that some pods share.
 
-Each group has a slot. The slot is stored under the group's namespace, its keys and its (key, value) pairs. So
-evaluating a requirement takes time only for the groups that it finds, and a selector like `key Exists` or `NotIn` over
-20,000 groups is one NumPy operation.
+Each group has a slot. The slot is stored under the group's namespace, its keys and its (key, value) pairs. So a
+requirement reads only the groups that have its key or pair, and a selector like `key Exists` or `NotIn` over 20,000
+groups is one NumPy operation.
 
 A group with very many labels is not stored under them, because that would take 100 times as long as adding its pod.
 Selectors are evaluated on such groups one by one.
@@ -16,7 +16,7 @@ import numpy as np
 
 from extender.model.selectors import Requirement, Selector
 from extender.table.filing import Filing
-from extender.table.labels import BoolColumn, Pair, filing_pairs
+from extender.table.labels import BoolColumn, Pair, index_pairs
 from extender.table.podinfo import Group
 
 _FIRST_CAPACITY = 64
@@ -68,7 +68,7 @@ class GroupLabels:
 
     def candidates(self, selector: Selector) -> Collection[Group]:
         """Returns all groups that match the selector, and possibly others, without duplicates."""
-        pairs = filing_pairs(selector)
+        pairs = index_pairs(selector)
         if pairs is not None:
             filed = [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]
             return [*filed, *self._unfiled.values()]

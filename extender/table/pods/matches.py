@@ -34,8 +34,8 @@ _FEW = 64
 """Up to this number of groups, a query is compared with each group; above it, with all groups in one operation."""
 
 
-def most_kept(capacity: int) -> int:
-    """Returns the largest number of results to store. Each takes 8 bytes for each of `capacity` rows."""
+def max_results(capacity: int) -> int:
+    """Returns the largest number of results to store, if each result takes 8 bytes for each of `capacity` rows."""
     return min(_MAX_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
 
 
@@ -73,9 +73,10 @@ class NodeCounts:
 
 
 class PodCountQuery(NamedTuple):
-    """Describes which pods to count: those in `namespaces` (None: in any) that match `selector`.
+    """Describes which pods to count: pods in these namespaces that match the selector.
 
     Attributes:
+        namespaces: None means all namespaces.
         terminating: True if pods that are being deleted count too.
     """
 
@@ -102,7 +103,7 @@ class MatchCount(NodeCounts):
 
     Attributes:
         groups: the groups that match the query, if there are few; else empty.
-        index: if many groups match, the row of the matrix `Matches._wide` in which they are marked; else -1.
+        index: the row of the query in the matrix `Matches._wide`, if many groups match; else -1.
     """
 
     __slots__ = ("groups", "index", "query")
@@ -122,7 +123,7 @@ class GroupEntry:
         slot: the index of the group in the arrays of `Matches`.
         standing: row -> how many pods of the group are on this node and are not being deleted.
         terminating: row -> how many pods of the group are on this node and are being deleted.
-        answers: the stored results that have this group in their `groups`, and so change with its pods.
+        answers: the stored results that count these pods, except results in `Matches._wide`.
     """
 
     slot: int
@@ -132,9 +133,10 @@ class GroupEntry:
 
 
 class _Places(NamedTuple):
-    """Says how many pods each group has on each row, as arrays of equal length. Pairs without pods have no entry.
+    """The number of pods of each group on each row, as arrays of equal length.
 
-    Pods that are being deleted are counted in separate entries.
+    For each index i, there are `pods[i]` pods of the group in `slot[i]` on `row[i]`. `terminating[i]` is True if these
+    pods are being deleted.
     """
 
     slot: Rows
@@ -146,10 +148,9 @@ class _Places(NamedTuple):
 class Matches:
     """Stores how many pods each Group has on each node, and the results of recent queries.
 
-    When a pod is placed or removed, the results of all queries that its group matches are changed. They are found in
-    two ways. The result of a query that few groups match is in `GroupEntry.answers` of these groups. The result of a
-    query that many groups match has a row in the matrix `_wide`, bool[result, slot of the group]. So a query like
-    `key Exists` over 20,000 groups costs one NumPy operation.
+    When a pod is placed or removed, the results of all queries that match its group change. A query that few groups
+    match is found in `GroupEntry.answers` of these groups. A query that many groups match has a row in the matrix
+    `_wide`, bool[query, slot of the group]. So a query like `key Exists` over 20,000 groups costs one NumPy operation.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -166,7 +167,7 @@ class Matches:
         self._key_bytes = 0  # the total size of all queries in `_answers`
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """Counts a pod of `group` on `row`; returns the group's slot, which is freed with its last pod."""
+        """Counts a pod of `group` on `row`. Returns the group's slot, which is in use until its last pod is removed."""
         entry = self._entries.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot
@@ -179,7 +180,7 @@ class Matches:
             self._dismiss(group)
 
     def count(self, query: PodCountQuery) -> MatchCount:
-        """Returns how many pods match the query on each node: the stored result if there is one, or a new one."""
+        """Returns how many pods on each node match the query. Stores the result, unless the query is too large."""
         answer = self._answers.get(query)
         if answer is None:
             return self._count_once(query) if query.key_bytes > LARGEST_KEY_BYTES else self._keep(query)
@@ -229,13 +230,13 @@ class Matches:
         else:
             self._evaluate(answer)
         self._key_bytes += query.key_bytes
-        most = most_kept(self._capacity)
+        most = max_results(self._capacity)
         while len(self._answers) > 1 and (len(self._answers) > most or self._key_bytes > MOST_KEY_BYTES):
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
     def _evaluate(self, answer: MatchCount) -> None:
-        """Compares the query with every Group (namespace and labels), and adds the pods of those that match."""
+        """Compares the query with every Group (namespace and labels), and adds the pods of the groups that match."""
         mask = self._labels.matching(answer.query.namespaces, answer.query.selector)
         slots = np.flatnonzero(mask)
         if len(slots) <= _FEW:

@@ -43,7 +43,7 @@ class AwaitedPods:
         return by_row
 
     def only(self, chosen: BoolColumn) -> AwaitedPods:
-        """Returns the pods for which `chosen`, bool[n], is True."""
+        """Returns the pods whose element in `chosen`, bool[n], is True."""
         infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
         return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
 
@@ -118,8 +118,8 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
     def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
         """Returns the nominated pods whose resources `pod` must leave free.
 
-        These are other pods with at least the priority of `pod`, a node in the table, and a schedulerName that `awaits`
-        accepts.
+        They have at least the priority of `pod`, and their node is in the table. `awaits` takes a schedulerName, and
+        returns True if pods of that scheduler count.
         """
         if not self._by_node:
             return NOBODY

@@ -76,7 +76,7 @@ class PodColumns:
         slot = self._free.pop() if self._free else self._append()
         self.slot_of[info.uid] = slot
         self.row[slot] = row
-        self.describe(slot, info)
+        self.write(slot, info)
         self.group[slot] = group
         self.terms[slot] = terms
         self.terminating[slot] = info.pod.terminating
@@ -106,8 +106,8 @@ class PodColumns:
             self._count(slot, info)
             yield int(self.row[slot]), self.requested[:, slot] - before
 
-    def describe(self, slot: int, info: PodInfo) -> None:
-        """Replaces the pod in the slot with another version that takes the same resources."""
+    def write(self, slot: int, info: PodInfo) -> None:
+        """Stores the pod in the slot. If the slot has another version of the pod, both must take the same resources."""
         self.infos[slot] = info
         self.changes.note(RESOURCES, int(self.row[slot]))
         self.priority[slot] = info.priority
@@ -193,7 +193,7 @@ class PortColumns:
                     taken[row] = taken.get(row, 0) + pods
         return taken
 
-    def held(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
+    def conflicting_ports(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
         """Returns (row, port) for every port in use that conflicts with any of `ports`."""
         return {
             (row, HostPort(port.protocol, port.port, ip))
@@ -210,7 +210,7 @@ class PortColumns:
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
-    """Returns the number of conflicts between wanted and taken ports, counted as in `PortColumns.conflicting`."""
+    """Returns the number of pairs of a wanted and a taken port that conflict; 0.0.0.0 conflicts with every address."""
     return sum(
         (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
         for has in taken

@@ -30,9 +30,9 @@ _SHARED = (
 class Templates:
     """Remembers the last few different pods of each group, so that similar pods can share computed values.
 
-    A group is a namespace and labels. Pods of a group differ, for example, once the kubelet has reported containers,
-    while a template is replaced, or if several owners use the same labels. References are weak: a pod is forgotten when
-    nothing else refers to it. Several threads may use one instance.
+    A group is a namespace and labels. The pods of a group may differ: the kubelet has reported the containers of some,
+    a rollout replaces their template, or several owners use the same labels. References are weak: a pod is forgotten
+    when nothing else refers to it. Several threads may use one instance.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Templates:
 
 
 def twin(info: PodInfo, pod: Pod) -> PodInfo:
-    """Returns a PodInfo for `pod` with the values computed for `info`.
+    """Returns a PodInfo for `pod` with the values that were computed for `info`.
 
     The two pods may differ only in name, UID and node.
     """
@@ -87,7 +87,7 @@ def twin(info: PodInfo, pod: Pod) -> PodInfo:
 
 
 def _share(one: PodInfo, other: PodInfo) -> bool:
-    """Copies the computed values of `one` to `other`; returns False, without copying, if they may differ."""
+    """Copies the computed values of `one` to `other`. Returns False, and copies nothing, if the values may differ."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):
         return False
     for name in _SHARED:  # set one by one, so that Python shares the attribute names between instances
@@ -96,7 +96,7 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
 
 
 def _first_alike(infos: list[PodInfo], info: PodInfo) -> PodInfo | None:
-    """Copies the computed values of the first similar pod to `info`. Returns that pod, or None if no pod is similar."""
+    """Copies the computed values of the first similar pod in `infos` to `info`. Returns that pod, or None."""
     return next((other for other in infos if _share(other, info)), None)
 
 

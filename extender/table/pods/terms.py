@@ -1,13 +1,13 @@
 """Computes how the inter-pod affinity and anti-affinity terms of placed pods affect an incoming pod.
 
 An incoming pod is a pod that needs a node. Equal lists of terms are stored once. For the first incoming pod with a
-namespace and labels, the terms of all placed pods are compared with it, and the amounts of matching terms are added up
-by node. These sums are stored for the next pods with the same namespace and labels, and each pod that is placed or
-removed changes them, as in `matches`.
+namespace and labels, the terms of all placed pods are compared with the incoming pod, and the amounts of matching terms
+are added up by node. These sums are stored for the next pods with the same namespace and labels, and each pod that is
+placed or removed changes the sums, as in `matches`.
 
-A pod may have 25,000 terms. So three things save time. A term whose topology key no node has is ignored, because it has
-no effect. The terms of one pod with the same effect are added up. If a pod with many terms is placed, the stored sums
-are dropped and computed again when they are needed.
+A pod may have 25,000 terms. Three things save time. A term whose topology key no node has is ignored, because it has no
+effect. The terms of one pod with the same Effect are added up. If a pod with many terms is placed, the stored sums are
+dropped, and computed again when they are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.filing import Filing
 from extender.table.labels import IntColumn, LabelColumns, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, most_kept
+from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, max_results
 
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
@@ -44,7 +44,7 @@ class TermKind(Enum):
 
 
 class Effect(NamedTuple):
-    """The effect of a term that matches: it adds a count or a weight to all nodes of one topology domain."""
+    """A kind of affinity term and a topology key. The amounts of terms with the same Effect are added up."""
 
     kind: TermKind
     topology_key: str
@@ -63,7 +63,7 @@ class HeldTerm(NamedTuple):
 
 
 class IncomingPod(NamedTuple):
-    """The properties of an incoming pod that the terms of placed pods are compared with."""
+    """The properties of an incoming pod that decide which affinity terms match it."""
 
     group: Group
     namespace_labels: frozenset[tuple[str, str]]
@@ -85,12 +85,12 @@ class IncomingPod(NamedTuple):
 
 
 class TermCount(NodeCounts):
-    """The sum of the matching terms of the pods on each node, for one incoming pod and one Effect.
+    """Adds up, on each node, the terms with one Effect that match an incoming pod.
 
     A term matches if it selects the incoming pod. It adds its `HeldTerm.amount` to the node of the pod that has it.
 
     Attributes:
-        amounts: how much a placed pod adds to its node, by the slot of the pod's list of terms (`Holders.slot`).
+        amounts: `Holders.slot` of a list of terms -> how much each pod with this list adds to its node.
     """
 
     __slots__ = ("amounts",)
@@ -108,7 +108,10 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """The effects that the terms of placed pods have on incoming pods with one namespace and labels."""
+    """Sums of the affinity terms that placed pods have and that match an incoming pod, by Effect.
+
+    The sums are the same for all incoming pods with one namespace and labels.
+    """
 
     incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
@@ -123,9 +126,9 @@ class Holders:
         terms: the list of terms.
         filed: how often each term is in the list. Terms whose topology key no node has are left out.
         rows: row -> how many of these pods are on this node.
-        sums: the stored sums to which these pods contribute, each with the amount that one pod adds.
-        excluding: the total of `HeldTerm.amount` for the list's excluding terms (see `_is_excluding`), by Effect,
-            namespaces and namespace selector.
+        sums: the stored sums that these pods add to -> the amount that one pod adds.
+        excluding: (Effect, namespaces, namespace selector) -> the total amount of the list's excluding terms with these
+            three values (see `_is_excluding`).
     """
 
     slot: int
@@ -163,7 +166,7 @@ class Terms:
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
-        """Adds the terms of a pod on `row`; returns the slot of its list of terms, or NO_TERMS."""
+        """Adds the terms of a pod on `row`. Returns the slot of the pod's list of terms; NO_TERMS for an empty list."""
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
@@ -181,9 +184,9 @@ class Terms:
             self._dismiss(holders)
 
     def follow_labels(self) -> None:
-        """Updates the terms that count, after a label key got its first node or lost its last one.
+        """Decides again which terms count, if a label key got its first node or lost its last one.
 
-        A term counts only if a node has its topology key. Drops all stored effects if any key has changed.
+        A term counts only if a node has its topology key. All stored sums are dropped.
         """
         if self._key_changes == self._labels.key_changes:
             return
@@ -216,7 +219,7 @@ class Terms:
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Returns the placed pods that share a list of terms, for each such list."""
+        """Returns, for each distinct list of terms, the placed pods that have it."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -228,7 +231,7 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns how much each placed pod adds to its node, by the slot of its list of terms and by Effect."""
+        """Returns how much each pod with a matching term adds to its node: {(`Holders.slot`, Effect): amount}."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
@@ -245,9 +248,9 @@ class Terms:
         return {where: amount for where, amount in amounts.items() if amount}
 
     def _excluded(self, incoming: IncomingPod) -> set[tuple[int, HeldTerm]]:
-        """Returns (slot, term) for the excluding terms that match the pod's namespace, but not its labels.
+        """Returns (slot, term) of the excluding terms that match the incoming pod's namespace, but not its labels.
 
-        An excluding term matches pods without certain labels, like `team DoesNotExist` (see `_is_excluding`).
+        An excluding term selects pods without certain labels, like `team DoesNotExist` (see `_is_excluding`).
         """
         labels = incoming.group.mapping
         keys = self._excluding_by_key.among(frozenset(labels))
@@ -273,7 +276,7 @@ class Terms:
             for slot, amount in count.amounts.items():
                 self._by_slot[slot].sums[count] = amount
         self._key_bytes += incoming.key_bytes
-        most = most_kept(self._capacity)
+        most = max_results(self._capacity)
         while len(self._answers) > 1 and (
             max(len(self._answers), self._counts) > most or self._key_bytes > MOST_KEY_BYTES
         ):
@@ -340,7 +343,7 @@ class Terms:
         self._with_excluding.pop(holders.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
-        """Returns how often each term is in `terms`; leaves out terms whose topology key no node has."""
+        """Counts how often each term is in `terms`. Leaves out terms whose topology key no node has."""
         return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:
@@ -368,8 +371,8 @@ class Terms:
 def _is_excluding(selector: Selector) -> bool:
     """Returns True if the selector has only NotIn and DoesNotExist requirements.
 
-    Most pods match such a selector. So all terms with such selectors are added up in advance, and only the terms that
-    one of the incoming pod's labels may exclude are examined.
+    Most pods match such a selector. So the terms with such selectors are added up in advance, and the few that do not
+    match the incoming pod are subtracted.
     """
     return bool(selector.requirements) and all(
         requirement.operator in ("NotIn", "DoesNotExist") for requirement in selector.requirements
@@ -377,7 +380,7 @@ def _is_excluding(selector: Selector) -> bool:
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """Returns the pod's affinity and anti-affinity terms, each with the amount that it adds for a matching pod."""
+    """Returns the pod's affinity and anti-affinity terms, each with its Effect and amount."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

@@ -35,7 +35,7 @@ from extender.table.volumes.volume_pairs import VolumePairs
 
 
 class Attached(NamedTuple):
-    """A VolumeAttachment, which keeps a volume on its node even if no pod uses it."""
+    """A VolumeAttachment. It keeps a volume on a node even if no pod uses the volume."""
 
     key: str
 
@@ -46,7 +46,7 @@ _UNKNOWN = ResolvedVolume(None)
 
 
 class Attachments:
-    """Tracks the CSI volumes on each node: those that its pods use, and those with a VolumeAttachment."""
+    """Tracks which CSI volumes are on each node, because a pod uses them there or they have a VolumeAttachment."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes = nodes
@@ -111,9 +111,9 @@ class Attachments:
         return self._pairs.used(volume, self._nodes.capacity, gone)
 
     def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
-        """Returns the faults of volumes, each with the rows of the nodes on which pods use the volume.
+        """Returns each fault of a volume, with the rows of the nodes on which pods use the volume.
 
-        `gone`: bool[slot]: True for pods to ignore.
+        A fault is the reason why the CSI volume is unknown. `gone`: bool[slot]: True for pods to ignore.
         """
         self._refresh()
         return {
@@ -135,7 +135,7 @@ class Attachments:
     def _changed(self) -> dict[Source, None]:
         """Returns the claims, inline volumes and VolumeAttachments that must be resolved again.
 
-        Their objects have changed, or the node of a VolumeAttachment was added, removed or relabelled.
+        An object that they depend on has changed, or the node of a VolumeAttachment was added, removed or relabelled.
         """
         changes = [(topic, cursor.read()) for topic, cursor in self._changes.items()]
         changed: dict[Source, None] = {}

@@ -35,7 +35,7 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class MissingClaim(NamedTuple):
-    """The result for a claim of a pod if the claim does not exist."""
+    """Says that a claim of a pod does not exist, so its CSI volume is unknown."""
 
     use: ClaimUse
 
@@ -46,7 +46,7 @@ class ResolvedVolume(NamedTuple):
     Attributes:
         volume: the volume, or the reason why it is unknown; None if no CSI driver attaches it.
         migrated: True for an in-tree volume; a CSI driver attaches it only if the node has a CSINode.
-        read: kind and key of the objects that the result depends on, whether or not they exist.
+        read: (kind, key) of each object that the result depends on. Objects that do not exist are included.
     """
 
     volume: CSIVolume | Fault | MissingClaim | None

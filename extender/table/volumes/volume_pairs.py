@@ -15,7 +15,7 @@ _FREE = -1
 class VolumePairs:
     """Stores which CSI volumes are on which nodes, and which pods use them there.
 
-    Each pair of a volume and a node gets an index, and each use of a pair by a pod gets an index.
+    A pair is a volume and a node that has it. Each pair has a number, and each use of a pair by a pod has a number.
     """
 
     def __init__(self) -> None:

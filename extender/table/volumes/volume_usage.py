@@ -1,6 +1,6 @@
 """Indexes unbound volumes and the users of volumes.
 
-`Storage` owns these indices, and those of attachments and CSINodes.
+`Storage` owns all data about volumes, including attachments and CSINodes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from extender.table.volumes.csi import CSINodes
 
 
 class VolumeTraits(NamedTuple):
-    """The properties of a volume, besides size and node affinity, that decide if a claim can use it.
+    """The properties of a volume that must match a claim, apart from the size and the node affinity.
 
-    Many volumes have the same properties.
+    Many volumes have equal traits.
     """
 
     access_modes: frozenset[str]
@@ -52,7 +52,7 @@ class UnboundVolume(NamedTuple):
 
 
 class UnboundVolumes:
-    """Indexes persistent volumes by the claim that their claimRef names; without a claimRef, by storage class."""
+    """Indexes persistent volumes: free ones by storage class, and reserved ones by the claim in their claimRef."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -82,7 +82,7 @@ class UnboundVolumes:
         return self._reserved.get(claim_key, {}).values()
 
     def names(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Returns the names of each class's free volumes, and of the volumes reserved for each claim.
+        """Returns the names of the free volumes of each class, and of the volumes reserved for each claim.
 
         The keys are ("free", storage class) and ("reserved", key of the claim).
         """
@@ -170,7 +170,7 @@ class VolumeUsage:
         return self._claims
 
     def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns the pods that use each inline disk, by slot: True if the pod only reads the disk."""
+        """Returns the users of each inline disk: slot of the pod -> True if the pod only reads the disk."""
         return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
