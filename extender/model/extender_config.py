@@ -13,7 +13,7 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TLSConfig:
-    """The certificates for calls to an extender. Data is PEM and takes precedence over files.
+    """The certificates for calls to an extender. If both a file and PEM data are given, the data is used.
 
     Attributes:
         verified: False if the extender's certificate is not checked.
@@ -32,13 +32,13 @@ class TLSConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderConfig:
-    """An extender of a policy: its URL and its verbs. An empty verb is not called.
+    """An extender that a policy configures: its URL and its verbs. A verb that is empty is not called.
 
     Attributes:
         timeout_seconds: the time limit for one call, from the first byte sent to the last byte received.
         node_cache_capable: True if the extender receives only the names of nodes instead of whole nodes.
-        managed_resources: the extender is called only for pods that request one of these resources; empty: for all
-            pods.
+        managed_resources: the extender is called only for pods that request one of these resources. If this is
+            empty, the extender is called for all pods.
         ignored_resources: the managed resources that the scheduler ignores, because only the extender considers them.
         ignorable: True if pods are scheduled without the extender when a call to it fails.
     """

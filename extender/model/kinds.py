@@ -43,9 +43,11 @@ T = TypeVar("T", bound=CustomObject)
 class Kind:
     """A kind of object: its type, its API group and version ("v1", "apps/v1"), and the plural name in its URL.
 
-    `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE. `optional` is True if API
-    servers serve the kind only if they are configured to, so its absence needs no warning. `namespaced` is False if
-    the objects belong to the whole cluster.
+    Attributes:
+        whole: True if each object keeps the JSON that it was read from, see whole_objects.WHOLE.
+        optional: True if an API server serves the kind only when it is configured to. A missing kind then needs no
+            warning.
+        namespaced: False if the objects belong to the whole cluster.
     """
 
     type: type[Object]
@@ -61,7 +63,7 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """The path of the collection in all namespaces."""
+        """The URL path that lists the objects of all namespaces."""
         root = "/api" if "/" not in self.api_version else "/apis"
         return f"{root}/{self.api_version}/{self.plural}"
 
@@ -112,14 +114,14 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
 
 
 def custom_kind(api_version: str, name: str, plural: str) -> Kind:
-    """Returns a kind that only users' rules read; its objects are CustomObjects."""
+    """Returns a kind whose objects are CustomObjects, which only users' rules read."""
     kind = Kind(custom_type(name), api_version, plural)
     msgspec.json.Decoder(kind.type)  # prepares the type here, because msgspec crashes if two threads use a new type
     return kind
 
 
 def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:
-    """Returns the CustomObject in this JSON, with its whole content. Raises msgspec's errors."""
+    """Decodes a CustomObject together with its whole content. Raises msgspec's errors if the JSON is faulty."""
     obj = msgspec.json.decode(data, type=kind)
     msgspec.structs.force_setattr(obj, "content", msgspec.json.decode(data))
     return obj

@@ -19,7 +19,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True):
-    """The base of all API types: immutable, and without cycles, so the garbage collector skips its instances."""
+    """The base of all API types. The garbage collector skips its instances, because immutable values form no cycles."""
 
 
 class OwnerReference(Value, frozen=True):
@@ -99,7 +99,7 @@ class CustomObject(Object, frozen=True):
 
 
 def custom_type(kind: str) -> type[CustomObject]:
-    """Creates the type of the objects of this kind; like every other type, it is named after its kind."""
+    """Creates a type for the objects of a custom kind. The type has the name of the kind."""
     return msgspec.defstruct(kind, (), bases=(CustomObject,), frozen=True, gc=False)  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""Defines nodes, and which taints a toleration covers. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
+"""Defines nodes and their taints. Source of `tolerates`: k8s.io/api core/v1 Toleration.ToleratesTaint."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Sequence[str]) -> list[Taint]:
-    """Returns the taints, in the node's order, that have one of the `effects` and that no toleration covers."""
+    """Returns the taints with one of these effects that the tolerations do not cover, in the order of `taints`."""
     return [
         taint
         for taint in taints

@@ -1,8 +1,8 @@
 """Converts quantities of the Kubernetes API to exact integers.
 
 A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). This
-module stores it as a number of billionths, the smallest unit of the API. So sums are exact. A sum is rounded up once at
-the end, as Value and MilliValue of resource.Quantity do.
+module stores it as a number of billionths, the smallest unit of the API, so that sums are exact. A sum is rounded up
+once, at the end, as in upstream's Quantity.Value and Quantity.MilliValue.
 
 Source: k8s.io/apimachinery/pkg/api/resource.
 """
@@ -52,7 +52,7 @@ def nano(quantity: Quantity) -> int:
 
 
 def _has_number(form: re.Match[str]) -> bool:
-    """Returns True if the text has digits, or is one of the texts without any that the API reads as 0, like "m"."""
+    """Returns True if the text has digits. A text such as "m" has none, but the API reads it as 0, so it passes too."""
     return bool(form[2] or form[3]) or (form[0] != "" and _exponent(form[4], form[5]) >= _SMALLEST)
 
 

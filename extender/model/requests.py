@@ -26,9 +26,9 @@ def pod_requests(
     """Returns the pod's requests by resource: cpu in milli, all others in units.
 
     Args:
-        defaults: resource -> the request to assume, in billionths, for a container that does not request it.
-        placed: True for a placed pod. During a resize, its request is the largest of what the spec requests, the
-            kubelet has allocated, and the containers use (KEP-1287).
+        defaults: resource -> the request to assume for a container without one, in billionths.
+        placed: True for a placed pod. While it is being resized, the largest of three requests counts: the one in the
+            spec, the one that the kubelet has allocated, and the one that is in force (KEP-1287).
         pod_level: True if the requests in spec.resources replace the sum over the containers (KEP-2837).
     """
     total = _container_requests(pod, defaults, placed)
@@ -41,7 +41,7 @@ def pod_requests(
 def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
     """Returns the requests that scoring assumes for a placed pod: (thousandths of a cpu, bytes of memory).
 
-    A container that lacks one of the two requests counts with a default for it.
+    If a container has no cpu or no memory request, a default is assumed for the missing one.
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
@@ -57,7 +57,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 def lacks_cpu_or_memory(pod: Pod) -> bool:
     """Returns True if the spec or the status of any container lacks a request for cpu or for memory.
 
-    Also returns True if the kubelet called a resize infeasible. Then a container that has no status requests nothing.
+    Also returns True if the kubelet cannot resize the pod, because a container without a status then requests nothing.
     """
     if is_resize_infeasible(pod):
         return True
@@ -81,12 +81,15 @@ def has_pod_level_requests(pod: Pod) -> bool:
 
 
 def is_counted(resource: str) -> bool:
-    """Returns True if the scheduler counts this resource."""
+    """Returns True if the scheduler adds up the requests of this resource instead of ignoring them."""
     return resource in ("cpu", "memory", "ephemeral-storage") or is_scalar(resource)
 
 
 def is_scalar(resource: str) -> bool:
-    """Returns True for counted resources other than cpu, memory and ephemeral-storage (IsScalarResourceName)."""
+    """Returns True for hugepages, attachable volumes, names with kubernetes.io/, and extended resources.
+
+    Source: upstream IsScalarResourceName.
+    """
     if resource.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in resource:
         return True
     return is_extended(resource)
@@ -183,14 +186,14 @@ def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
 
 
 def was_resized(pod: Pod) -> bool:
-    """Returns True if the status has requests that may differ from those of the spec."""
+    """Returns True if the pod may have been resized: its status has requests, which may differ from the spec."""
     status = pod.status
     has_requests = status.container_statuses or status.init_container_statuses or status.resources
     return bool(has_requests) or is_resize_infeasible(pod)
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Returns True if the kubelet has reported that it will never grant the spec's requests (KEP-1287)."""
+    """Returns True if the kubelet reports that it cannot resize the pod to the requests in its spec (KEP-1287)."""
     pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 

@@ -101,12 +101,12 @@ NOTHING = Selector(nothing=True)
 
 
 def compile_requirement(requirement: LabelSelectorRequirement | NodeSelectorRequirement) -> Requirement:
-    """Returns the requirement as a hashable value."""
+    """Converts a requirement of the API to a hashable Requirement."""
     return Requirement(requirement.key, requirement.operator, frozenset(requirement.values or ()))
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """Compiles a label selector; None matches nothing, an empty one matches everything (LabelSelectorAsSelector)."""
+    """Compiles a label selector. An empty one matches everything; None matches nothing (LabelSelectorAsSelector)."""
     if selector is None:
         return NOTHING
     requirements = [

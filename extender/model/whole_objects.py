@@ -49,6 +49,6 @@ def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
 
 
 def document_of(obj: Object) -> bytes:
-    """Returns the JSON that the object was read from; if it was not stored, the JSON of the struct's fields."""
+    """Returns the JSON that the object was read from. If this JSON was not stored, encodes the struct's fields."""
     original: bytes = getattr(obj, "document", b"")
     return original or _ENCODE(obj)

@@ -87,7 +87,7 @@ class LimitRange(Object, frozen=True):
 
 
 class ResourceQuota(Object, frozen=True):
-    """Only the name is read. Offline commands print it in a note that they do not check the quota."""
+    """Only the name is read. Offline commands do not check quotas, but print their names in a note."""
 
 
 class Overhead(Value, frozen=True):

@@ -121,7 +121,7 @@ class ConsumerReference(Value, frozen=True):
 
     @classmethod
     def of_group(cls, group: Object) -> ConsumerReference:
-        """Returns the reference to a PodGroup whose members share the claim."""
+        """Returns the reference that reserves a claim for a PodGroup, whose members share the claim."""
         return cls("scheduling.k8s.io", "podgroups", group.name, group.uid)
 
 
@@ -158,10 +158,10 @@ class ResourceClaim(Object, frozen=True):
 
 
 class PendingClaim(ResourceClaim, frozen=True):
-    """An allocation that the scheduler has decided but not yet observed (upstream in-flight allocations).
+    """The devices that the scheduler has chosen for a claim, until the allocation is written (upstream in-flight).
 
-    It is not a kind of the API. The table keeps it in addition to the claim itself, under the same key, and counts its
-    devices as allocated.
+    A PendingClaim is not an object of the API. The table keeps it beside the real claim, and counts its devices as
+    allocated.
     """
 
 

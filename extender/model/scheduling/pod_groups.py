@@ -1,7 +1,7 @@
 """Defines PodGroup and CompositePodGroup, which describe pods that must be scheduled together.
 
-The leaves of a tree are PodGroups; the nodes above them are CompositePodGroups. Most trees are a single PodGroup. An
-API server serves both kinds only if its `--runtime-config` enables them.
+A CompositePodGroup is a group of groups. Its children are PodGroups, or CompositePodGroups in turn. Most PodGroups have
+no parent. An API server serves both kinds only if its `--runtime-config` enables them.
 
 A PodGroup of the coscheduling plugin (scheduling.x-k8s.io, for clusters before Kubernetes 1.37) is also read as a
 PodGroup. Pods name it in a label.
@@ -25,7 +25,7 @@ class BasicPolicy(Value, frozen=True):
 
 
 class GangPolicy(Value, frozen=True):
-    """No member is scheduled unless `min_count` of them can be."""
+    """Members are scheduled only if at least `min_count` members can be."""
 
     min_count: Int32 = 1
 
@@ -48,7 +48,7 @@ class SchedulingConstraints(Value, frozen=True):
 
 
 class DisruptionScope(Value, frozen=True):
-    """The value of a field of DisruptionMode; it has no fields itself."""
+    """An empty object. A field of DisruptionMode is set to it, because only the presence of the field matters."""
 
 
 class DisruptionMode(Value, frozen=True):
@@ -117,7 +117,7 @@ class PodGroup(SchedulingGroup, frozen=True):
 
     @property
     def is_self_contained(self) -> bool:
-        """True if its members can be scheduled without regard to other groups or shared claims."""
+        """True if the group's members can be scheduled without regard to other groups or shared claims."""
         return not self.spec.resource_claims and self.parent_key is None
 
     @property
@@ -132,7 +132,7 @@ class PodGroup(SchedulingGroup, frozen=True):
 
 
 class CompositeGangPolicy(Value, frozen=True):
-    """No member is scheduled unless `min_group_count` of the child groups can be."""
+    """Members are scheduled only if at least `min_group_count` child groups can be."""
 
     min_group_count: Int32 = 1
 
@@ -149,7 +149,7 @@ class CompositePodGroupSpec(GroupSpec, frozen=True):
 
 
 class CompositePodGroup(SchedulingGroup, frozen=True):
-    """A group of groups that are scheduled together; each child has its name in `spec.parentCompositePodGroupName`."""
+    """A group of groups that are scheduled together. A child names it in `spec.parentCompositePodGroupName`."""
 
     spec: CompositePodGroupSpec = CompositePodGroupSpec()
 
@@ -176,6 +176,6 @@ class GroupName(NamedTuple):
 
 
 def coscheduling_key(pod: Pod) -> str | None:
-    """Returns the `namespace/name` of the coscheduling PodGroup that the pod's label names; None if it has none."""
+    """Returns the `namespace/name` of the coscheduling PodGroup in the pod's label; None without this label."""
     name = pod.labels.get(COSCHEDULING_LABEL)
     return f"{pod.namespace}/{name}" if name else None

@@ -11,7 +11,11 @@ from extender.model.volumes.storage import PersistentVolumeClaim
 
 
 class ClaimUse(NamedTuple):
-    """A pod's use of a claim. For an ephemeral volume, `owner` is the only pod that may use the claim; else None."""
+    """A pod's use of a claim.
+
+    Attributes:
+        owner: for the claim of an ephemeral volume, the only pod that may use the claim; None for other claims.
+    """
 
     namespace: str
     name: str
@@ -22,17 +26,14 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def objection(self, claim: PersistentVolumeClaim) -> str | None:
-        """Returns the reason why the pod may not use the claim, or None if it may.
-
-        The claim of an ephemeral volume must have been created for this pod.
-        """
+        """Returns an error if the claim of an ephemeral volume was created for another pod, else None."""
         if self.owner is None or (claim.controller is not None and claim.controller.uid == self.owner.uid):
             return None
         return f"PVC {self.key} was not created for pod {self.owner.key} (pod is not owner)"
 
 
 class Owner(NamedTuple):
-    """The pod for whose ephemeral volume a claim was generated."""
+    """A pod for which a claim was created, because the pod has an ephemeral volume."""
 
     uid: str
     key: str
@@ -81,7 +82,7 @@ def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
 
 
 def mounts_of(pod: Pod) -> tuple[Mount, ...]:
-    """Returns the disks that the pod may not be able to share with other pods (upstream isVolumeConflict)."""
+    """Returns the mounts of GCE, AWS, iSCSI and RBD disks, which may clash with other pods (isVolumeConflict)."""
     return tuple(mount for volume in pod.spec.volumes or () for mount in _mounts(volume))
 
 
