@@ -76,8 +76,8 @@ class AccessRules:
     Attributes:
         certificate_required: every request but probes needs a client certificate.
         names: a client certificate must have one of these as its common name or a DNS name; if empty, any name will do.
-        any_host: requests to a loopback address may have any Host header (insecureBind). For private paths the header
-            must still name this machine.
+        any_host: requests to a loopback address may have any Host header (insecureBind). The PRIVATE paths
+            still require a Host header that names this machine.
     """
 
     certificate_required: bool = False

@@ -49,11 +49,11 @@ class Backend:
             example {"cache": "waiting for pods, nodes"}; {"cache": None} if it can decide.
         start: starts the process's threads; runs in the worker process, as does `stop`.
         private: pages that only this machine and clients with a certificate may use.
-        compare: called on SIGUSR2.
-        hand_over: called on SIGTERM, while calls are still answered.
+        compare: compares the cache with the API server. Called on SIGUSR2.
+        hand_over: hands over the lease. Called on SIGTERM, while calls are still answered.
         revive: restarts threads that have ended; returns their names.
         unready: called for /readyz in place of `waiting_for`, because a standby may be ready although it cannot decide.
-        reload: called on SIGHUP.
+        reload: reads the policy again. Called on SIGHUP.
         traces: the traces of calls; `stop` sends their last spans.
         observers: receive each call.
     """
@@ -105,7 +105,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns the verbs by their URL paths. The settings define the prefix, and the path of each verb below it."""
+    """Returns URL path -> verb, for example "/scheduler/filter". The settings define the prefix and the last part."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
@@ -161,9 +161,10 @@ def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: byte
 
 
 def _before(lifecycle: Lifecycle, access: AccessRules) -> None:
-    """Runs before each Flask view: starts the application and checks the caller, unless the server has done so.
+    """Runs before each Flask view: starts the application and checks the caller.
 
-    A WSGI server other than our worker does neither. Its first request, usually a probe, starts the watches.
+    Our own worker has done both before. Under any other WSGI server the watches start here, at the first request,
+    which is usually a probe.
     """
     if not lifecycle.started:
         lifecycle.start()

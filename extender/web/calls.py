@@ -1,8 +1,8 @@
 """Turns the body of a verb's request into an answer, and times, counts and logs the call.
 
-Requests arrive in two ways. Under another WSGI server, Flask's views read the body and call the verb's handler. The
-worker of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. Either way, a
-request's caller, method, media type, encoding and length are checked once.
+Requests arrive in two ways. Our own gunicorn worker reads a request's head, gets a handler from `Routes.admit`, and
+calls the handler with the body. Under any other WSGI server, Flask's views check the request, read the body and call
+the handler.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Routes:
     others: Callable[[Head, socket.socket, bytes], Answer]
 
     def admit(self, head: Head, connected: socket.socket) -> Handler:
-        """Checks a request, and returns the function that answers its body. Called before the body is read.
+        """Checks a request by its head, before the body is read. Returns the function that answers the body.
 
         Raises:
-            RequestRefused: the caller may not send this request, or its body is not JSON.
+            RequestRefused: the caller may not send this request, or the headers say that the body is not JSON.
         """
         connection = SocketConnection(connected)
         self.access.check(head.method, head.path, head.field(b"host"), head.field(b"origin"), connection)
@@ -95,9 +95,9 @@ class PodReference(NamedTuple):
 
     @classmethod
     def of(cls, request: object) -> PodReference | None:
-        """Returns a reference to the pod of a request; None if `request` is not a request about a pod.
+        """Returns a reference to the pod of a decoded request; None if the request is not about a pod.
 
-        A bind request does not contain the pod's labels, so that reference has none.
+        For a bind request the reference has no labels, because the request does not contain them.
         """
         if isinstance(request, _WITH_POD):
             pod = request.pod
@@ -111,13 +111,14 @@ class PodReference(NamedTuple):
 class Exemptions:
     """The pods for which every node is accepted without a decision.
 
-    They include the extender's own pods: if it judged them, it could keep itself from restarting.
+    They include the extender's own pods. Otherwise the extender could prevent its own restart.
 
     Attributes:
         namespaces: all pods in these namespaces are exempt.
         own_namespace: the namespace of the extender's own pods.
         own_name: the name of this process's pod.
-        own_labels: the labels of the replicas' pods. A pod is exempt if it has all of them; if empty, they exempt none.
+        own_labels: the labels of the replicas' pods. A pod in `own_namespace` with all these labels is exempt. If there
+            are no labels, they exempt no pod.
     """
 
     namespaces: frozenset[str] = frozenset()
@@ -174,7 +175,7 @@ class Call:
     Attributes:
         seconds: the time from the arrival of the body to the encoded answer.
         ended_at: when the call ended, in seconds since the epoch.
-        traceparent: the caller's header of this name.
+        traceparent: the value of the caller's `traceparent` header.
     """
 
     verb: str
@@ -193,7 +194,7 @@ class Calls:
     """Answers calls of verbs, and reports each answered call.
 
     Attributes:
-        waiting_for: returns for each check the reason why the process cannot decide yet, or None if it passes.
+        waiting_for: returns check -> the reason why the process cannot decide yet, or None if the check passes.
         note: called with each answered call.
         observers: receive each request and its result before the answer is encoded.
     """
@@ -245,7 +246,7 @@ class Calls:
             return CallResult(Outcome.FAILED, request, error=_internal_error(verb))
 
     def _encode(self, verb: Verb[Any, Any], decision: CallResult) -> tuple[Answer, Summary | None]:
-        """Calls the observers with the result; returns the HTTP answer and its summary. Raises observers' errors."""
+        """Returns the HTTP answer, and its summary for the log. Calls the observers first, and raises their errors."""
         request, result = decision.request, decision.result
         if result is None:
             return self._encode_error(verb, decision), None
@@ -255,7 +256,7 @@ class Calls:
         return Answer(200, verb.encode(request, result)), verb.summary(request, result)
 
     def _encode_error(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
-        """Returns an answer with the error: in a field of the verb's answer if it has one, else as an HTTP error."""
+        """Returns the error in a field of the verb's answer (status 200); without such a field, as an HTTP error."""
         if decision.request is None:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:

@@ -1,6 +1,6 @@
 """Adapts to WSGI (PEP 3333): turns requests of our gunicorn worker into WSGI calls of Flask.
 
-In gunicorn's own workers, it also sets the signal handlers that our worker has.
+Also sets the signal handlers of the application in gunicorn's own workers.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def take_signals(lifecycle: Lifecycle) -> None:
     SIGTERM makes the process unready before the worker stops. SIGUSR2 compares the cache with the API server. At exit
     the application is stopped.
 
-    A gunicorn worker sets its handlers before it loads the application, so the handlers set here replace them. In two
-    cases the worker replaces them in turn: with --preload, where the application is loaded first, and in our worker
-    `worker.ThreadPerConnection`, which calls `lifecycle` itself.
+    This works because such a worker sets its own handlers before it loads the application. With --preload the
+    application is loaded first, so the handlers set here are lost. `worker.ThreadPerConnection` replaces them too, but
+    it calls `lifecycle` itself.
     """
     stop_worker = signal.getsignal(signal.SIGTERM)
     if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():

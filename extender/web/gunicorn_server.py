@@ -39,11 +39,11 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
     def handle_usr2(self) -> None:
-        """Makes the worker compare its cache on SIGUSR2, as kube-scheduler does; gunicorn would start a new server."""
+        """Makes the worker compare its cache with the API server. By default, gunicorn would start a new server."""
         self.kill_workers(signal.SIGUSR2)
 
     def handle_hup(self) -> None:
-        """Makes the worker read the policy again; gunicorn would replace it by a worker with an empty cache."""
+        """Makes the worker read the policy again. By default, gunicorn would start a worker with an empty cache."""
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
@@ -117,10 +117,10 @@ def _check_certificates(settings: Settings) -> None:
 
 
 def _try_metrics_bind(settings: Settings) -> None:
-    """Checks that the worker can listen on the address for metrics, which may be the same as `bind`.
+    """Checks that the worker can listen on the address for metrics, if the settings have one.
 
     Raises:
-        OSError: it cannot.
+        OSError: the worker cannot listen on the address.
     """
     if settings.metrics_bind:
         listener_at(*host_and_port(settings.metrics_bind)).close()

@@ -1,4 +1,8 @@
-"""Creates the pages about a process, for users and probes, and serves them for a process that has no verbs."""
+"""Creates the pages about a process: health, metrics, settings and log level.
+
+`PageServer` serves pages without Flask: for `extender schedule`, and for the separate metrics address of `extender
+serve`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ class PrivatePages:
 
 
 def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
-    """Returns a page that shows the result of `look` as JSON, or the error 503 while `waiting_for` returns a reason."""
+    """Returns a page that answers with the result of `look`, or with 503 as long as `waiting_for` returns a reason."""
 
     def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
         missing = waiting_for()
@@ -148,7 +152,7 @@ class PageServer:
         """Refuses a POST whose body is not JSON, because an HTML form of another site may have sent it.
 
         Raises:
-            RequestRefused: it has a body of another type (415).
+            RequestRefused: the body has another media type (415).
         """
         content_type = head.field(b"content-type")
         if head.path in self._body_actions or content_type:

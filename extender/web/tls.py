@@ -65,8 +65,8 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
     """Returns a server's context for TLS 1.2 or newer.
 
-    With `client_ca` a client's certificate is requested and verified, but may be missing, because kubelet's probes have
-    none. `AccessRules` refuses all other requests without one.
+    With `client_ca` a client's certificate is requested and verified. A client without a certificate can still connect,
+    because the kubelet has none for its probes. `AccessRules` then refuses all requests that are not probes.
 
     Raises:
         OSError: a file cannot be read, or is not a certificate or key (ssl.SSLError).

@@ -73,8 +73,8 @@ Event = tuple[float, Mapping[str, object]]
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:
     """Logs each event as a line with this message and the event's fields, at level info.
 
-    If the only handler is the one for JSON that `configure` sets, all lines are written in one call, without creating
-    records. This takes a third of the time of `logger.info`.
+    If the process logs only JSON, all lines are written in one call, without creating records. This takes a third of
+    the time of `logger.info`.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -89,9 +89,9 @@ def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> Non
 
 
 class BoundedStream:
-    """Writes lines to a pipe or file. While a pipe is full, because its reader does not read it, lines are dropped.
+    """Writes lines to a pipe or file, and drops lines while a pipe is full, so that a stuck reader blocks no thread.
 
-    The next line that can be written says how many were dropped. A full pipe delays the first writer by
+    The next line that is written says how many were dropped. A full pipe delays the first writer by
     `_PATIENCE_SECONDS`, and later writers not at all.
     """
 

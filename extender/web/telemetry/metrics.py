@@ -157,7 +157,7 @@ class Metrics(Telemetry):
         return name
 
     def preempted_for_rules(self, victims: int) -> None:
-        """Counts the pods that `extender serve` has evicted in favour of a pod that only users' rules refused."""
+        """Counts pods that `extender serve` evicted to make room for a pod that only users' rules had refused."""
         self._counter("extender_preemption_victims_total").inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:

@@ -1,4 +1,4 @@
-"""Counts the loop's events in metrics with kube-scheduler's names and buckets, and logs a line for each attempt."""
+"""Counts events of scheduling in metrics with kube-scheduler's names and buckets, and logs a line for each attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MANY_ATTEMPTS = 15
 
 
 class AttemptLog:
-    """Logs attempts to schedule a pod. Once started, it writes in a thread, so that the loop does not wait."""
+    """Logs attempts to schedule a pod. After `start` it writes in a thread, so that scheduling need not wait."""
 
     def __init__(self, clock: Clock, traces: Traces) -> None:
         self._clock = clock
@@ -58,13 +58,13 @@ def _fields(attempt: Attempt) -> dict[str, object]:
 
 
 class Waiting(NamedTuple):
-    """Functions that count waiting pods and writes at each scrape.
+    """Functions that count pods in the queue and unfinished writes. They are called at each scrape.
 
     Attributes:
         pending: counts pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
         entities: counts single pods and pod groups by (queue, pod or podgroup).
         refused: counts pods by (plugin that refused them, profile).
-        writes: counts writes by kind: {"statuses": 0, "events": 7}.
+        writes: counts unfinished writes by kind: {"statuses": 0, "events": 7}.
     """
 
     pending: Callable[[], Mapping[str, int]]
@@ -74,14 +74,14 @@ class Waiting(NamedTuple):
 
 
 class SchedulerMetrics(Metrics):
-    """The metrics of a process that runs the loop; implements scheduler_ports.SchedulerTelemetry."""
+    """The metrics of the scheduling loop; implements scheduler_ports.SchedulerTelemetry."""
 
     def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
         super().__init__(clock, version, ALL_SERIES)
         self.attempt_log = AttemptLog(clock, traces or Traces())
 
     def observe_queue(self, waiting: Waiting) -> None:
-        """Adds gauges for the pods and writes that wait; the functions in `waiting` count them at each scrape."""
+        """Adds the gauges whose values the functions in `waiting` compute at each scrape."""
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:

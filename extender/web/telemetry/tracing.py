@@ -1,7 +1,7 @@
-"""Gives each call and attempt a trace id for the log, and sends it as a span if OpenTelemetry is configured.
+"""Gives each call and attempt a trace id for the log. If OpenTelemetry is configured, also sends each as a span.
 
-The thread that writes the log creates the spans, after a call has ended, so that no answer waits for them. The SDK is
-imported only if OTEL_TRACES_EXPORTER or an endpoint is set in the environment; it reads its other variables itself.
+The thread that writes the log creates the spans, after a call has ended, so that no answer waits for them. The SDK of
+OpenTelemetry is imported only if OTEL_TRACES_EXPORTER or an endpoint is set in the environment.
 """
 
 from __future__ import annotations

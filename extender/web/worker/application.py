@@ -16,7 +16,7 @@ Handler = Callable[[bytes], Answer]
 
 @dataclass
 class Lifecycle:
-    """The functions by which a server runs an application in one process; the WSGI application's `lifecycle`.
+    """The functions that a server calls to run our application. The WSGI application has them as `lifecycle`.
 
     Attributes:
         admit: called with the head of a request; returns the handler of its body, or raises RequestRefused.
@@ -24,7 +24,7 @@ class Lifecycle:
         on_start: starts the threads of the application (watches, timers), which would not survive the fork.
         on_stop: stops these threads.
         compare: compares the cache with the API server soon. Called on SIGUSR2; must be safe in a signal handler.
-        hand_over: runs in a separate thread when draining begins.
+        hand_over: hands over the lease. Runs in a separate thread when draining begins.
         reload: reads the policy again soon. Called on SIGHUP; must be safe in a signal handler.
     """
 

@@ -29,7 +29,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(IntEnum):
-    """The states of a connection. If there are too many connections, those in the first state are closed first."""
+    """The states of a connection, in the order in which connections are closed to make room for new ones."""
 
     HALF = 0  # the client has sent only part of a request, or does not read the answer
     NEW = 1  # no request has arrived yet
@@ -38,9 +38,12 @@ class Phase(IntEnum):
 
 
 class Budget:
-    """Limits the memory for request bodies of all connections together, and of each client.
+    """Limits the memory that request bodies take.
 
-    The limits are `most` bodies of the largest size for all clients, and `most_of_client` for one client.
+    Args:
+        body_bytes: the largest size of a body.
+        most: all clients together may use the memory of this many bodies.
+        most_of_client: one client may use the memory of this many bodies.
     """
 
     def __init__(self, body_bytes: int, most: int, most_of_client: int) -> None:
@@ -50,7 +53,7 @@ class Budget:
         self._lock = Lock()
 
     def take(self, client: str, size: int) -> None:
-        """Reserves `size` bytes for the client. Raises RequestRefused (503) if that would be too many."""
+        """Reserves `size` bytes for the client. Raises RequestRefused (503) if a limit would be exceeded."""
         with self._lock:
             if size > self._free_bytes or self._taken_bytes[client] + size > self._client_bytes:
                 raise RequestRefused(503, "too many large requests at once: try again")
@@ -70,7 +73,7 @@ class ClientConnection:
 
     Attributes:
         client: the client's address, "" if it has none.
-        tls: the context under which the connection was made.
+        tls: the TLS context of the connection; None without TLS.
         finishing: True if the connection ends after the request in flight.
         since: when the connection began to wait for the client, in seconds of the monotonic clock.
     """
@@ -96,7 +99,7 @@ class ClientConnection:
         """Ends the connection after the request in flight.
 
         Args:
-            make_way: True to end it also if the client has sent only part of its request.
+            make_way: True to end the connection even if the client has sent part of a request.
         """
         self.finishing = True
         # The socket below TLS is shut down, because SSLSocket.shutdown would remove TLS while another thread reads.
@@ -163,10 +166,10 @@ class ClientConnection:
         return bool(self._parser.buffered)
 
     def _read_head(self) -> Head | None:
-        """Returns the head of the next request, None if the client leaves before it is complete.
+        """Returns the head of the next request; None if the client leaves before the head is complete.
 
         Raises:
-            RequestRefused: it is malformed, too large or too slow.
+            RequestRefused: the head is malformed, too large or too slow.
         """
         deadline: float | None = None
         while (head := self._parser.next_head()) is None:
@@ -178,7 +181,7 @@ class ClientConnection:
         return head
 
     def _read_body(self, head: Head) -> bytes:
-        """Returns the body that follows `head`; its bytes count in the budget until `_release`.
+        """Returns the body that follows `head`. Until `_release`, it counts against the memory limits of `Budget`.
 
         Raises:
             RequestRefused: the body is malformed, too large or too slow.
@@ -219,7 +222,7 @@ class ClientConnection:
         self._budgeted_bytes += size
 
     def _release(self) -> None:
-        """Gives the bytes of the last body back to the budget."""
+        """Gives the memory of the last body back to the budget."""
         if self._budgeted_bytes:
             self._budget.give_back(self.client, self._budgeted_bytes)
             self._budgeted_bytes = 0
@@ -262,8 +265,8 @@ class ClientConnection:
 class Acceptor:
     """Serves `application` on `listeners`, with at most `most` connections at once.
 
-    One client address may have at most three quarters of them. If there are too many, one is closed: the one that has
-    waited longest for the rest of a request, or else the one that has been idle longest.
+    One client address may have at most three quarters of these connections. At either limit, an old connection is
+    closed to make room for a new one; `Phase` has the order.
 
     Attributes:
         open: the connections that are being served.
@@ -303,7 +306,7 @@ class Acceptor:
         self.finish()
 
     def finish(self, idle_since: float = inf) -> None:
-        """Ends each connection whose current phase began before `idle_since`; without it, all connections.
+        """Ends the connections whose attribute `since` is before `idle_since`; by default, ends all connections.
 
         `idle_since` is in monotonic seconds. A request in flight is still answered.
         """
@@ -358,7 +361,7 @@ class Acceptor:
             self.open.discard(connection)
 
     def _has_room(self, client: str) -> bool:
-        """Returns True if one more connection of the client may be served; closes another one if necessary."""
+        """Returns True if a new connection of the client may be served; may close an old connection for that."""
         staying = {
             connection for connection in self.open.copy() if not connection.finishing or connection.phase is Phase.BUSY
         }
@@ -369,7 +372,7 @@ class Acceptor:
 
 
 def _make_way(connections: set[ClientConnection]) -> bool:
-    """Closes one of the connections. Returns False if each of them is busy."""
+    """Closes one of the connections to make room for a new one. Returns False if all are busy."""
     waiting = [connection for connection in connections if connection.phase is not Phase.BUSY]
     if waiting:
         min(waiting, key=lambda connection: (connection.phase, connection.since)).finish(make_way=True)

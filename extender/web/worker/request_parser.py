@@ -44,7 +44,7 @@ class Limits:
 
 
 class RequestRefused(Exception):
-    """The request is answered with this status. Its connection then ends, because its next bytes cannot be trusted."""
+    """A request that is answered with an error. The connection then ends, because its next bytes cannot be trusted."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -94,7 +94,7 @@ class _Body(Protocol):
 class RequestParser:
     """Parses the requests of one connection, one after another. Pipelined requests wait in its buffer.
 
-    `next_head` and `next_body` are called in turn; each returns None until enough was fed.
+    `next_head` and `next_body` are called in turn; each returns None until enough bytes were fed.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -294,7 +294,7 @@ def _joined_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 def _keeps_alive(fields: Mapping[bytes, bytes], version: str) -> bool:
     """Returns True if another request may follow on the connection.
 
-    This is computed here because llhttp forgets it when a request without a body is complete.
+    llhttp is not asked, because it no longer knows the answer once a request without a body is complete.
     """
     options = {option.strip().lower() for option in fields.get(b"connection", b"").split(b",")}
     return b"close" not in options and (version == "1.1" or b"keep-alive" in options)
@@ -313,7 +313,7 @@ def _is_chunked(fields: Mapping[bytes, bytes], version: str) -> bool:
 
 
 def _parts(target: bytes) -> tuple[str, str, bytes]:
-    """Returns the path, the query and the host with port of a target; the last is b"" if the target is only a path.
+    """Returns the path, the query and the host with port of a request target. Without a host, the last is b"".
 
     Raises:
         RequestRefused: the target is neither a path nor an http URL.

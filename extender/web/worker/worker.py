@@ -2,7 +2,8 @@
 
 It heeds these settings of gunicorn: bind, the certificates, worker_connections, graceful_timeout, and the hooks of a
 worker's start and end. It ignores the others, among them keepalive (the application sets its own time limits), the
-hooks before and after a request, the access log, max_requests and the PROXY protocol; `check_config` reports them.
+hooks before and after a request, the access log, max_requests and the PROXY protocol. `check_config` warns about the
+last three.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _QUIET_SECONDS = 1.0
 
 
 class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no type information
-    """The gunicorn worker: runs the application of `wsgi.lifecycle` on gunicorn's listening sockets."""
+    """A gunicorn worker that serves our application on gunicorn's listening sockets."""
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:
