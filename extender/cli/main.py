@@ -35,14 +35,14 @@ from extender.runtime.text import printable
 _WIDTH = 120
 USAGE_ERROR = 2
 FAILURE = 1
-_BY_SIGNAL = 128  # the exit status of a process that a signal ended is this plus the signal's number
+_BY_SIGNAL = 128  # a process that a signal ended has this number plus the signal's as its exit status
 
 
 class _Commands(click.Group):
     """The subcommands.
 
-    After Ctrl-C, and if the program that reads their output has ended, such as `head`, they end silently by a signal as
-    other tools do. A shell then gets 130 or 141 as the exit status, and stops a loop that Ctrl-C interrupted.
+    After Ctrl-C a subcommand ends silently by SIGINT, so that a shell ends the loop around it. A subcommand ends by
+    SIGPIPE if the program that reads its output, such as `head`, has ended. The exit status is 130 or 141.
     """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:

@@ -19,7 +19,7 @@ def refuse_options(names: Collection[str], reason: str) -> None:
     An option that is given with its default value, such as --no-nodes, changes nothing and is accepted.
 
     Raises:
-        ConfigurationError: names the options, and says `reason`.
+        ConfigurationError: one of the options was given; the message ends with `reason`.
     """
     context = click.get_current_context()
     given = [

@@ -109,9 +109,9 @@ def schedule(config: Path | None, **flags: Any) -> None:
       extender schedule --scheduler-name mine --policy configmap:kube-system/scheduler-policy
       extender schedule --scheduler-name mine --provider ClusterAutoscalerProvider
 
-    If a KubeSchedulerConfiguration has several profiles, the pods of each schedulerName are scheduled. Its extenders
-    are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and /metrics. It also serves
-    /debug/pods, which `extender status` reads, but only to this machine.
+    If --policy is a KubeSchedulerConfiguration with several profiles, the pods of every profile are scheduled. The
+    extenders of the policy are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and
+    /metrics. It also serves /debug/pods, which `extender status` reads, but only to this machine.
 
     Exit status: 0 after SIGTERM or Ctrl-C, 2 for wrong settings or a faulty policy, 1 for a failure, such as a lost
     Lease.

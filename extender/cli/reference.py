@@ -202,7 +202,7 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the pydantic models in a field's type, but not models that are accepted and ignored."""
+    """Yields the pydantic models in a field's type, except `Ignored`, whose fields only kube-scheduler reads."""
     from extender.framework.policy_fields import Ignored
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):

@@ -98,7 +98,7 @@ def status(
       extender status --in-cluster extender-system/extender
 
     SINCE is the time since a pod entered the queue or was last returned to it. REFUSED BY lists the plugins that
-    refused it then. NOMINATED is the node that the pod's victims are leaving.
+    refused the pod in its last attempt. NOMINATED is the node from which preemption evicts other pods for this pod.
 
     Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """
@@ -149,7 +149,7 @@ def _print(pods: Sequence[Pod], scheduled: int, output: Output, *, heading: bool
 
 
 def _leader_of(replicas: Iterable[RunningReplica]) -> tuple[RunningReplica, Mapping[str, Any]]:
-    """Returns the first replica that leads, with its queue; if no replica leads, the last one."""
+    """Returns the leading replica and its queue. If no replica leads, returns the last replica and its queue."""
     for replica in replicas:
         queue = queue_of(replica)
         if queue["leading"]:

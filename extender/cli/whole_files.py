@@ -10,7 +10,7 @@ _BY_UMASK = 0o666
 
 
 def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replaces the file in one step, so that a failure leaves the old file. An OSError names `path`.
+    """Replaces the file in one step, so that a failure leaves the old file. Raises OSError with `path` in its message.
 
     A pipe or a device such as /dev/stdout cannot be replaced; the data is written into it.
 

@@ -52,7 +52,7 @@ def print_last_decisions(
 
 
 def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, Any]:
-    """Returns the answer of the first replica that has decisions: only the leader decides."""
+    """Returns the answer of the first replica that has decisions, because only the leader decides."""
     path = f"{_PATH}?{urlencode({'pod': key})}" if key else _PATH
     for server in replicas:
         status, body = server.get(path)

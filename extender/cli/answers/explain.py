@@ -159,7 +159,7 @@ def _show_decisions(
     sort_by: JsonPath | None,
     output: Output,
 ) -> None:
-    """Prints the decisions of a running process about the pod. Without a pod, prints the last one about each pod."""
+    """Prints what a running process decided about `pod`; without a pod, its last decision about every pod."""
     _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
     refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster do not read a cluster; with them, name only a POD")
     _refuse_if(output.is_page, "--from and --in-cluster cannot print a page; use -o html with a cluster")
@@ -267,7 +267,7 @@ def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: boo
 
 
 def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:
-    """Prints an answer for each line. Returns the exit status, which is 1 if any answer is an error."""
+    """Prints an answer for each line, a case in JSON. Returns the exit status, which is 1 if any answer is an error."""
     from extender.offline.batch import answers
 
     any_error = False

@@ -67,8 +67,11 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     Environment variables, commands, secrets and annotations in which tools keep a whole manifest are left out. With
     --redact, names, label values and images become hashes, and annotations other than those of Kubernetes are left out.
     Keys of labels, taints and resources stay, and so do numbers, the names of schedulers, drivers and provisioners, and
-    the attributes of devices. The same decisions are made on such a file, except by rules of your own that read other
-    objects, or on a redacted file names, label values or annotations: try those on what `kubectl get` prints.
+    the attributes of devices.
+
+    Decisions on such a file are the same as on the cluster, except with rules of your own. A rule may read objects that
+    the file lacks, or names, label values and annotations that --redact has changed or left out. Try such a rule on the
+    output of `kubectl get` instead.
 
     \b
     A live cluster, once with its names and once with hashes, to attach to a ticket:
@@ -79,8 +82,8 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
       head -c 32 /dev/urandom | base64 > key
       extender snapshot -o cluster.json.gz --redact --redact-key key
 
-    Exit status: 0 if the file is written, also if notes on stderr say what it lacks; 2 for wrong usage or input; 1 for
-    a failure.
+    Exit status: 0 if the file is written, even if notes on stderr say that objects are missing; 2 for wrong usage or
+    input; 1 for a failure.
     """
     from extender.offline.manifests.redaction import Redaction
     from extender.offline.manifests.snapshot import write_snapshot
@@ -245,8 +248,8 @@ def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
     Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets the gates
-    to their defaults in that version. A gate keeps its recorded value if you had changed it, that is, if this value is
-    not the default in 1.37. To change such a gate too, or to keep a gate at its default in 1.37, name it in --to.
+    to their defaults in that version. A recorded gate that was not at its default in 1.37 keeps its value, because you
+    had changed it. --to GATE=BOOL sets any gate.
 
     \b
       extender upgrade-check recording.jsonl.gz --to 1.37

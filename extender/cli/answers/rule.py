@@ -210,7 +210,7 @@ def new(name: str, folder: Path, kind: str) -> None:
 
 
 def _texts(name: str, kind: str) -> tuple[str, str]:
-    """Returns the text of the new Python file, and the text of its policy."""
+    """Returns the text of a Python file with a rule of this kind, and the text of a policy that enables the rule."""
     if kind not in _OTHERS:
         return _SKELETON.format(name=name), _POLICY.format(name=name, in_tree=_IN_TREE)
     imports, point, rule_text = _OTHERS[kind]
@@ -240,7 +240,7 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: Output)
       extender rule test rules.py --cluster cluster.yaml
       extender rule test rules.py --arg label=team --arg 'zones=[a, b]'
 
-    Exit status: 0 if no rule fails; 1 if one does, which is shown with the failing line; 2 for wrong usage or input.
+    Exit status: 0 if no rule fails; 1 if a rule fails (the output has the failing line); 2 for wrong usage or input.
     """
     from extender.offline.rule_trial import rules_in, try_rule
 

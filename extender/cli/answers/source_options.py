@@ -59,7 +59,7 @@ class Source:
     policy: Path | None = None
 
     def profiles(self) -> Profiles | None:
-        """Returns the rules of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
+        """Returns the profiles of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
         return profiles_of(self.policy, self.access)
 
     @property
@@ -112,7 +112,7 @@ class Source:
         ]
 
     def default_namespace(self) -> str:
-        """Returns the namespace of objects that name none: from --namespace, from the context, or `default`."""
+        """Returns the namespace of objects without a namespace: --namespace, or the context's, or `default`."""
         if self.namespace or self.cluster is not None:
             return self.namespace or "default"
         from extender.offline.live import namespace_of
@@ -125,7 +125,7 @@ class Source:
 
 
 def access_options(command: _Command) -> _Command:
-    """Adds kubectl's options for a live cluster to a command. It gets their values as `access`, a ClusterAccess."""
+    """Adds kubectl's options for a live cluster to a command, which gets the values as `access`, a ClusterAccess."""
 
     @functools.wraps(command)
     def with_access(
@@ -169,8 +169,8 @@ def source_options(
         compares: True if --policy may be given twice. The command then gets the files as `policies`, and its source has
             no policy.
         decides: False if the command makes no decisions, so that it has no --policy.
-        whole: True if the command is about the whole cluster, so that --namespace matters only to a user who may not
-            read the pods of all namespaces.
+        whole: True if the command reads the pods of all namespaces. --namespace is then only for a user who may read
+            the pods of one namespace.
         namespace_of: the words after "namespace of" in the help of --namespace; not used if `whole` is True.
     """
 

@@ -196,8 +196,8 @@ def compare(
 ) -> None:
     """Compare two policies: which pods end up elsewhere, stay pending or are lost, and how balanced the cluster is.
 
-    The same pods are placed under the first --policy and under the second, with one seed. A single --policy is compared
-    with kube-scheduler's defaults.
+    The same pods are placed under the first --policy and then under the second, both times with the same --seed. A
+    single --policy is compared with kube-scheduler's defaults.
 
     \b
     A change of the policy, checked before it is rolled out:
@@ -243,7 +243,7 @@ def compare(
 
 
 def _both(policies: tuple[Path, ...]) -> tuple[Path | None, Path]:
-    """Returns the first and the second policy to compare. If the first is None, it is kube-scheduler's defaults."""
+    """Returns the files of the two policies to compare. None means kube-scheduler's defaults."""
     if not 1 <= len(policies) <= 2:
         raise ConfigurationError([f"expected one or two policies (--policy FILE --policy FILE), got {len(policies)}"])
     return (policies[0] if len(policies) == 2 else None), policies[-1]
@@ -287,7 +287,7 @@ def scaled(argument: str, namespace: str) -> tuple[str, int]:
 
 
 def target(argument: str, namespace: str) -> str:
-    """Completes the argument to NAMESPACE/NAME for a pod, or to NAMESPACE/KIND/NAME for a workload."""
+    """Returns NAMESPACE/NAME for an argument like pod/web-0, and NAMESPACE/KIND/NAME for one like deploy/web."""
     from extender.offline.what_if.scenario import KINDS
 
     first = argument.partition("/")[0].lower()

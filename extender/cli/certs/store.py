@@ -59,7 +59,7 @@ class Store:
         """Creates the authority if it is missing or expired, or takes the next step of its rotation.
 
         The first step of a rotation publishes the next authority. The second step makes it sign. NAME.crt contains all
-        authorities that peers must trust, the signing one first. Returns a row for each authority in it.
+        authorities that peers must trust, the signing one first. Returns a table row for each of these authorities.
         """
         if not (self._path(name, "crt").exists() and (trusted := self._trusted(name))):
             return [self._new_authority(name)]
@@ -81,9 +81,9 @@ class Store:
         return [each for each in self._certificates(name) if each.not_valid_after_utc > self._now]
 
     def _finish_rotation(self, name: str, following: str) -> None:
-        """Makes the next authority the current one if its certificate is first in NAME.crt.
+        """Makes NAME-next the signing authority if its certificate is already the first in NAME.crt.
 
-        This also completes an earlier run that was interrupted.
+        Called on every run, because an earlier run may have been interrupted between these two steps.
         """
         path = self._path(following, "crt")
         if path.exists() and self._certificates(name)[0] == self._certificates(following)[0]:

@@ -21,8 +21,8 @@ from extender.errors import ConfigurationError
 def mcp(source: Source, url: str | None) -> None:
     """Answer an assistant's questions about a cluster, over the Model Context Protocol (stdio).
 
-    The tools are those of the commands: pending pods, explain for pods and groups, nodes, simulate, capacity, compare,
-    doctor. They only read, and each call reads the cluster again. --policy sets the policy by which they decide.
+    The assistant can list pending pods and nodes, explain pods and groups, run simulate, capacity and compare, and
+    check the installation. It can change nothing. Each call reads the cluster again. --policy sets the policy.
 
     \b
     In an assistant's configuration:

@@ -77,7 +77,7 @@ class Tools:
         return _answer(DocumentKind.EXPLANATION, Explanation(state, known_pod(state, key), unread).to_dict())
 
     def explain_manifest(self, manifest: Manifest) -> Document:
-        """Explains where the first pod of a manifest would be placed, or why it would be pending, before it exists."""
+        """Explains where the first pod of a manifest would be placed, or why it would be pending; creates nothing."""
         (workload, *_) = self._workloads(manifest)
         state, unread = self._source.load()
         explanation = explain_workload(state, workload)
@@ -184,7 +184,7 @@ def _answer(kind: DocumentKind, document: Document, unread: Sequence[str] = ()) 
 
 
 def brief(document: Document) -> Document:
-    """Shortens long lists and mappings of the document. `truncated` has their former lengths, by path."""
+    """Shortens long lists and mappings, and adds `truncated`: the path of each one -> its former length."""
     truncated: dict[str, int] = {}
     cut = {key: _cut(value, key, truncated) for key, value in document.items()}
     return {**cut, "truncated": truncated} if truncated else cut

@@ -1,8 +1,9 @@
 r"""Reads kubectl's JSONPath templates, such as `{range .items[*]}{.name}{"\n"}{end}`, and fills them in.
 
-No Python library reads such templates, which have text and loops around their paths, and leave out the `$`. These parts
-are supported: `.name`, `.*`, `['name']`, `[*]`, `[N]`, `[M:N]`, `[?(@.name OP value)]` with == != < <= > >= or without
-a comparison, `{range PATH}...{end}` and quoted text. A missing key gives no text, as in `kubectl get`.
+Python libraries for JSONPath cannot read these templates, because they contain text and loops, and their paths have no
+`$`. A template may have quoted text, loops `{range PATH}...{end}`, and paths with `.name`, `.*`, `['name']`, `[*]`,
+`[N]`, `[M:N]` and `[?(@.name OP value)]`; OP is == != < <= > or >=, and `[?(@.name)]` needs no OP. A missing key gives
+no text, as in `kubectl get`.
 """
 
 from __future__ import annotations
