@@ -16,8 +16,8 @@ class ClusterAccess:
     Attributes:
         kubeconfigs: the files, merged by kubectl's rules; () means the service account of this process's pod.
         context: a context of these files; None means their current context.
-        user: the user to act as; None means the one that the kubeconfig names, if it names one.
-        groups: the groups to act as a member of; () means those that the kubeconfig names.
+        user: the user to act as; None means `as` in the kubeconfig.
+        groups: the groups to act as a member of; () means `as-groups` in the kubeconfig.
     """
 
     kubeconfigs: tuple[Path, ...] = ()
@@ -35,7 +35,7 @@ def listed(paths: Path | str) -> tuple[Path, ...]:
 
 
 def with_default_files(access: ClusterAccess) -> ClusterAccess | None:
-    """Adds the files of $KUBECONFIG, or ~/.kube/config, if `access` names none; returns None if no file exists."""
+    """Adds the files of $KUBECONFIG, or ~/.kube/config, if `access` has no files. Returns None if no file exists."""
     if access.kubeconfigs:
         return access
     files = listed(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
@@ -46,7 +46,7 @@ def live_access(access: ClusterAccess, arguments: str = "--kubeconfig FILE") -> 
     """Returns how to reach the live cluster.
 
     Args:
-        arguments: the options that the error suggests for naming a cluster.
+        arguments: the options that the error message suggests, such as "--kubeconfig FILE".
 
     Raises:
         ConfigurationError: there is no kubeconfig.

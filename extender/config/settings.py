@@ -94,7 +94,7 @@ def setting(
 class Settings(BaseModel):
     """The values of all settings; each field defines a default and a description.
 
-    Without arguments, it has the defaults of `serve`.
+    `Settings()` has the defaults of `serve`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -66,7 +66,7 @@ def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] 
 
 
 def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bool) -> bytes:
-    """Returns a preempt request; victims are given as UIDs if `names` is true, otherwise as whole pods."""
+    """Returns a preempt request. If `names` is True, it has the UIDs of the victims instead of whole pods."""
     raw = msgspec.Raw(pod)
     if names:
         meta = {node: MetaVictims([MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
@@ -86,8 +86,7 @@ def decode_filtered(body: bytes, *, names: bool) -> Filtered:
     """Returns the decoded answer to filter. Raises MalformedAnswer.
 
     Args:
-        names: True if the request gave node names, so that the answer may give names too; whole nodes are always
-            accepted.
+        names: True if the request gave node names. The answer may then have names too, instead of whole nodes.
     """
     fields = _fields(_decoded(body, "the answer"), "the answer")
     passed = _read(fields, "NodeNames", list[str], None) if names else None

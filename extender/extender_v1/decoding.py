@@ -229,7 +229,7 @@ def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> in
 
 
 def _check_text(body: bytes) -> None:
-    """Raises MalformedRequest if the body is not UTF-8; its bytes go into the answer, which must be UTF-8."""
+    """Raises MalformedRequest if the body is not UTF-8, because parts of it are copied into the answer."""
     try:
         body.isascii() or body.decode()
     except UnicodeDecodeError as error:

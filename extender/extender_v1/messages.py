@@ -37,7 +37,7 @@ def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
     """Decodes the JSON as `form`.
 
     Raises:
-        MalformedRequest: the JSON is faulty or too large; `where` names this part of the request in the message.
+        MalformedRequest: the JSON is faulty or too large. The message begins with `where`, such as "NodeNames".
     """
     if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
         raise MalformedRequest(f"{where}: {size} bytes, more than an API server stores in one object")
