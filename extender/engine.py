@@ -74,9 +74,8 @@ class Decision:
 
     Attributes:
         pod: the pod that was judged; a pod that is on a node is judged as if it were waiting.
-        preemption: if no node is feasible, what preemption would do: `candidates` (node -> victims, the most important
-            first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason`. None
-            if a node is feasible.
+        preemption: the outcome of preemption, or None if it was not tried. It has `candidates` (the nodes where
+            evictions would help, with the victims), the `nominated_node`, or the `reason` why evictions do not help.
         message: the verdict as the scheduler writes it into the pod's condition.
     """
 
@@ -106,9 +105,9 @@ class Decision:
 
     @property
     def error(self) -> Refusal | None:
-        """The error that fails the whole attempt, so that no node is feasible; None if there is none.
+        """The error because of which no node is feasible; None if there was no such error.
 
-        It is the first error of a filter on any node, or that of a plugin that cannot score the pod.
+        The error comes from a filter on any node, or from a plugin that cannot score the pod.
         """
         return None if len(self._scoring.rows) else self._fit.error
 
@@ -119,9 +118,9 @@ class Decision:
 
     @cached_property
     def refusals(self) -> dict[str, Refusal]:
-        """The first refusal on each node, with its `plugin`, `code` and `reasons`, by node name.
+        """Node name -> the first refusal on this node, with its `plugin`, `code` and `reasons`.
 
-        The plugin is empty if plugins had limited the pod to certain other nodes beforehand (upstream PreFilterResult).
+        `plugin` is empty if the node was not examined, because the plugins in `limited_by` allow only other nodes.
         """
         return {self._node_names[row]: refusal for row, refusal in self._fit.refused()}
 
@@ -182,7 +181,7 @@ class DecisionLimit:
 
     Attributes:
         time: the limit, which starts again for each decision.
-        unanswered: the last rule that exceeded the limit, or None. It may still be running and reading its table.
+        unanswered: the last rule that exceeded the limit, or None. The rule may still be running.
     """
 
     def __init__(self, time: TimeLimit = NO_LIMIT) -> None:
@@ -191,7 +190,10 @@ class DecisionLimit:
 
     @contextmanager
     def begin(self, table: Table) -> Iterator[None]:
-        """Limits the time of the block. Raises DeadlineExceeded if the time is up or rule `unanswered` still runs."""
+        """Limits the time of the `with` block.
+
+        Raises DeadlineExceeded if the block takes too long, or if the rule in `unanswered` still runs.
+        """
         late = self.unanswered
         if late is not None and late.call is not None and not late.call.done():
             raise RuleUnanswered(f"{late} yet")
@@ -220,7 +222,7 @@ class Engine:
     def decide(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Decision:
         """Filters and scores the nodes for the pod, tries preemption if none can take it, and returns the decision.
 
-        If `nodes` is None, it considers all nodes.
+        By default, all nodes are considered.
         """
         info, rows = self._waiting(pod), self._rows(nodes)
         profile = self.profiles.of(info.pod)
@@ -244,7 +246,7 @@ class Engine:
     ) -> list[str]:
         """Returns those of the nodes that can take the pod, without scoring them; `nodes=None` means all nodes.
 
-        If a filter ends in an error on any of the nodes, none of them is returned, unless `despite_errors` is True.
+        If a filter ends in an error on any node, the result is empty, unless `despite_errors` is True.
         """
         info = self._waiting(pod)
         with self._deciding(info):
@@ -254,7 +256,7 @@ class Engine:
     def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
         """Returns which pods preemption would evict for the pod, even if the pod's profile has no preemption.
 
-        It tries `nodes`, or by default all nodes on which an eviction may help.
+        Preemption tries `nodes`, by default all nodes on which an eviction may help.
         """
         info = self._waiting(pod)
         profile = self.profiles.of(info.pod)
@@ -265,8 +267,8 @@ class Engine:
     def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
         """Runs one filter of the pod's profile; returns the refusal of each node that it refuses, by node name.
 
-        Pods that are nominated to the nodes are not counted. If the plugin's PreFilter restricts the pod to certain
-        nodes, the pod's own nominated node is allowed too; see `_fit`.
+        Pods that are nominated to the nodes are not counted. If the filter restricts the pod to certain nodes in
+        advance (upstream PreFilterResult), the pod's own nominated node is allowed too; see `_fit`.
         """
         info, rows = self._waiting(pod), self._rows(nodes)
         fit = Fit(rows)
@@ -286,7 +288,7 @@ class Engine:
         return {self.table.nodes.names[row]: refusal for row, refusal in fit.refused()}
 
     def awaited_on(self, node_name: str, pod: Pod | PodInfo) -> list[PodInfo]:
-        """Returns the pods nominated to the node for which this pod must leave room."""
+        """Returns the pods that are nominated to the node and for which `pod` must leave room there."""
         info, row = self._waiting(pod), self.table.nodes.row_of[node_name]
         return awaited_pods(self.profiles.of(info.pod), info, self.table).by_row().get(row, [])
 
@@ -299,7 +301,7 @@ class Engine:
         return self.profiles.of(self._waiting(pod).pod).disabled_filters
 
     def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
-        """Returns the numbers that explain why a plugin refused these nodes, as one line; "" if it has none."""
+        """Returns the numbers behind the `reason` with which a plugin refused these nodes; "" if there are none."""
         info = self._waiting(pod)
         with self._deciding(info):
             awaited = awaited_pods(self.profiles.of(info.pod), info, self.table)
@@ -338,7 +340,7 @@ class Engine:
         if one of them cannot be made. Blocks may be nested. A supposed pod counts exactly as a real one does.
 
         Args:
-            place: pairs of a pod and the name of the node to place it on; the pod may be on another node before.
+            place: pairs of a pod and the name of its new node. A pod that is on another node is moved.
             remove: pods to remove from their nodes; their nominations are removed, too.
             objects: nodes and objects of other kinds to add or replace. A Pod among them is placed on its node.
         """
@@ -404,9 +406,9 @@ class Engine:
         return fit
 
     def _feasible(self, pod: PodInfo, fit: Fit) -> Rows:
-        """Returns the rows that can take the pod; none after an error (upstream findNodesThatPassFilters cancels).
+        """Returns the rows that can take the pod; no rows if a filter ended in an error on any node.
 
-        Errors on other nodes are ignored if the pod's nominated node can take it, because that node is tried first.
+        If the pod's nominated node can take it, errors do not matter, because upstream tries that node first.
         """
         feasible = fit.feasible
         return feasible if fit.error is None or self._is_nominated_to(pod, feasible) else feasible[:0]
@@ -438,7 +440,7 @@ class Engine:
 
 @contextmanager
 def quantities_of(obj: Object) -> Iterator[None]:
-    """Turns a MalformedQuantity in the block into a MalformedCluster that names the object."""
+    """Turns a MalformedQuantity in the `with` block into a MalformedCluster, whose message names the object."""
     try:
         yield
     except MalformedQuantity as error:
@@ -447,7 +449,7 @@ def quantities_of(obj: Object) -> Iterator[None]:
 
 @contextmanager
 def rule_errors() -> Iterator[None]:
-    """If a user's rule raises in the block, raises RuleFailed instead: one line that names the rule."""
+    """Turns an exception of a user's rule in the `with` block into a RuleFailed, whose message names the rule."""
     try:
         yield
     except ExtenderError:

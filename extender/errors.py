@@ -37,7 +37,7 @@ class ExtenderError(Exception):
 
 
 class ConfigurationError(ExtenderError):
-    """Settings or a policy are wrong; `faults` lists everything, each as "path: what is wrong"."""
+    """Settings or a policy are wrong; `faults` lists every fault as "path: what is wrong"."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("; ".join(faults))
@@ -85,7 +85,7 @@ class DeadlineExceeded(ExtenderError):
 
 
 class RuleUnanswered(DeadlineExceeded):
-    """A user's rule missed the deadline. It may still run, in its own thread, and still use its table.
+    """A user's rule missed the deadline. Its thread may still run and read the table of the decision.
 
     `call` is a future that is done when the rule returns; None if the rule did not start.
     """
