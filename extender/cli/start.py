@@ -1,7 +1,7 @@
-"""The console scripts. They import the commands, and let Ctrl-C end the process silently while these are imported.
+"""The console scripts. They import the commands, and let Ctrl-C end the process silently during this import.
 
-`main` takes over once it is imported: from then on, Ctrl-C raises KeyboardInterrupt as usual. So this module and the
-`__init__` of its packages import nothing that takes time.
+After the import, Ctrl-C raises KeyboardInterrupt as usual. This module and the `__init__` of its packages are imported
+earlier, without this protection, so they import nothing that takes time.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def check_media_type(content_type: str, content_encoding: str) -> None:
 
 
 class PodReference(NamedTuple):
-    """The fields of a request's pod that identify it or may exempt it from the rules."""
+    """Identifies the pod of a request. `Exemptions` reads its fields, too."""
 
     uid: str
     namespace: str

@@ -61,8 +61,8 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
 class WsgiConnection:
     """The connection of a request that a WSGI server has read.
 
-    gunicorn passes the socket on. Under another server the local address is unknown. It is then treated as loopback, so
-    that the Host header is checked.
+    gunicorn passes the socket in the environment. Other servers do not, so the local address is unknown. A loopback
+    address is then assumed, so that `AccessRules` checks the Host header.
     """
 
     def __init__(self, environ: Environ) -> None:

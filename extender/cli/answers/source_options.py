@@ -302,7 +302,7 @@ def show_progress(text: str) -> None:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Prints notes to stderr, for commands whose answer has no place for them."""
+    """Prints notes to stderr, for commands that cannot print notes as part of the answer."""
     for note in notes:
         click.echo(f"note: {note}", err=True)
 

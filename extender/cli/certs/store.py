@@ -74,7 +74,7 @@ class Store:
         return [_row(f"{name}.crt", each, "trusted") for each in self._trusted(name)]
 
     def knows_next(self, name: str) -> bool:
-        """Returns True if a rotation has published the next authority, which does not sign yet."""
+        """Returns True between the two steps of a rotation: the next authority exists, but does not sign yet."""
         return self._path(f"{name}-next", "crt").exists()
 
     def _trusted(self, name: str) -> list[x509.Certificate]:

@@ -1,4 +1,4 @@
-"""Defines the option `-o`, prints answers in its formats, and defines yes-or-no options."""
+"""Defines the option `-o`, and prints answers in its formats. Also defines yes-or-no options."""
 
 from __future__ import annotations
 

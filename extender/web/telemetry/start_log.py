@@ -70,7 +70,7 @@ def _gates_off(features: FeatureGates) -> Iterable[str]:
 
 
 def _plugins_off(profiles: Sequence[Profile]) -> Iterator[str]:
-    """Yields the default plugins that a profile lacks, with the profile's name if there are several profiles."""
+    """Yields the default plugins that a profile lacks, like `NodeName`; with several profiles, `NodeName in mine`."""
     for profile in profiles:
         suffix = f" in {profile.name}" if len(profiles) > 1 else ""
         yield from (f"{name}{suffix}" for name in _plugins(default_profile()) if name not in _plugins(profile))

@@ -34,10 +34,10 @@ class Work(NamedTuple):
     """A finished call of a verb, or a finished attempt to schedule a pod.
 
     Attributes:
-        name: the name of its span.
-        fields: the fields of its log line.
-        ended_at: when it ended, in seconds since the epoch.
-        traceparent: the caller's header of this name (W3C Trace Context); ignored if malformed.
+        name: the name of the span.
+        fields: the fields of the log line, without the trace id.
+        ended_at: when the work ended, in seconds since the epoch.
+        traceparent: the caller's `traceparent` header (W3C Trace Context); ignored if malformed.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Traces:
         self._count = count(1)
 
     def trace(self, work: Work) -> tuple[float, dict[str, object]]:
-        """Traces finished work; returns the time at which it ended, and the fields of its log line."""
+        """Gives the work a trace id. Returns when the work ended, and the fields of its log line with the id."""
         return work.ended_at, {**work.fields, "trace_id": self._trace_id(work)}
 
     def _trace_id(self, work: Work) -> str:
