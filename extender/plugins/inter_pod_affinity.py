@@ -45,7 +45,10 @@ def incoming(pod: PodInfo, table: Table) -> IncomingPod:
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Adds up, on each node, the affinity terms of placed pods that match the pod; one TermCount for each Effect."""
+    """Adds up, on each node, the placed pods' affinity terms that match the pod.
+
+    Returns one TermCount for each Effect, which is a kind of term and a topology key.
+    """
     if not table.terms.holders():
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects

@@ -39,7 +39,10 @@ CLAIM_CONFLICT = unschedulable(
 
 @dataclass(frozen=True, slots=True)
 class VolumeRestrictions(PerNode):
-    """Refuses nodes where a disk of the pod is in use, and all nodes while its ReadWriteOncePod claim is in use."""
+    """Refuses nodes where another pod uses a disk that the pod cannot share.
+
+    If another pod uses a ReadWriteOncePod claim of the pod, all nodes are refused.
+    """
 
     name: str = NAME
 

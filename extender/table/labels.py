@@ -181,7 +181,7 @@ Pair = tuple[str, str]
 
 
 def index_pairs(selector: Selector) -> list[Pair] | None:
-    """Returns (key, value) pairs, of which every label set that the selector matches contains at least one.
+    """Returns (key, value) pairs. A label set must contain at least one of them to match the selector.
 
     Returns None if the selector has no In requirement, and [] if the selector matches nothing.
     """

@@ -103,7 +103,7 @@ PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns, as limits, the requests that a new or changed node could hold if it were empty.
+    """Returns how much a waiting pod may request to fit on a new or changed node without pods.
 
     If the node changed, a pod must also request a resource of which the node now offers more. None means that the node
     takes no pods.
@@ -120,7 +120,7 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns, as limits, the requests that may fit now that a pod has left its node.
+    """Returns how much a waiting pod may request to fit on a node that another pod has left.
 
     The limit is what would be free on the node without its pods of lower priority. If the free amounts are unknown,
     there is no limit. None means that the change helps no pod of this priority.
@@ -134,7 +134,7 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns, as limits, the requests that may fit now that a placed pod requests less.
+    """Returns how much a waiting pod may request to fit on a node where a placed pod now requests less.
 
     The limits of `room_after_pod` apply. A pod must also request a resource of which the placed pod now requests less.
     """

@@ -108,7 +108,7 @@ class TermCount(NodeCounts):
 
 @dataclass(slots=True, eq=False)
 class TermEffects:
-    """Sums of the affinity terms that placed pods have and that match an incoming pod, by Effect.
+    """For one incoming pod, the matching affinity terms of placed pods, added up on each node for each Effect.
 
     The sums are the same for all incoming pods with one namespace and labels.
     """

@@ -46,7 +46,7 @@ _UNKNOWN = ResolvedVolume(None)
 
 
 class Attachments:
-    """Tracks which CSI volumes are on each node, because a pod uses them there or they have a VolumeAttachment."""
+    """Tracks the CSI volumes on each node: a volume is there if a pod uses it, or if it has a VolumeAttachment."""
 
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes = nodes
