@@ -175,8 +175,10 @@ class PreEnqueueRules:
     table: Table | None = None
 
     def refuse(self, pod: PodInfo, /) -> Refusal | None:
-        refusals = (rule.refuse(pod, self.table) for rule in self.profile_of(pod.pod).pre_enqueue)
-        return next((refusal for refusal in refusals if refusal is not None), None)
+        for rule in self.profile_of(pod.pod).pre_enqueue:
+            if (refusal := rule.refuse(pod, self.table)) is not None:
+                return refusal
+        return None
 
 
 class _ByName:

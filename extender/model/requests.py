@@ -194,8 +194,10 @@ def was_resized(pod: Pod) -> bool:
 
 def is_resize_infeasible(pod: Pod) -> bool:
     """Returns True if the kubelet reports that it cannot resize the pod to the requests in its spec (KEP-1287)."""
-    pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
-    return pending is not None and pending.reason == "Infeasible"
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
 
 
 def _nanos(resources: Mapping[str, Quantity] | None) -> Nanos:

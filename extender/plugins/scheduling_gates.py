@@ -18,8 +18,10 @@ class SchedulingGates:
     """Keeps pods with scheduling gates out of the active queue (PreEnqueue)."""
 
     def refuse(self, pod: PodInfo, _table: Table | None = None, /) -> Refusal | None:
-        gates = ", ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())
-        return unresolvable(NAME, f"waiting for scheduling gates: {gates}") if gates else None
+        gates = pod.pod.spec.scheduling_gates
+        if not gates:
+            return None
+        return unresolvable(NAME, f"waiting for scheduling gates: {', '.join(gate.name for gate in gates)}")
 
 
 PLUGIN = Plugin(

@@ -353,12 +353,12 @@ class SubQueues:
 
     def _admits_pod(self, entity: Entity, pod: QueuedPod) -> bool:
         """Returns True if every PreEnqueue rule admits the pod; otherwise records the refusal as `entity.gate`."""
-        refusals = (rule.refuse(pod.info) for rule in self._pre_enqueue)
-        gate = next((refusal for refusal in refusals if refusal is not None), None)
-        if gate is not None:
-            entity.gate = gate
-            self._add_rejecting_rule(entity, pod, gate.plugin)
-        return gate is None
+        for rule in self._pre_enqueue:
+            if (gate := rule.refuse(pod.info)) is not None:
+                entity.gate = gate
+                self._add_rejecting_rule(entity, pod, gate.plugin)
+                return False
+        return True
 
     def _add_rejecting_rule(self, entity: Entity, pod: QueuedPod, rule: str) -> None:
         """Adds `rule` to the rules that rejected the pod."""

@@ -88,7 +88,8 @@ class AssumedPod:
 
     @property
     def needs_only_binding(self) -> bool:
-        return not (self.reservations or self.awaited_at_permit or self.pre_bind or self.post_bind)
+        awaits = self.permit is not None or self.quorum is not None
+        return not (awaits or self.reservations or self.pre_bind or self.post_bind)
 
     @property
     def awaited_at_permit(self) -> Sequence[Awaited]:
