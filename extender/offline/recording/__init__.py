@@ -1,8 +1,8 @@
 """Records every change of a process's cache and every decision, and replays the decisions.
 
-The cache's journal makes this possible. It numbers each change; this number is called a moment. Each call and attempt
-is recorded with the moment of the table that it was decided on. A replay applies the changes up to that moment to a
-table and runs the same verb or scheduling cycle again, so that the order in which threads ran does not matter.
+The cache's journal numbers its changes. The number of a change is called a moment. With each call and attempt, the
+recorder writes the moment of the last change that the decision could see. A replay applies the changes up to that
+moment to a table, and runs the same verb or scheduling cycle again. So the order in which threads ran does not matter.
 
 `observers` passes the changes and decisions of a running process to `recorder`, which writes them to a file. `lines`
 defines the format of the file, and `line_encoding` creates its lines. `reading` reads the file step by step, and

@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.recording.line_encoding import placed_keys, planned_keys
+from extender.offline.recording.line_encoding import decided_nodes, planned_nodes
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
@@ -33,10 +33,11 @@ class Difference:
     """One difference between a recorded decision and its replay.
 
     Attributes:
-        recorded, replayed: the two verdicts. Each is a reason, the word `passes`, a score, a node, or victims.
-        cause: the plugins that cause the difference, with the points that they add or take. "" if the rules are the
-            same; then this version of the program decides differently.
-        nodes: the nodes that differ; empty if the difference concerns the pod alone.
+        recorded, replayed: the two outcomes. Each is a reason for refusal, the word `passes`, a score, a node, or
+            victims.
+        cause: the plugins that cause the difference. If scores differ, the points are added: "NodeResourcesFit +40".
+            "" if no plugin is found, for example because both decisions used the same rules.
+        nodes: the nodes to which the difference applies; empty if it applies to no node.
     """
 
     recorded: str
@@ -46,18 +47,21 @@ class Difference:
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
-    """Yields a difference for each unequal pair of a recorded and a replayed verdict, with all nodes that have it."""
+    """Yields the differences in filter's verdicts on nodes.
+
+    Nodes that have the same recorded verdict and the same replayed verdict share one difference.
+    """
     args = second.args(line)
     second.remember(args.pod)
     second.plans.current = line.plan or 0
     answer = second.filter.decide(args)
-    recorded = _elsewhere(args.names, second.plans.recorded_node(args.pod)) | {
+    recorded = _not_planned(args.names, second.plans.recorded_node(args.pod)) | {
         name: _verdict(reason, final=final)
         for final, refused in ((False, line.refused), (True, line.unresolvable))
         for reason, nodes in refused.items()
         for name in numbers.named(from_ranges(nodes))
     }
-    replayed = _elsewhere(args.names, answer.best) | {
+    replayed = _not_planned(args.names, answer.best) | {
         name: _verdict(reason, final=final)
         for final, refused in ((False, answer.failed_nodes), (True, answer.failed_and_unresolvable_nodes))
         for name, reason in refused.items()
@@ -74,7 +78,7 @@ def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, secon
 def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
     """Yields one difference that lists all nodes whose scores differ.
 
-    The scores and the cause in it are those of the node whose score changes most.
+    The difference shows the scores and the cause for one node: the node whose score changes most.
     """
     args = second.args(line)
     answer = second.prioritize.decide(args)
@@ -104,7 +108,7 @@ def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
 
 
 def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
-    """Returns the difference in the check before a bind, if any; None if the check cannot be repeated."""
+    """Compares the check before a bind; returns at most one difference, or None if the check cannot be repeated."""
     binding, error = line.binding(), line.binding_error()
     reason = second.refused_at_bind(binding.pod_uid, binding.node)
     if reason is None:
@@ -134,9 +138,10 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
 
 
 def plan_differences(line: PlanLine, second: World) -> Iterator[Difference]:
-    """Yields one difference if the outcome for the group differs (planned or refused).
+    """Compares a plan for a group with the recorded plan.
 
-    Otherwise yields one for each member on another node.
+    Yields one difference if only one of the two plans places the group, or if the reasons for refusal differ.
+    Otherwise yields a difference for each member whose node differs.
     """
     plan = second.plan(line)
     recorded = _plan_outcome(line.message, emptied=line.emptied)
@@ -144,23 +149,26 @@ def plan_differences(line: PlanLine, second: World) -> Iterator[Difference]:
     if recorded != replayed:
         yield Difference(recorded, replayed)
         return
-    yield from _elsewhere_now(line.placed, planned_keys(plan))
+    yield from _node_differences(line.placed, planned_nodes(plan))
 
 
 def group_differences(line: GroupLine, second: World) -> Iterator[Difference]:
-    """Yields one difference if the message or victims differ, otherwise one for each member on another node."""
+    """Compares an attempt to schedule a group with the recorded attempt.
+
+    Yields one difference if the message or the victims differ, otherwise one for each member whose node differs.
+    """
     decision, evicted = second.group_attempt(line)
-    placed, victims = placed_keys(decision), [victim.pod.key for victim in evicted]
+    placed, victims = decided_nodes(decision), [victim.pod.key for victim in evicted]
     recorded = _group_outcome(line.message, line.victims)
     replayed = _group_outcome(decision.text, victims)
     if recorded != replayed:
         yield Difference(recorded, replayed)
         return
-    yield from _elsewhere_now(line.placed, placed)
+    yield from _node_differences(line.placed, placed)
 
 
-def _elsewhere_now(recorded: Mapping[str, str], replayed: Mapping[str, str]) -> Iterator[Difference]:
-    """Yields one difference for each member of a group that gets another node."""
+def _node_differences(recorded: Mapping[str, str], replayed: Mapping[str, str]) -> Iterator[Difference]:
+    """Yields a difference for each member of a group whose recorded node is not the replayed node."""
     for key in dict.fromkeys((*recorded, *replayed)):
         before, after = recorded.get(key), replayed.get(key)
         if before != after:
@@ -179,10 +187,10 @@ def _group_outcome(message: str, victims: Sequence[str]) -> str:
     return f"{message} (evicts {', '.join(victims)})" if victims else message or "scheduled"
 
 
-def _elsewhere(names: Sequence[str], best: str) -> dict[str, str]:
-    """Returns the verdict on every other node if filter keeps only the node `best`, although others may fit, too.
+def _not_planned(names: Sequence[str], best: str) -> dict[str, str]:
+    """Returns {node: verdict} for the nodes that filter removes because a plan places the pod on the node `best`.
 
-    Returns {} if `best` is empty, because filter then keeps all nodes that pass.
+    Returns {} if `best` is "": then filter keeps every node that passes.
     """
     return {name: OTHER_NODE for name in names if name != best} if best in names else {}
 
@@ -217,7 +225,7 @@ def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
 
 
 def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
-    """Returns the plugins that refuse the node under only one of the two sets of rules, or for different reasons."""
+    """Returns the plugins that refuse the node; "" if `first` and `second` give the same verdict on the node."""
     if first is second:
         return ""
     return _differing(first.refusal(pod, node), second.refusal(pod, node))
@@ -231,7 +239,7 @@ def _differing(before: Refusal | None, after: Refusal | None) -> str:
 
 
 def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str:
-    """Returns the plugins that score the node differently under the second rules, as "NodeResourcesFit +40"."""
+    """Returns how much `second` changes each plugin's score of the node, such as "NodeResourcesFit +40"."""
     if first is second:
         return ""
     before, after = first.scores(pod, names), second.scores(pod, names)
@@ -242,9 +250,9 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
-    """Returns which plugins favor node `after` more or less under the second rules, such as "NodeResourcesFit +40".
+    """Returns how much `second` changes each plugin's preference for node `after` over node `before`.
 
-    The number says by how much the lead of `after` over `before` has grown, in the points of the plugin.
+    "NodeResourcesFit +40" means that the plugin's score for `after`, minus its score for `before`, grows by 40.
     """
     if first is second:
         return ""

@@ -52,7 +52,8 @@ class DecisionHead(NamedTuple):
     """The values that the lines of attempts, groups and plans share.
 
     Attributes:
-        order: the names of the nodes in the order of the table's rows; None if unchanged since the last of these lines.
+        order: the names of the nodes in the order of the table's rows; None if the order is unchanged since the last
+            recorded decision.
     """
 
     at: float
@@ -62,12 +63,12 @@ class DecisionHead(NamedTuple):
 
 
 class LineEncoder:
-    """Creates the lines of one recording; keeps the current cluster and the number of each node for this.
+    """Creates the lines of one recording. Keeps a copy of the cluster, and the numbers of the nodes.
 
     Each method yields the lines of one event, usually one line. Call the methods in the order of the events.
 
     Args:
-        redaction: replaces names in objects by hashes; None: names are kept. Calls and attempts are not redacted.
+        redaction: replaces names in objects by hashes, but not names in calls and attempts. None keeps all names.
     """
 
     def __init__(self, redaction: Redaction | None = None) -> None:
@@ -135,18 +136,18 @@ class LineEncoder:
         """Yields the lines that record a call of a verb.
 
         Args:
-            result: the verb's answer; None if the call was answered with an error alone.
-            plan: the number of the plan from which filter answered; 0 if it used no plan.
+            result: the verb's answer; None if the answer was only an error.
+            plan: the number of the plan for a pod group from which filter answered; 0 if filter used no plan.
         """
         line = CallLine(at=at, moment=moment, verb=cast(Verb, verb), result=cast(Outcome, outcome), error=error)
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
         if isinstance(request, ExtenderArgs):
             try:
-                numbers = self._numbers.of(request.names)
+                numbers = self._numbers.numbers_of(request.names)
             except KeyError:  # a node has no number yet, which is rare
                 yield from self._naming(at, request.names)
-                numbers = self._numbers.of(request.names)
+                numbers = self._numbers.numbers_of(request.names)
             line.nodes = as_ranges(np.unique(numbers))
             line.whole = request.node_names is None
             line.outside = self._outside(request, moment)
@@ -160,7 +161,7 @@ class LineEncoder:
             line.error = line.error or result.error
             line.plan = plan if plan or request.pod.group_key is not None else None
         elif isinstance(result, HostPriorityList):
-            hosts = numbers if result.hosts is request.names else self._numbers.of(result.hosts)
+            hosts = numbers if result.hosts is request.names else self._numbers.numbers_of(result.hosts)
             line.scores = as_digits(result.scores[np.unique(hosts, return_index=True)[1]])
         elif result is not None:
             line.answer = msgspec.Raw(encode(result))
@@ -177,7 +178,7 @@ class LineEncoder:
         nodes: dict[str, list[str]] = {}
         for name, reason in refused.items():
             nodes.setdefault(reason, []).append(name)
-        return {reason: as_ranges(np.unique(self._numbers.of(names))) for reason, names in nodes.items()}
+        return {reason: as_ranges(np.unique(self._numbers.numbers_of(names))) for reason, names in nodes.items()}
 
     def attempt(self, head: DecisionHead, info: PodInfo, decided: Chosen | Failure) -> Iterator[Line]:
         """Yields the lines that record an attempt to schedule a pod."""
@@ -204,12 +205,12 @@ class LineEncoder:
             failed=is_failed,
         )  # fmt: skip
         yield from self._ordering(line, head.order)
-        line.placed = placed_keys(decision)
+        line.placed = decided_nodes(decision)
         line.victims = [victim.pod.key for victim in victims]
         yield line
 
     def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest, answered: Sequence[str]) -> Iterator[Line]:
-        """Yields the lines that record a plan of filter; see PlanLine for `answered`."""
+        """Yields the lines that record filter's plan for a group; `answered` has the members that kept their nodes."""
         leaf = Leaf(plan.group, request.waiting, request.scheduled)
         line = PlanLine(
             at=head.at, moment=head.moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
@@ -218,10 +219,10 @@ class LineEncoder:
         )  # fmt: skip
         yield from self._ordering(line, head.order)
         yield from self._naming(head.at, request.call.names)
-        line.nodes = as_ranges(np.unique(self._numbers.of(request.call.names)))
+        line.nodes = as_ranges(np.unique(self._numbers.numbers_of(request.call.names)))
         line.before = request.before.number if request.before is not None else 0
         line.message = plan.refusal.reason if plan.refusal is not None else ""
-        line.placed = planned_keys(plan)
+        line.placed = planned_nodes(plan)
         yield line
 
     def _ordering(self, line: AttemptLine | GroupLine | PlanLine, order: Sequence[str] | None) -> Iterator[Line]:
@@ -231,7 +232,7 @@ class LineEncoder:
             self._order_written = False
         if self._order is not None and not self._order_written:
             yield from self._naming(line.at, self._order)
-            line.order = as_ranges(self._numbers.of(self._order))
+            line.order = as_ranges(self._numbers.numbers_of(self._order))
             self._order_written = True
 
     def _naming(self, at: float, names: Sequence[str]) -> Iterator[Line]:
@@ -241,7 +242,7 @@ class LineEncoder:
 
 
 def _object(present: Current) -> Object | None:
-    """Returns the object in a value of the cache's journal; None if it was deleted."""
+    """Returns the pod of a PodPlacement or PodInfo; returns any other value unchanged."""
     if isinstance(present, PodPlacement):
         return present.info.pod
     return present.pod if isinstance(present, PodInfo) else present
@@ -263,14 +264,14 @@ def _tree(tree: Tree) -> GroupTree:
     return written
 
 
-def placed_keys(decision: GroupDecision) -> dict[str, str]:
-    """Returns the node of each member that would be placed, by the keys of the pods."""
+def decided_nodes(decision: GroupDecision) -> dict[str, str]:
+    """Returns {key of the pod: node} for the members that the decision places."""
     keys = {info.uid: info.pod.key for info in waiting_members(decision.tree)}
     return {keys[uid]: node for uid, node in decision.placed.items()}
 
 
-def planned_keys(plan: Plan) -> dict[str, str]:
-    """Returns the node of each member that the plan places, by the keys of the pods."""
+def planned_nodes(plan: Plan) -> dict[str, str]:
+    """Returns {key of the pod: node} for the members that the plan places."""
     return {info.pod.key: node for uid, info in plan.members.items() if (node := plan.node_of(uid)) is not None}
 
 
@@ -282,7 +283,7 @@ def _essence(victims: NodeVictims) -> NodeVictims:
 def without_documents(obj: ObjectT) -> ObjectT:
     """Returns the object without its original JSON, and without annotations that repeat its whole manifest.
 
-    Both hold environment variables and commands, which a recording must not.
+    The JSON and the annotations contain environment variables and commands, which must not get into a recording.
     """
     if isinstance(obj, _WHOLE):
         obj = msgspec.structs.replace(obj, document=b"")

@@ -1,8 +1,8 @@
-"""The format of a recording: JSON lines, compressed by gzip if asked. docs/record-and-replay.md describes it for users.
+"""The format of a recording: JSON lines, as plain text or gzip. docs/record-and-replay.md describes it for users.
 
 A file begins with a header. Every later line is one of the structs below; the field `line` names the struct. Nodes are
-numbered in the order in which a file first names them, and sets of nodes are written as ranges of numbers, so that the
-names of 5,000 nodes take ten bytes.
+numbered in the order in which a file first names them. A set of nodes is written as ranges of numbers, such as
+"0-4999", so that even 5,000 nodes take few bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
 
     Attributes:
         mode: serve, schedule, or record (the file has changes of a cluster, but no decisions).
-        policy: the policy's text; None if there is no policy, so that the rules of `provider` apply.
+        policy: the text of the policy; None if the process had no policy.
+        provider: the built-in set of rules that applies if there is no policy.
     """
 
     mode: str
@@ -119,7 +120,8 @@ class CallLine(_Line, tag="call"):
         nodes: the nodes that filter and prioritize were asked about.
         whole: True if the request had Node objects instead of names.
         outside: the Node objects of the request that the cache did not have.
-        plan: the number of the PlanLine from which filter answered; 0 if it judged a member of a group without a plan.
+        plan: the number of the PlanLine from which filter answered; 0 if filter used no plan for a member of a group;
+            None if the pod is in no group.
         refused, unresolvable: filter's answer, as nodes by reason. No eviction helps on the `unresolvable` nodes.
         scores: prioritize's answer: a character for each node in the order of their numbers, 0 to 9, or a for 10.
         request, answer: for preempt, the victims by node; for bind, the bodies of the request and the answer.
@@ -141,19 +143,19 @@ class CallLine(_Line, tag="call"):
     error: str = ""
 
     def offered_victims(self) -> dict[str, NodeVictims]:
-        """Returns the victims in a preempt request, by node. Raises MalformedCluster."""
+        """Returns the victims in a preempt request, by node. Raises MalformedCluster if the request is not valid."""
         return decoded(self.request, _VICTIMS, "request")
 
     def kept_victims(self) -> dict[str, MetaVictims]:
-        """Returns the victims in a preempt answer, by node. Raises MalformedCluster."""
+        """Returns the victims in a preempt answer, by node. Raises MalformedCluster if the answer is not valid."""
         return {} if self.answer == NULL else decoded(self.answer, _PREEMPTION, "answer").node_name_to_meta_victims
 
     def binding(self) -> ExtenderBindingArgs:
-        """Returns a bind request. Raises MalformedCluster."""
+        """Returns the request of a bind. Raises MalformedCluster if the request is not valid."""
         return decoded(self.request, _BINDING, "request")
 
     def binding_error(self) -> str:
-        """Returns the error in a bind answer, or "". Raises MalformedCluster."""
+        """Returns the error in the answer of a bind, or "". Raises MalformedCluster if the answer is not valid."""
         return "" if self.answer == NULL else decoded(self.answer, _BOUND, "answer").error
 
 
@@ -162,10 +164,11 @@ class AttemptLine(_Line, tag="attempt"):
 
     Attributes:
         moment: the last change that the decision could see.
-        order: the nodes' numbers, in the order of the table's rows; "" if unchanged since the last attempt.
-        draws: each random number that was drawn, as (number of bits, the number itself), except those of more than
-            64 bits.
-        node: the chosen node; "" if no node was chosen, and `message` says why.
+        order: the nodes' numbers, in the order of the table's rows; "" if the order is unchanged since the last
+            attempt.
+        draws: the random numbers that were drawn, each as (number of bits, random number). Numbers of more than 64
+            bits are left out.
+        node: the chosen node. If it is "", `message` says why no node was chosen.
         plugins: the plugins that refused the pod; empty if an error ended the attempt.
         nominated_node, victims: the node on which preemption evicts pods, and the keys of those pods.
     """
@@ -202,9 +205,9 @@ class _TreeLine(_Line, kw_only=True):
     Attributes:
         moment, order, draws: as in an AttemptLine.
         group: the group, as KIND NAMESPACE/NAME.
-        tree: the group with its members, as the decision saw them.
-        message: why the group is refused; "" if it is not.
-        placed: pod -> its node, for the members that get one.
+        tree: the group and its members at the time of the decision, as a GroupTree in JSON.
+        message: why the group is refused; "" if the group is placed.
+        placed: pod -> node, for the members that are placed.
     """
 
     moment: Count
@@ -233,16 +236,16 @@ class GroupLine(_TreeLine, tag="group"):
 
 
 class PlanLine(_TreeLine, tag="plan"):
-    """A plan that filter made in a call about one member: nodes for all waiting members of its pod group.
+    """A plan that filter made: a node for each waiting member of a pod group.
 
-    Filter answers this call from the plan, and also later calls about other members. The lines of all these calls have
-    the number of the plan. The first waiting member in `tree` is the member of the call.
+    Filter makes the plan in a call about one member: the first waiting member in `tree`. It answers from the plan both
+    this call and later calls about other members. The lines of these calls have the number of the plan.
 
     Attributes:
-        number: the number of the plan in its process.
-        nodes: the nodes in the request of the call.
-        before: the number of the plan that this one continues; 0 if it continues none. Members for which filter had
-            answered from that plan kept their nodes.
+        number: identifies the plan in the recorded process.
+        nodes: the nodes in the request of the first call.
+        before: the number of the plan that this plan replaces; 0 for a new plan. If filter had answered a call about
+            a member from the replaced plan, the member kept its node.
         answered: the UIDs of the members that kept their nodes.
         emptied: True if the group fits only once all pods of lower priority have left.
     """
@@ -285,7 +288,7 @@ _BOUND = msgspec.json.Decoder(ExtenderBindingResult)
 
 
 def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], field: str) -> T:
-    """Decodes the JSON in a line's field. Raises MalformedCluster."""
+    """Decodes the JSON in a line's field. Raises MalformedCluster, with the field's name, if the JSON is not valid."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -312,8 +315,8 @@ class NodeNumbers:
             return []
         return [name for name in dict.fromkeys(names) if name not in self._number_of]
 
-    def of(self, names: Sequence[str]) -> Numbers:
-        """Returns the number that identifies each node: intp[len(names)]. Raises KeyError if one has no number."""
+    def numbers_of(self, names: Sequence[str]) -> Numbers:
+        """Returns the numbers of these nodes: intp[len(names)]. Raises KeyError if a node has no number."""
         return np.fromiter(map(self._number_of.__getitem__, names), np.intp, len(names))
 
     def named(self, numbers: Numbers) -> list[str]:
@@ -323,8 +326,8 @@ class NodeNumbers:
     def check(self, line: Line) -> None:
         """Checks the numbers by which a line of the recording refers to nodes.
 
-        Raises ValueError if a number belongs to no node that an earlier line names, if there are more numbers than
-        nodes, or if there is not one score for each node.
+        Raises ValueError if a number is not the number of a node, if there are more numbers than nodes, or if the line
+        has more or fewer scores than nodes.
         """
         if isinstance(line, CallLine):
             asked = self._check_ranges(line.nodes)

@@ -35,7 +35,7 @@ class RecordedChanges(Changes):
 
     @property
     def moment_read(self) -> int:
-        """The number of the last change in the table that this thread borrowed most recently; 0 if none."""
+        """The number of the last change that this thread has read from the journal; 0 if it has read nothing."""
         return int(getattr(self._reader, "moment", 0))
 
     def note(self, kind: str, key: str, present: Current) -> None:
@@ -62,7 +62,7 @@ class RecordedRandom(Random):
         return number
 
     def take_draws(self) -> list[tuple[int, int]]:
-        """Returns the random numbers drawn since the last call, each as (its number of bits, the number)."""
+        """Returns the random numbers drawn since the last call, each as (number of bits, random number)."""
         draws = self._draws
         self._draws = []
         return draws
@@ -95,7 +95,10 @@ class RecordingObserver:
         self._answering.plan = plan.number
 
     def _take_plan(self) -> int:
-        """Returns and clears the number of the plan from which this thread has answered a call; 0 if there is none."""
+        """Returns the number of the plan from which filter answered the thread's last call, and forgets the number.
+
+        Returns 0 if filter used no plan for a pod group.
+        """
         plan = int(getattr(self._answering, "plan", 0))
         self._answering.plan = 0
         return plan
@@ -127,7 +130,7 @@ class RecordingObserver:
         lines_of: Callable[[LineEncoder, DecisionHead], Iterator[Line]],
         names: int = 0,
     ) -> None:
-        """Passes a decision to the recorder; estimates its size by the number of pods and of node names."""
+        """Passes a decision to the recorder; estimates the memory for it from the number of `pods` and of `names`."""
         rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
         order = table.nodes.names_of(rows) if rows is not self._rows else None
         draws = self._random.take_draws() if self._random else []

@@ -116,15 +116,15 @@ class Recording:
 
     @cached_property
     def steps(self) -> Sequence[RecordedStep]:
-        """The steps with a description of each. Raises MalformedCluster if a line makes no sense."""
+        """The steps, each with its description. Raises MalformedCluster if a line makes no sense."""
         return list(steps_of(self.lines, self.numbers))
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:
-        """Copies of the state before some of the steps, as (step, copy). `state` starts from the last usable copy.
+        """Copies of the state before some of the steps, as (step, copy). They save `state` from starting at step 0.
 
-        A state with many objects is copied rarely: for a copy of N objects, at least N lines must have passed since the
-        last copy. So all copies together have at most as many objects as there are lines.
+        A state of N objects is copied only if at least N lines have passed since the last copy. So all copies together
+        have at most as many objects as the recording has lines.
         """
         state: dict[tuple[str, str], ObjectLine] = {}
         states: list[tuple[int, State]] = [(0, {})]
@@ -144,9 +144,12 @@ class Recording:
         return state
 
     def objects(self, number: int) -> Iterator[Object]:
-        """Yields the objects before the step; assumed pods are on their nodes. Raises MalformedCluster."""
+        """Yields the objects before the step; assumed pods are on their nodes.
+
+        Raises MalformedCluster if a recorded object is not valid.
+        """
         for line in self.state(number).values():
-            present = present_of(line)
+            present = decoded_object(line)
             if isinstance(present, PodPlacement):
                 yield present.info.pod.placed_on(present.node_name)
             elif isinstance(present, PodInfo):
@@ -163,15 +166,21 @@ class Recording:
         return Cluster(self.objects(number), policy)
 
     def pod(self, number: int) -> Pod | None:
-        """Returns the pod in the line of a call or an attempt; None if the line has no pod. Raises MalformedCluster."""
+        """Returns the pod of a call or an attempt; None if the step has no pod.
+
+        Raises MalformedCluster if the recorded pod is not valid.
+        """
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None
         return decoded_pod(line)
 
 
-def present_of(line: ObjectLine) -> Current:
-    """Returns the recorded object as the cache has it; None if it was deleted. Raises MalformedCluster."""
+def decoded_object(line: ObjectLine) -> Current:
+    """Decodes the object of a line; a pod becomes a PodPlacement or PodInfo, as in the cache.
+
+    Returns None if the object was deleted. Raises MalformedCluster if the recorded object is not valid.
+    """
     if line.object == NULL:
         return None
     if line.kind not in _DECODERS:
@@ -203,7 +212,7 @@ def _apply(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
 
 
 def _line(text: bytes, numbers: NodeNumbers) -> Line:
-    """Decodes a line and gives new nodes in it their numbers. Raises ValueError if the line is not valid."""
+    """Decodes a line, and numbers the nodes in a NodesLine. Raises ValueError if the line is not valid."""
     if len(text) > MOST_LINE_BYTES:
         raise ValueError(f"it has more than {MOST_LINE_BYTES} bytes")
     try:
@@ -217,7 +226,7 @@ def _line(text: bytes, numbers: NodeNumbers) -> Line:
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines; ends with b"" if the file is incomplete because its process was killed."""
+    """Yields the lines. If gzip data ends too early, because the process was killed, the last line is b""."""
     is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # the file is a BufferedReader
     stream = gzip.GzipFile(fileobj=file) if is_gzip else file
     try:

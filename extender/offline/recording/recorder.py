@@ -88,7 +88,7 @@ class RotatingFiles:
         return [str(path) for path in paths if path.exists() and not _is_recording(path)]
 
     def begin(self, *, keep: bool = True) -> None:
-        """Begins a new file and renames the older ones; with keep=False it overwrites the current file.
+        """Begins a new file and renames the older files; with keep=False, overwrites the current file instead.
 
         Raises:
             OSError: the file cannot be created, or a file that is not a recording would be overwritten.
@@ -107,24 +107,24 @@ class RotatingFiles:
             self._lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION)
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Appends the lines to the current file. Raises OSError if that fails."""
+        """Appends the lines to the current file. Raises OSError if the file cannot be written."""
         assert self._lines is not None
         for line in lines:
             self._lines.write(line + b"\n")
             self._text_bytes += len(line)
 
-    def count_from_here(self) -> None:
-        """Resets the counted size of the file's text, because the checkpoint at its start does not count."""
+    def reset_count(self) -> None:
+        """Resets the count of bytes of text, because the checkpoint at the start of a file does not count."""
         self._text_bytes = 0
 
     def flush(self) -> None:
-        """Flushes all lines to the file, so that they survive the process. Raises OSError if that fails."""
+        """Flushes all lines to the file, so that they survive the process. Raises OSError if this is not possible."""
         if self._lines is not None and self._file is not None:
             self._lines.flush()
             self._file.flush()
 
     def close(self) -> None:
-        """Closes the current file, if one is open. Raises OSError if that fails."""
+        """Closes the current file, if a file is open. Raises OSError if its last lines cannot be written."""
         lines, file = self._lines, self._file
         self._lines = None
         self._file = None
@@ -153,13 +153,13 @@ def _is_recording(path: Path) -> bool:
 
 
 class Recorder:
-    """Queues entries until they are written. If the queue is full, entries are dropped and counted.
+    """Queues entries until they are written. An entry is a change, a call, an attempt or an event.
 
-    Callers never wait for the disk or for space in the queue. After dropped changes the whole cluster is written again,
-    so that the recording is correct from that point on.
+    Callers never wait for the disk or for space in the queue: if the queue is full, entries are dropped and counted.
+    After changes were dropped, the whole cluster is written again, so that the recording is correct from then on.
 
     Args:
-        dropped: called with a kind of entry and the number of dropped entries of this kind.
+        dropped: called with a kind, "change" or "decision", and the number of dropped entries of this kind.
         limit_bytes: the approximate memory that waiting entries may take.
         redaction: replaces names in objects by hashes. Only for processes that record no calls or attempts.
     """
@@ -226,7 +226,7 @@ class Recorder:
     def change(self, moment: int, kind: str, key: str, present: Current, everything: Callable[[], Updates]) -> None:
         """Queues a change of the cache; one thread at a time may call it.
 
-        `everything` returns the whole cluster. It is called for a checkpoint after changes were dropped.
+        `everything` returns the whole cluster. The recorder calls this function after it has dropped changes.
         """
         at = self._clock.now()
         with self._lock:
@@ -248,7 +248,7 @@ class Recorder:
             self._append(text, 0)
 
     def write(self) -> None:
-        """Writes the waiting entries. After a failure it begins the file again, a minute later at the earliest."""
+        """Writes the waiting entries. After a failure, writes nothing for a minute; then begins the file again."""
         if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
             return
         try:
@@ -282,7 +282,7 @@ class Recorder:
         header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
         self._files.write([encode_line(header)])
         self._put_lines(self._encoder.begin_file(at))
-        self._files.count_from_here()
+        self._files.reset_count()
 
     def _put_lines(self, lines: Iterable[Line]) -> None:
         for number, line in enumerate(lines, 1):

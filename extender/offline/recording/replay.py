@@ -36,7 +36,7 @@ from extender.offline.recording.lines import (
     PlanLine,
     decoded_pod,
 )
-from extender.offline.recording.reading import Recording, present_of
+from extender.offline.recording.reading import Recording, decoded_object
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
 from extender.policy.kubernetes_versions import changes
@@ -65,9 +65,9 @@ class ChangedDecision:
 
     Attributes:
         step: the recorded step of the decision.
-        what: the verb; "plan" for filter's plan for a pod group; for a decision of the scheduling loop, "attempt" about
-            a pod, or "group" about a pod group.
-        differences: how it differs.
+        what: a verb; or "plan", filter's plan for a pod group; or "attempt" or "group", the scheduling loop's decision
+            about a pod or a pod group.
+        differences: the differences between the recorded decision and the repeated one.
     """
 
     step: RecordedStep
@@ -90,7 +90,7 @@ class ReplayResult:
     """The outcome of a replay.
 
     Attributes:
-        decided: the number of decisions repeated, by verb, "attempt", "group" or "plan".
+        decided: the number of decisions made again, by kind (see `ChangedDecision.what`).
         left_out: the number of decisions that could not be made again, by reason.
         changed: the decisions that differ, in the order of the recording.
         notes: remarks about the recording.
@@ -148,15 +148,15 @@ def replay(
     *,
     gates: str | None = None,
 ) -> ReplayResult:
-    """Makes every decision of a recording again, each on the cluster as it was when it was first made.
+    """Makes every decision of a recording again, each on the cluster as it was at the time of the decision.
 
     Args:
         policy: other rules to decide by, as the path of a file, as a mapping or as an object; None for the recording's
             own rules, under which nothing should differ. Python modules beside a file are imported if the policy names
             rules in them.
         progress: called with the number of decisions handled so far and the number of all decisions.
-        gates: other feature gates to decide by: a version of Kubernetes such as 1.36, whose defaults apply to the gates
-            that were not set, or gates such as "A=true,B=false", or both, separated by commas.
+        gates: other feature gates to decide by, such as "A=true,B=false". If a version of Kubernetes is among them,
+            such as "1.36,A=true", its defaults apply to all gates that were not set.
 
     Raises:
         MalformedInput: the file is not a recording, or a line in it makes no sense.
@@ -197,7 +197,11 @@ def _naming(policy: str) -> Iterator[None]:
 
 
 class _Replay:
-    """Repeats each decision of a recording under its own rules (`first`) and under those to compare (`second`)."""
+    """Makes each decision of a recording again in `second`, and compares it with the recorded decision.
+
+    `first` has the rules of the recording, and `second` the rules to compare with them. Both are the same World if the
+    recording is replayed under its own rules. A plugin that answers differently in `first` causes a difference.
+    """
 
     def __init__(self, recording: Recording, first: World, second: World) -> None:
         self._recording = recording
@@ -234,7 +238,7 @@ class _Replay:
                 yield _Item(line.moment, True, number)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Returns the gaps in the recorded changes, as (last moment before, first moment after)."""
+        """Returns the gaps in the recorded changes, each as the numbers of the changes before and after the gap."""
         gaps, last = [], 0
         for line in self._recording.lines:
             if isinstance(line, CheckpointLine) and line.dropped:
@@ -251,7 +255,7 @@ class _Replay:
             self._keys.clear()
         elif isinstance(line, ObjectLine):
             with naming_step(number):
-                present, reference = present_of(line), (line.kind, line.key)
+                present, reference = decoded_object(line), (line.kind, line.key)
             self._keys.discard(reference) if present is None else self._keys.add(reference)
             for world in self._worlds:
                 world.change(*reference, present)
@@ -274,7 +278,7 @@ class _Replay:
             self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
-        """Makes the decision again and returns the differences; None if it cannot be repeated."""
+        """Makes the decision again and returns the differences; None if the decision cannot be made again."""
         if isinstance(line, PlanLine):
             return plan_differences(line, self._second)
         if not isinstance(line, CallLine):

@@ -39,7 +39,7 @@ class RecordedStep:
     """One step of a recording.
 
     Attributes:
-        number: its position, from 0.
+        number: the position of the step, from 0.
         at: seconds since the epoch.
         kind: change, call, attempt, group, plan, event, checkpoint or dropped.
         subject: the pod (namespace/name), or the object ("Node worker-1", "PodGroup ml/train").
@@ -70,7 +70,7 @@ def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[Record
 
 @contextmanager
 def naming_step(number: int) -> Iterator[None]:
-    """Adds the step's number to the message of a MalformedInput raised in the block."""
+    """Adds the step's number to the message of a MalformedInput that the `with` block raises."""
     try:
         yield
     except MalformedInput as error:
@@ -115,7 +115,7 @@ def _described(line: StepLine, seen: _Seen) -> tuple[str, str, str]:
 
 
 def _key(raw: msgspec.Raw) -> str:
-    """Returns `namespace/name` of an object that is given as JSON; "" if there is none."""
+    """Returns `namespace/name` of an object that is given as JSON; "" for null."""
     return decoded(raw, _METADATA, "object").key if raw != NULL else ""
 
 

@@ -67,8 +67,7 @@ class Rules:
     Attributes:
         asks_extenders: True if the scheduling loop also asks other extenders, whose answers are not recorded.
         library: the plugins and users' rules that the profiles were made from.
-        settings: the settings in the recording. If these are the rules of another policy, the policy in `settings` is
-            not used.
+        settings: the recorded settings. The policy in them is ignored if the rules are those of another policy.
     """
 
     profiles: Profiles
@@ -84,7 +83,7 @@ class Rules:
         only from installed entry points and from the `trusted` rules.
 
         Raises:
-            ConfigurationError: the policy has faults, or names a rule from elsewhere.
+            ConfigurationError: the policy has faults, or names a rule that is neither installed nor trusted.
         """
         rules = trusted.library.imported if trusted else {}
         library = Library(host=_SilentHost(), rules=rules, imports=False)
@@ -115,7 +114,10 @@ class Rules:
                 return cls._of(settings, load(Path(policy).read_bytes(), library), library)
 
     def with_gates(self, target: str) -> Rules:
-        """Returns the rules under other feature gates, see `upgraded`. Raises ConfigurationError."""
+        """Returns the same rules under other feature gates, such as "A=true,B=false" or "1.36" (see `upgraded`).
+
+        Raises ConfigurationError if a gate or version is not known.
+        """
         profiles = self.profiles
         features = upgraded(profiles.features, target)
         return replace(self, profiles=Profiles(profiles.all, features, profiles.extenders, profiles.watch))
@@ -179,7 +181,7 @@ class World:
         return self._cache.snapshot("replay")
 
     def args(self, line: CallLine) -> ExtenderArgs:
-        """Returns the recorded request of filter or prioritize. Raises MalformedInput if it makes no sense."""
+        """Returns the recorded request of filter or prioritize. Raises MalformedInput if the request is not valid."""
         names, pod = self._numbers.named(from_ranges(line.nodes)), decoded_pod(line)
         if not line.whole:
             return ExtenderArgs(pod, names, None)
@@ -188,7 +190,7 @@ class World:
         return ExtenderArgs(pod, None, nodes)
 
     def preemption_args(self, line: CallLine) -> ExtenderPreemptionArgs:
-        """Returns the recorded request of preempt. Raises MalformedCluster if it makes no sense."""
+        """Returns the recorded request of preempt. Raises MalformedCluster if the request is not valid."""
         return ExtenderPreemptionArgs(decoded_pod(line), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
@@ -196,7 +198,10 @@ class World:
         self._remembered[pod.uid] = PodInfo(pod)
 
     def refused_at_bind(self, uid: str, node: str) -> str | None:
-        """Returns why the rules refuse the bind; "" if they allow it, None if it cannot be checked."""
+        """Returns why the rules refuse the bind; "" if they allow the bind.
+
+        Returns None if the pod is unknown or placed already, or if the node does not exist.
+        """
         present = self._described.get(uid) or self._remembered.get(uid)
         if not isinstance(present, PodInfo):
             return None
@@ -207,15 +212,15 @@ class World:
         return ", ".join(refusal.reasons) or refusal.plugin if refusal else ""
 
     def attempt(self, line: AttemptLine) -> Chosen | Failure:
-        """Tries the pod again, with the recorded random numbers."""
+        """Tries to schedule the pod again, with the recorded random numbers."""
         info = PodInfo(decoded_pod(line))
         table = self._recorded_order(line)
         return SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws)).schedule_pod(info, table)
 
     def plan(self, line: PlanLine) -> Plan:
-        """Plans the group again, with the recorded random numbers, and keeps the plan for the calls that it answers.
+        """Plans the group again, with the recorded random numbers; keeps the plan, so that filter can answer from it.
 
-        Raises MalformedCluster if the recorded group does not exist, or has no waiting member.
+        Raises MalformedCluster if the recorded group does not exist or has no waiting member.
         """
         before = self.plans.before(line)
         table = self._recorded_order(line)
@@ -232,9 +237,9 @@ class World:
         return plan
 
     def group_attempt(self, line: GroupLine) -> tuple[GroupDecision, Sequence[PodInfo]]:
-        """Tries the group again, with the recorded random numbers; returns the decision, and the pods to evict.
+        """Tries to schedule the group again, with the recorded random numbers; returns also the pods to evict.
 
-        Raises MalformedCluster if the recorded tree has a group that does not exist, or no waiting member.
+        Raises MalformedCluster if a recorded group does not exist, or if there is no waiting member.
         """
         table, random = self._recorded_order(line), PlayedRandom(line.draws)
         tree = _tree(line.decoded_tree(), table)
@@ -255,16 +260,16 @@ class World:
         return self.rules.profiles.of(pod)
 
     def refusal(self, pod: Pod, node: str) -> Refusal | None:
-        """Returns the refusal of the pod on the node; None if it fits, or if the node does not exist."""
+        """Returns the refusal of the pod on the node; None if the pod fits, or if the node does not exist."""
         with self.table() as table:
             if node not in table.nodes.row_of:
                 return None
             return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
-        """Returns the points that each plugin gives to each node, by the names of plugin and node.
+        """Returns {plugin: {node: points}} for the existing nodes in `names`, by default for all nodes that fit.
 
-        The nodes are those in `names` that exist, or by default all nodes that fit.
+        The points are the plugin's score times its weight.
         """
         info, profile = PodInfo(pod), self.profile(pod)
         with self.table() as table:
@@ -284,10 +289,10 @@ class World:
 class ReplayedPlans:
     """The plans for pod groups that the replay has made again, by their numbers in the recording.
 
-    Filter asks this object for its answer about a member of a group.
+    Filter answers calls about members of a group from these plans.
 
     Attributes:
-        current: the number of the plan from which the next call is answered; 0 if it is judged without a plan.
+        current: the number of the plan for the next call; 0 if filter used no plan when the call was recorded.
     """
 
     def __init__(self) -> None:
@@ -298,12 +303,12 @@ class ReplayedPlans:
         self._plans[line.number] = line, plan
 
     def before(self, line: PlanLine) -> Plan | None:
-        """Returns the earlier plan on which the recorded plan builds; None if it builds on no plan.
+        """Returns the plan that the plan in `line` replaces; None for a new plan.
 
-        The `answered` of the returned plan are the members that keep their nodes.
+        `answered` of the returned plan is the set of members that keep their nodes, as recorded in `line`.
 
         Raises:
-            MalformedCluster: the earlier plan is missing.
+            MalformedCluster: the replaced plan is missing.
         """
         if not line.before:
             return None
@@ -316,7 +321,7 @@ class ReplayedPlans:
         return number in self._plans
 
     def recorded_node(self, pod: Pod) -> str:
-        """Returns the node that the recorded plan of the current call has for the pod; "" if it has none."""
+        """Returns the pod's node in the recording of the current plan; "" if the plan has no node for the pod."""
         return self._plans[self.current][0].placed.get(pod.key, "") if self.current else ""
 
     def answer(self, info: PodInfo, names: list[str], _profile: Profile, _deadline: Deadline) -> GroupAnswer | None:
@@ -324,7 +329,7 @@ class ReplayedPlans:
 
 
 def _check_waiting(tree: Tree, table: Table) -> Sequence[PodInfo]:
-    """Returns the waiting members. Raises MalformedCluster if there is none, or if one is on a node already."""
+    """Returns the waiting members. Raises MalformedCluster if no member waits, or if one of them is on a node."""
     members = waiting_members(tree)
     if not members or any(info.uid in table.pods.slot_of for info in members):
         raise MalformedCluster(
