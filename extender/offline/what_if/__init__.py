@@ -2,6 +2,6 @@
 
 A `Scenario` (nodes to drain or add, workloads to scale or create) is applied to a copy of a ClusterState. The result
 has the placements, the evictions, the pods without a node, and how balanced the nodes are before and after. Nothing is
-written to a real cluster. Start reading at `simulation`. `capacity`, `comparison` and `hypothetical` use it to answer
-questions.
+written to a real cluster. Start reading at `simulation`. `capacity`, `comparison` and `hypothetical` run simulations to
+answer further questions.
 """

@@ -54,7 +54,7 @@ MOST_PODS = 100_000
 
 
 class Capacity(msgspec.Struct, frozen=True, rename="camel"):
-    """The number of pods of some templates that a cluster can still take, together.
+    """The number of pods of the given templates that a cluster can still take.
 
     Attributes:
         pods: template -> how many of its pods fit.
@@ -64,7 +64,7 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
             pods would fit are left out.
         gangs: template -> how many whole gangs of its pods fit; empty for templates whose pods are in no gang.
         limited: True if the search ended at its limit, so that more pods may fit.
-        notes: remarks on defaults that were filled into the templates.
+        notes: remarks on the templates, such as defaults that were filled in.
     """
 
     pods: Mapping[str, int]
@@ -172,12 +172,12 @@ def capacity(
 
 
 def _daemon_sets(templates: Sequence[Workload | str]) -> list[str]:
-    """Returns the names of the templates that are DaemonSets; only these have no number of replicas."""
+    """Returns the names of the DaemonSets among the templates: the manifests without a number of replicas."""
     return [each.source for each in templates if isinstance(each, Workload) and each.replicas is None]
 
 
 def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]:
-    """Adds a DaemonSet's pod to each of its nodes that can take one; returns the count 1 for each of these nodes."""
+    """Adds a pod of a DaemonSet to each of its nodes that can take the pod; returns {node: 1} for these nodes."""
     names = nodes_of_daemons(simulation.state, pod)[: most - len(simulation.log.placements)]
     daemons = [daemon_on(name, pod) for name in names]
     infos = [PodInfo(replica(each, each.name, f"capacity/{each.key}")) for each in daemons]
@@ -196,9 +196,9 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
 def _admitted(
     state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
 ) -> dict[str, Admitted]:
-    """Returns one pod of each template, as the API server would store it, by the name of the template.
+    """Returns {template name: one pod of the template, as the API server would store the pod}.
 
-    `existing` has a new pod for each template that names a workload in the cluster.
+    If a template is the name of a workload in the cluster, its pod is taken from `existing`.
     """
     admitted: dict[str, Admitted] = {}
     for template in templates:
@@ -217,17 +217,17 @@ def _admitted(
 def _like_newest(infos: Sequence[PodInfo]) -> Pod:
     """Returns a new pod like the newest pod of a workload.
 
-    A StatefulSet's pod gets the lowest ordinal, because the copies of it are numbered from there. So they fill gaps
-    first, as the controller does.
+    A StatefulSet's pod gets the lowest ordinal of the set. Copies of the pod are numbered from this ordinal, so that
+    they fill gaps first, as the controller does.
     """
     pod, ordinals = as_created(in_order(infos)[-1].pod), ordinals_of(infos)
     return replica(pod, ordinals[min(ordinals)].pod.name, pod.uid) if ordinals else pod
 
 
 def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:
-    """Returns `size` copies of the pod under new names; adds claims to the cluster for pods of a StatefulSet.
+    """Returns `size` copies of the pod under new names. For a StatefulSet, adds the volume claims of the copies.
 
-    A StatefulSet's copies get the lowest free ordinals, so that they use the same claims as pods of its controller.
+    Copies of a StatefulSet's pod get the lowest free ordinals, so that they use the claims that its controller creates.
 
     Args:
         placed: the number of copies that have a node; the search for free names begins after them.
@@ -252,8 +252,8 @@ def _is_independent(pod: Pod, state: ClusterState) -> bool:
 def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
     """Returns the number of pods that fit on each node, and adds their requests to the nodes in `state`.
 
-    Adding them one by one gives the same numbers, but takes minutes for a large cluster. So this searches for each
-    node's number: it doubles the number while the filters accept it, then adds ever smaller steps.
+    To place the pods one by one would take minutes in a large cluster. Instead, the number for each node is doubled
+    while the filters accept that many pods, and then increased by ever smaller steps.
     """
     info = PodInfo(pod)
     accepted = dict.fromkeys(state.engine.decide(info).feasible, 1)
@@ -273,7 +273,7 @@ def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
 
 
 def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) -> list[str]:
-    """Returns the nodes that can take as many copies of the pod as `counts` says for them."""
+    """Returns the nodes that can take `counts[node]` copies of the pod."""
     others = {name: count - 1 for name, count in counts.items()}
     state.request(info, others)
     try:
@@ -283,7 +283,7 @@ def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) ->
 
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
-    """Limits the total of the counts to `most`, by lowering or leaving out the last ones."""
+    """Returns the counts, limited to a total of `most`: the last counts are lowered or left out."""
     remaining = most
     cut_counts: dict[str, int] = {}
     for name, count in counts.items():
@@ -300,7 +300,7 @@ def _filled(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds at most `most` pods, until no further pod fits.
+    """Adds pods until no further pod fits, or until there are `most` pods.
 
     Returns how many pods of each template are on each node, and the templates of which more would fit.
     """
@@ -379,7 +379,7 @@ def _gangs_text(name: str, gangs: GangCapacity) -> str:
 
 
 def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
-    """Yields lines of text: the pods by template, zone and node, and what runs out; `every` shows whole lists."""
+    """Yields lines of text: the pods by template, zone and node, and what runs out. Lists are cut unless `every`."""
     yield _summary(capacity)
     yield from (printable(f"note: {note}") for note in capacity.notes)
     yield ""

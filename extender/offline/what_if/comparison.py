@@ -108,10 +108,9 @@ class Comparison:
     Attributes:
         first, second: the two results.
         moved: the pods whose outcomes differ, including pods that only one of the configurations evicts.
-        plugins: plugin -> a mean difference of scores, which shows how much the plugin has moved pods. For each moved
-            pod, it is the score of its node under the second configuration minus that of its node under the first. A
-            pod counts only if both nodes can take it. All scores are those that the second configuration gives before
-            any pod is placed.
+        plugins: plugin -> the mean, over the moved pods, of the score of the pod's second node minus the score of its
+            first node. Both scores are those of the second configuration before any pod is placed. A pod counts only
+            if it fits on both nodes. The larger the value, the more the plugin has moved pods.
     """
 
     first: SimulationResult
@@ -147,7 +146,7 @@ class Comparison:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a DataFrame with a row for each pod that ends elsewhere: pod, first, firstOutcome, second, ...
+        """Returns a DataFrame with a row for each moved pod: pod, first, firstOutcome, second, secondOutcome.
 
         Raises ExtenderError if pandas is not installed.
         """
@@ -169,7 +168,7 @@ class Comparison:
         return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=(), maps=())
 
     def to_html(self, names: tuple[str, str] = ("first", "second")) -> str:
-        """Returns the comparison as a web page in one self-contained file; `names` are those of the configurations."""
+        """Returns the comparison as a web page in one self-contained file. `names` name the two configurations."""
         return rendering.file("comparison.html", self.to_dict(), names=names, choices=(), maps=self.maps(names))
 
 
@@ -181,7 +180,7 @@ def compare(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Simulates the scenario under both configurations and compares the results. Raises as `simulate` does."""
+    """Simulates the scenario under both configurations and compares the results. Raises the errors of `simulate`."""
     one, other = (simulate_once(state, scenario, seed, profiles, progress) for profiles in (first, second))
     pods = {**one.pods, **other.pods}
     outcomes = [Moved(key, _outcome(key, one), _outcome(key, other)) for key in pods]
@@ -197,7 +196,7 @@ def _outcome(key: str, result: SimulationResult) -> PodOutcome:
 
 
 def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping[str, Pod]) -> dict[str, float]:
-    """Returns the value of `Comparison.plugins`.
+    """Returns by how much each plugin prefers the second node of a moved pod (see `Comparison.plugins`).
 
     Args:
         state: the cluster under the second configuration, before any pod is placed.
@@ -219,7 +218,7 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping
 
 
 def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
-    """Yields lines of text: the result under each policy, the pods that moved, and the plugins that moved them.
+    """Yields lines of text: the result under each policy, the moved pods, and the plugins that moved the pods.
 
     If `every` is True, long lists are shown in full.
     """
@@ -252,11 +251,11 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
     yield from cut(lines, None if every else MOST_ROWS, " pods")
     if comparison.plugins:
         points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())
-        yield printable(f"mean score of the second node minus that of the first, by plugin: {points}")
+        yield printable(f"average preference of each plugin for the second node, in points: {points}")
 
 
 def _notes(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
-    """Yields the notes of both simulations; adds the configuration to a note that only one of them has."""
+    """Yields the notes of both simulations. A note that only one simulation has begins with its configuration."""
     first, second = comparison.first.notes, comparison.second.notes
     yield from (f"note: {note}" for note in first if note in second)
     yield from (f"note: under {names[0]}, {note}" for note in first if note not in second)

@@ -51,7 +51,7 @@ class GroupCount:
 
 
 def group_counts(pods: Mapping[str, Pod], lost: Mapping[str, int]) -> list[GroupCount]:
-    """Returns the counts of each group. `lost` has the number of lost members by the key of their group."""
+    """Returns the counts of each group. `lost` maps the keys of groups to their numbers of lost members."""
     placed = Counter(pod.group_key for pod in pods.values() if pod.node_name)
     waiting = Counter(pod.group_key for pod in pods.values() if not pod.node_name)
     keys = {key for key in (*placed, *waiting, *lost) if key is not None}
@@ -59,7 +59,7 @@ def group_counts(pods: Mapping[str, Pod], lost: Mapping[str, int]) -> list[Group
 
 
 def by_place(groups: Sequence[GroupCount]) -> dict[GroupPlace, int]:
-    """Counts the groups that have a node for all, some or none of their members; every group counts once."""
+    """Returns the number of groups with all, with some and with no members on a node."""
     places = Counter(group.place for group in groups)
     return {place: places[place] for place in GroupPlace}
 

@@ -40,9 +40,10 @@ class SimulationRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=Tr
     """The body of a POST /simulate request.
 
     Attributes:
-        pods: manifests of pods, or of objects with a pod template. Pods of one priority are placed in this order.
+        pods: manifests of pods, or of objects with a pod template. Pods of equal priority are placed in this order.
         pod_groups: manifests of PodGroups and CompositePodGroups to create first.
-        fewest_nodes: True to find also, for each template alone, the fewest of its nodes that place all pods.
+        fewest_nodes: True to find, for each template, the smallest number of new nodes on which all pods fit if no
+            other template is used.
         only_templates: True if pods may be placed on the new nodes only.
         remove_nodes: names of nodes to remove. Their pods are placed again too, because controllers recreate them.
     """
@@ -67,7 +68,7 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
 
     Raises:
         MalformedRequest: the body is not a valid request, or asks for too much.
-        MalformedCluster, ConfigurationError: the API server would refuse a manifest in it.
+        MalformedCluster, ConfigurationError: the API server would refuse a manifest in the request.
         UnknownNode: `remove_nodes` names a node that does not exist.
         RuleFailed: a user's rule raised.
     """
@@ -101,9 +102,9 @@ def _group(item: Mapping[str, Any], number: int) -> SchedulingGroup:
 def _fewest(
     state: ClusterState, request: SimulationRequest, workloads: Sequence[Workload], index: int
 ) -> dict[str, Any]:
-    """Finds the fewest nodes of this template that place all pods without other templates.
+    """Finds the smallest number of new nodes with which all pods fit, if all new nodes are of one template.
 
-    Returns {"template", "count"}; the count is None if even all of the template's nodes are not enough.
+    Returns {"template", "count"}; the count is None if all of the template's nodes together are not enough.
     """
     template = request.node_templates[index]
 

@@ -44,10 +44,10 @@ class Balance:
     """Measures of how fully and evenly the nodes are used; each is a share between 0 and 1, by resource.
 
     Attributes:
-        utilisation: the requested share of what all nodes together offer.
+        utilisation: the share of all nodes' resources that pods request.
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the standard deviation of the zones' utilisation.
-        fragmentation: the share of all free resources that is on nodes which cannot take one more pod of mean size.
+        fragmentation: the share of the free resources that is on nodes without room for one more pod of average size.
         nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps.
     """
 
@@ -59,7 +59,7 @@ class Balance:
 
     @property
     def by_node(self) -> dict[str, dict[str, float]]:
-        """The requested share of each resource that a node offers, by node; 0 if it offers nothing."""
+        """Node -> resource -> the share of the node's resource that pods request; 0 if the node offers none."""
         columns = {name: column(self.nodes, name) for name in _MEASURED}
         return {
             node["name"]: {name: _share(pairs[position][1], pairs[position][0]) for name, pairs in columns.items()}
@@ -124,13 +124,13 @@ def _share(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DrainEffect:
-    """The effect of a drain: the differences from the same scenario without it.
+    """The effect of a drain: the differences between two simulations, with and without the drain.
 
     Attributes:
         evicted: the pods that are evicted only with the drain.
         remaining: the pods that are pending at the end only with the drain.
         lost: the pods that are lost only with the drain.
-        remaining_without: the pods that are pending at the end without it.
+        remaining_without: the pods that are pending at the end without the drain.
     """
 
     evicted: Sequence[str]
@@ -313,7 +313,7 @@ def summary(result: SimulationResult) -> str:
 
 
 def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
-    """Yields lines: placements, pending pods, evictions and balance; `every` shows long lists in full."""
+    """Yields lines of text: placements, pending pods, evictions and balance. Long lists are cut unless `every`."""
     yield summary(result)
     if result.drain:
         yield str(result.drain)
@@ -348,7 +348,7 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
 
 
 def _pending_rows(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:
-    """Returns the table of pending pods: a heading and a row for each reason or, if `every`, each pod."""
+    """Returns a table of the pending pods: one row for each reason, or one for each pod if `every` is True."""
     if every:
         return [("PENDING POD", "REASON"), *remaining.items()]
     pods: dict[str, list[str]] = {}
@@ -376,7 +376,7 @@ def _balance(result: SimulationResult) -> Iterator[str]:
 
 
 def _by_node(result: SimulationResult) -> Iterator[Cells]:
-    """Yields a row for each node with its utilisation before and after; empty cells if it did not exist then."""
+    """Yields a row for each node: its utilisation before and after. A cell is empty if the node did not exist."""
     moments = (result.before.by_node, result.after.by_node)
     yield "NODE", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER"
     for name in sorted(moments[0].keys() | moments[1].keys()):

@@ -126,9 +126,9 @@ def _remove_node(simulation: Simulation, name: str) -> None:
 
 
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
-    """Evicts the pods of cordoned nodes in rounds, because a budget allows more once evicted pods run again.
+    """Evicts the pods of cordoned nodes in rounds: once evicted pods run again, budgets allow further evictions.
 
-    Like kubectl, it evicts each pod once. A pod that tolerates cordoned nodes may return to its node.
+    As with kubectl, each pod is evicted once. A pod that tolerates cordoned nodes may return to its node.
 
     Returns:
         A note for each pod that can never be evicted.
@@ -181,7 +181,7 @@ def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Non
 
 
 def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
-    """Returns the pods of a workload, or one pod if `target` names a pod. Raises UnknownPod if there are none."""
+    """Returns the pods of a workload, or one pod if `target` names a pod. Raises UnknownPod if there is no such pod."""
     namespace, *kind, name = target.split("/")
     if not kind:
         return [state.info(target)]
@@ -207,10 +207,10 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
 
 
 def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
-    """Returns the name of the Deployment that controls the pod's ReplicaSet; empty if none does.
+    """Returns the name of the Deployment that controls the pod's ReplicaSet; "" if no Deployment controls it.
 
-    If the cluster has the ReplicaSet, its owner reference decides. Otherwise its name must end in the hash that the
-    pod's label has, or, if there is no such label, in a text that looks like a hash.
+    The ReplicaSet's owner reference decides. If the cluster lacks the ReplicaSet, its name decides: DEPLOYMENT-HASH.
+    HASH is the value of the pod's label pod-template-hash, or, without this label, any text that looks like a hash.
     """
     known = state.objects.get(ReplicaSet, f"{pod.namespace}/{replica_set}")
     if known is not None and known.controller is not None:
@@ -221,7 +221,7 @@ def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """Removes surplus pods of a workload; if it has too few, returns the new pods to add.
+    """Removes surplus pods of a workload; returns the new pods to add if the workload has too few pods.
 
     Pending pods are removed first, then the youngest. A StatefulSet's pods are removed and added by ordinal.
     """
@@ -244,9 +244,9 @@ def as_created(pod: Pod) -> Pod:
 
 
 def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
-    """Returns the surplus pods of a StatefulSet with `count` replicas, and the names of the missing ones.
+    """Returns the surplus pods of a StatefulSet with `count` replicas, and the names of its missing pods.
 
-    Returns None if a pod does not have the name that a StatefulSet gives.
+    Returns None if the name of a pod is not the StatefulSet's name and an ordinal, such as web-0.
     """
     ordinals = ordinals_of(infos)
     if ordinals is None:
@@ -259,7 +259,7 @@ def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], li
 
 
 def ordinals_of(infos: Sequence[PodInfo]) -> dict[int, PodInfo] | None:
-    """Returns the pods of a StatefulSet by ordinal; None if a pod does not have the name that a StatefulSet gives."""
+    """Returns the pods of a StatefulSet by ordinal; None if the name of a pod is not like web-0 for StatefulSet web."""
     ordinals: dict[int, PodInfo] = {}
     for info in infos:
         base, _, ordinal = info.pod.name.rpartition("-")
@@ -289,7 +289,10 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
 
 
 def _check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], state: ClusterState) -> None:
-    """Raises ConfigurationError if a pod has the name of another one; `created` has the source of each new pod."""
+    """Raises ConfigurationError if a new pod has the name of another pod, old or new.
+
+    Adds the new pods to `created`, which maps pods to the manifests that they come from.
+    """
     for info in new:
         key = info.pod.key
         if key in created:

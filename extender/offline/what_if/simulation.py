@@ -55,7 +55,7 @@ class Placement:
     Attributes:
         pod: the pod, as `namespace/name`.
         node: the node on which it was placed.
-        previous: the node from which it was evicted before; "" if none.
+        previous: the node from which the pod was evicted before; "" if the pod was not evicted.
     """
 
     pod: str
@@ -110,7 +110,7 @@ class Simulation:
         progress: called with the number of placed pods and the number to place.
 
     Attributes:
-        tried: the pods that were put into the queue, gated ones too, by `namespace/name`.
+        tried: the pods that were put into the queue, including gated pods, by `namespace/name`.
     """
 
     def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
@@ -136,7 +136,7 @@ class Simulation:
         self._to_place = 0
 
     def add(self, infos: Iterable[PodInfo]) -> None:
-        """Adds pods to the queue. Pods of one priority are tried in the order in which they were added."""
+        """Adds pods to the queue. Pods of equal priority are tried in the order in which they were added."""
         for without_claims in infos:
             info = self._with_claims(without_claims)
             self._to_place += 1
@@ -154,7 +154,10 @@ class Simulation:
             self._queue.add(info)
 
     def _bind_directly(self, info: PodInfo) -> None:
-        """Places a pod on the node that its manifest names, without a scheduler, unless it would not run there."""
+        """Places a pod on the node that its manifest names, without a scheduler.
+
+        If the pod cannot run on that node, it stays pending, and the log gets the reason.
+        """
         pod, node_name = info.pod, info.pod.node_name
         objection = direct_binding.objection(pod, self.state)
         if objection is None:
@@ -234,7 +237,7 @@ class Simulation:
         return self._cycles[profile.name]
 
     def _try_group(self, queued: QueuedGroup) -> None:
-        """Places the waiting members of a root group together, or none if too few fit for its policy."""
+        """Places the waiting members of a root group together; places none if too few of them fit."""
         waiting = queued.in_order()
         members = GroupMembers(self.state, queued.root, [pod.info for pod in waiting])
         if (obstacle := members.obstacle) is not None:
@@ -307,7 +310,7 @@ class Simulation:
         return placed
 
     def _as_recreated(self, pod: Pod) -> Pod:
-        """Returns the pod that the controller would create instead: on no node, with a new UID and an empty status."""
+        """Returns the pod that the controller creates for an evicted pod: without a node, a status or the old UID."""
         self._recreated += 1
         labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
         metadata = replace(
