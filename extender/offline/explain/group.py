@@ -31,7 +31,7 @@ from extender.offline.explain.group_changes.admitting import decide_children, gr
 from extender.offline.explain.group_changes.obstacles import created_group_changes, obstacle_changes
 from extender.offline.explain.group_changes.trees import without_own_topology, without_topology
 from extender.offline.groups.membership import MissingGroup
-from extender.offline.groups.outcomes import admits_all, before_refused, member_outcomes, nodes_in
+from extender.offline.groups.outcomes import admits_all, fitting_placed, member_outcomes, nodes_in
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide, rules_for
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
@@ -308,7 +308,7 @@ class GroupExplanation:
         """Sets `placed`, `refused` and `domain` from `best`, a decision that places as many members as fit."""
         outcomes = list(member_outcomes(best))
         self.placed = {each.info.pod.key: each.node_name for each in outcomes if each.node_name is not None}
-        with before_refused(self._state, best) as refused:
+        with fitting_placed(self._state, best) as refused:
             if refused is not None:
                 pod = without_group(refused.info.pod, self._state.table)
                 explanation = Explanation(self._state, pod, nodes=nodes_in(self._state, refused.domains))

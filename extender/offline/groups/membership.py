@@ -23,14 +23,14 @@ from extender.table.object_index import Objects
 
 
 class Obstacle(NamedTuple):
-    """The reason why no scheduler tries a group."""
+    """The reason why schedulers do not try a group."""
 
     code: CauseCode
     text: str
 
 
 class MissingGroup(NamedTuple):
-    """A group that a pod or child group names, but that does not exist, or is its own ancestor.
+    """A group that a pod or a child group belongs to, but that does not exist or is its own ancestor.
 
     Attributes:
         is_circular: True if the group is its own ancestor. `key` is then the alphabetically first key of the cycle.
@@ -66,7 +66,7 @@ class Membership:
                 self._children.setdefault(group.parent_key, []).append(group)
 
     def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
-        """Returns the root group of a member, or the first group above it that is missing or its own ancestor."""
+        """Returns the root group of a member; a MissingGroup if a group above the member is missing or circular."""
         assert pod.group_key is not None
         return _root_of(self._state.objects, pod.group_key)
 
@@ -97,7 +97,7 @@ class Membership:
         return Leaf(group, waiting, [info.uid for info in infos if info.pod.node_name])
 
     def waiting_for(self, missing: MissingGroup) -> list[PodInfo]:
-        """Returns the pods that wait for the missing group."""
+        """Returns the pods without a node that belong to the missing group, directly or through child groups."""
         waiting = (info for infos in self._members.values() for info in infos if not info.pod.node_name)
         return [info for info in waiting if self.root_of(info.pod) == missing]
 
@@ -119,7 +119,7 @@ def root_name(objects: Objects, key: str) -> GroupName:
 def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
     """Returns the root group above the group with this name, or this group if it has no parent.
 
-    Returns a MissingGroup if the group or one above it does not exist, or if the parents form a cycle.
+    Returns a MissingGroup if the group or one of its ancestors does not exist, or if the parents form a cycle.
     """
     if name.kind == PodGroup.__name__:
         return _root_of(objects, name.key)
@@ -146,7 +146,7 @@ def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGro
 
 
 def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
-    """Returns why no scheduler tries the group; None if one does."""
+    """Returns the reason why schedulers do not try the group; None if there is no such reason."""
     infos = waiting_members(tree)
     for pod in (info.pod for info in infos):
         if pod.spec.scheduling_gates:
@@ -161,7 +161,7 @@ def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
 
 
 def lacks_pods(leaf: Leaf) -> int:
-    """Returns how many pods must be added to a gang before a scheduler tries it."""
+    """Returns the number of pods that a gang lacks for its minimum count; 0 for groups that are not gangs."""
     return max(leaf.group.min_count - len(leaf.waiting) - len(leaf.scheduled), 0) if leaf.group.is_gang else 0
 
 
@@ -171,7 +171,7 @@ def ready_children(composite: Composite) -> int:
 
 
 def _shortage(tree: Tree) -> str | None:
-    """Returns the reason why no scheduler tries the group: too few pods, or too few child groups with enough pods."""
+    """Returns a message if the group has too few pods, or too few child groups with enough pods; else None."""
     needed = tree.group.min_count
     if isinstance(tree, Leaf):
         if not lacks_pods(tree):

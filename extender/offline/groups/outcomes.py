@@ -17,9 +17,9 @@ class MemberOutcome:
     """The outcome for one waiting member.
 
     Attributes:
-        node_name: the node that takes the member; None if none does, or if the member is not tried.
-        message: why no node takes it.
-        reserved: its volumes and claims as they will be when it is on the node.
+        node_name: the node that takes the member; None if the member fits on no node or is not tried.
+        message: why the member gets no node.
+        reserved: the member's volumes and claims, as they will be once the member is on the node.
         domains: topology key -> the domain in which the decision tried the member.
     """
 
@@ -31,7 +31,7 @@ class MemberOutcome:
 
 
 def member_outcomes(decision: GroupDecision, domains: Mapping[str, str] | None = None) -> Iterator[MemberOutcome]:
-    """Yields the outcome of each waiting member; `domains` are the topology domains chosen for the groups above."""
+    """Yields the outcome of each waiting member; `domains` has the topology domains chosen for parents of the group."""
     tree, domains = decision.tree, domains or {}
     if tree.group.topology_key is not None and decision.placement:
         domains = {**domains, tree.group.topology_key: decision.placement}
@@ -54,10 +54,10 @@ def admits_all(decision: GroupDecision) -> bool:
 
 
 @contextmanager
-def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
-    """Puts the members that fit on their nodes until the `with` block ends.
+def fitting_placed(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
+    """Places the members for which the decision has a node, until the `with` block ends.
 
-    Yields the first member that fits nowhere, or None if all fit.
+    Yields the first member without a node; None if every member has a node.
     """
     outcomes = list(member_outcomes(decision))
     placed = [(outcome.info, outcome.node_name) for outcome in outcomes if outcome.node_name is not None]
@@ -67,7 +67,7 @@ def before_refused(state: ClusterState, decision: GroupDecision) -> Iterator[Mem
 
 
 def nodes_in(state: ClusterState, domains: Mapping[str, str]) -> list[str] | None:
-    """Returns the nodes that are in all these topology domains; None means all nodes."""
+    """Returns the nodes that are in all of `domains`; None, which means all nodes, if `domains` is empty."""
     if not domains:
         return None
     return [node.name for node in state.nodes() if all(node.labels.get(key) == value for key, value in domains.items())]

@@ -1,4 +1,4 @@
-"""Places a root group in a simulated cluster as `scheduler.group_scheduling` does in a real one."""
+"""Places a root group in a simulated cluster as `scheduler.group_scheduling` does in a real cluster."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _RESULTS = {
 
 @dataclass(slots=True)
 class GroupPlacement:
-    """The outcome for the waiting members of a group, by their UIDs.
+    """The outcome for the waiting members of a group.
 
     Attributes:
-        victims: the pods to evict, so that the group fits once they have left.
+        placed, failures: UID -> the chosen node, or the reason why the member is not placed.
+        victims: the pods to evict; the group fits once the victims have left.
     """
 
     result: GroupOutcome
@@ -45,7 +46,7 @@ class GroupMembers:
     """The waiting members of a root group, in the order in which they are tried, and their tree of groups.
 
     Attributes:
-        obstacle: why no scheduler tries the group; None if one does.
+        obstacle: the reason why schedulers do not try the group; None if there is no such reason.
     """
 
     def __init__(self, state: ClusterState, root: GroupName, waiting: Sequence[PodInfo]) -> None:
@@ -85,7 +86,7 @@ class GroupMembers:
 
 
 def _in_order(tree: Tree, waiting: Sequence[PodInfo]) -> Tree:
-    """Returns the tree with only these waiting members, in this order."""
+    """Returns a copy of the tree in which only the members in `waiting` wait, in the same order."""
     if isinstance(tree, Composite):
         return replace(tree, children=[_in_order(child, waiting) for child in tree.children])
     own = {info.uid for info in tree.waiting}

@@ -23,10 +23,10 @@ class GroupVerdict:
     """The decision about a root group in its current state.
 
     Attributes:
-        kind, key: the group that was looked for.
+        kind, key: identify the group.
         tree: the group with its members; None if the group does not exist.
-        obstacle: why no scheduler tries the group; None if one does.
-        decision: the decision about all members together; None if no scheduler tries them.
+        obstacle: the reason why schedulers do not try the group; None if there is no such reason.
+        decision: the decision about all members together; None if there is an obstacle.
         failures: UID -> why the member is not placed.
     """
 
@@ -44,7 +44,7 @@ class GroupVerdict:
 
     @property
     def text(self) -> str:
-        """The reason why no scheduler tries the group, or kube-scheduler's message about its attempt."""
+        """The text of the obstacle; without an obstacle, kube-scheduler's message about the attempt."""
         if self.obstacle is not None:
             return self.obstacle.text
         return self.decision.text if self.decision is not None else ""
@@ -77,7 +77,7 @@ class GroupVerdicts:
 
 
 def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
-    """Decides about the group, unless no scheduler tries it."""
+    """Returns the verdict on the group; decides about it only if there is no obstacle."""
     kind, key = type(tree.group).__name__, tree.group.key
     if (reason := obstacle(tree, state)) is not None:
         return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason.text for info in waiting_members(tree)})
@@ -91,7 +91,7 @@ def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
 
 
 def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> GroupDecision:
-    """Decides about all members together; places as many as fit if `enforces_gangs` is False.
+    """Decides about all members together. If `enforces_gangs` is False, places as many members as fit.
 
     Ties between nodes are broken in the same way each time. Raises RuleFailed if a user's rule raised.
     """
@@ -107,13 +107,14 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
 
 
 def rules_for(profile: Profile, tree: Tree) -> GroupRules:
-    """Returns the rules for a decision about the tree.
+    """Returns the profile's rules for groups.
 
-    Each topology domain is tried if a group has a topology constraint or the root is a CompositePodGroup.
+    Under these rules, each topology domain is tried if a group has a topology constraint or the root is a
+    CompositePodGroup.
     """
     return GroupRules.of(profile, by_placements=_needs_placements(tree))
 
 
 def _needs_placements(tree: Tree) -> bool:
-    """Returns True for a tree that needs the gate CompositePodGroup or TopologyAwareWorkloadScheduling."""
+    """Returns True if the root is a CompositePodGroup, or if a group has a topology constraint."""
     return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))

@@ -13,7 +13,7 @@ from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.scheduling.pod_groups import PodGroup, PodGroupStatus
 from extender.offline.claims.sharing import without_group
 from extender.offline.explain.explanation import Explanation, Reason
-from extender.offline.groups.outcomes import before_refused, nodes_in
+from extender.offline.groups.outcomes import fitting_placed, nodes_in
 from extender.offline.groups.verdict import decide
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
@@ -28,7 +28,7 @@ class GangCapacity(msgspec.Struct, frozen=True, rename="camel"):
         size: the number of pods of each gang.
         count: the number of gangs.
         topology_key: the node label that all pods of a gang must share; None if there is no such constraint.
-        by_domain: value of that label -> the number of gangs; empty without a constraint.
+        by_domain: value of the label `topology_key` -> the number of gangs; empty if there is no constraint.
     """
 
     size: int
@@ -38,7 +38,7 @@ class GangCapacity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int]) -> GangCapacity:
-    """Returns how many gangs these pods form; with a topology constraint, a gang's pods must be in one domain."""
+    """Returns how many gangs the pods in `by_node` form; with a topology constraint, each gang is in one domain."""
     key, size = gang.topology_key, gang.min_count
     pods: Counter[str] = Counter()
     if key is not None:
@@ -49,7 +49,7 @@ def gang_capacity(state: ClusterState, gang: PodGroup, by_node: Mapping[str, int
 
 
 def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup]:
-    """Returns the gang of each template whose pods belong to a gang, by the name of the template."""
+    """Returns {template name: PodGroup} for the templates whose pods belong to a gang."""
     groups = {name: state.objects.get(PodGroup, pod.group_key) for name, pod in pods.items() if pod.group_key}
     return {name: group for name, group in groups.items() if group and group.is_gang and group.parent_key is None}
 
@@ -59,7 +59,7 @@ def counted_in(gang: PodGroup) -> str:
 
 
 def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], number: int) -> Leaf:
-    """Adds a copy of the gang to the cluster, and returns it with these pods as its waiting members."""
+    """Adds a copy of the PodGroup `gang` to the cluster; returns the copy with `pods` as its waiting members."""
     name = f"{gang.name}-{number}"
     metadata = replace(gang.metadata, name=name, uid=f"capacity/{gang.namespace}/{name}")
     copied = replace(gang, metadata=metadata, status=PodGroupStatus())
@@ -70,7 +70,7 @@ def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], numbe
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
     """Returns the reasons why nodes refuse the first member that does not fit; empty if all members fit."""
-    with before_refused(state, decide(state, leaf, enforces_gangs=False)) as refused:
+    with fitting_placed(state, decide(state, leaf, enforces_gangs=False)) as refused:
         if refused is None:
             return []
         pod = without_group(refused.info.pod, state.table)
