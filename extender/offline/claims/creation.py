@@ -71,11 +71,11 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
 
 
 def create_companions(state: ClusterState, workload: Workload) -> None:
-    """Adds what is created with a workload's pods: its controller, and the groups and claims in the manifest's file.
+    """Adds the objects that a workload's pods need: its controller, and the groups and claims in the manifest's file.
 
     A claim that the cluster already has is not changed.
 
-    Raises MalformedCluster if the API server would refuse one of them, or a claim of a StatefulSet's first pod.
+    Raises MalformedCluster if the API server would refuse one of the objects, or a claim of a StatefulSet's first pod.
     """
     if workload.owner is not None:
         state.add(workload.owner)
@@ -107,9 +107,9 @@ def _create_claim(state: ClusterState, claim: Object) -> None:
 
 
 def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
-    """Returns the cluster with the claims of a workload's first pod, and the pod as the API server would store it.
+    """Returns a cluster that has the claims of a workload's first pod, and the pod as the API server would store it.
 
-    The cluster is `state` itself if the pod needs no claims, else a changed copy.
+    The cluster is a changed copy of `state`. If the pod needs no claims, it is `state` itself.
 
     Raises:
         MalformedCluster: the API server would refuse the pod; the message has the path of every fault.
@@ -127,8 +127,8 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
 def replica(pod: Pod, name: str, uid: str) -> Pod:
     """Returns a copy of the pod under another name.
 
-    A StatefulSet's replica gets the labels of its ordinal, and volumes that name its own claims; a pod of an indexed
-    Job gets the label of its index.
+    For a pod of a StatefulSet or an indexed Job, the number at the end of `name` is set in the labels. For a
+    StatefulSet, the volumes use the claims that belong to `name`.
     """
     metadata = replace(pod.metadata, name=name, uid=uid)
     if COMPLETION_INDEX in pod.labels:
@@ -232,7 +232,7 @@ def _generated(
 
 
 def _missing_volume_claims(pod: Pod, objects: Objects) -> dict[str, Volume | PersistentVolumeClaim]:
-    """Returns the source of each claim to create, by name: a volume, or a template of a StatefulSet."""
+    """Returns {claim name: ephemeral volume, or template of a StatefulSet} for the volume claims that the pod lacks."""
     sources: dict[str, Volume | PersistentVolumeClaim] = {}
     for volume in pod.spec.volumes or ():
         if volume.ephemeral is not None:
@@ -286,9 +286,10 @@ def _create_volume_claim(
 
 
 def _store_volume_claim(state: ClusterState, claim: PersistentVolumeClaim) -> None:
-    """Adds a new claim to `state`, with the default StorageClass if it names none.
+    """Adds a new claim to `state`. A claim that names no StorageClass gets the default StorageClass.
 
-    If its volume is free, or its StorageClass binds immediately and provisions volumes, it is bound at once.
+    The claim is bound at once if it names a free volume, or if its StorageClass binds immediately and provisions
+    volumes.
     """
     if claim.spec.storage_class_name is None and BETA_STORAGE_CLASS_ANNOTATION not in claim.annotations:
         claim = replace(claim, spec=replace(claim.spec, storage_class_name=_default_class(state.objects)))
@@ -301,7 +302,7 @@ def _store_volume_claim(state: ClusterState, claim: PersistentVolumeClaim) -> No
 
 
 def _volume_of(state: ClusterState, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-    """Returns the volume that a new claim is bound to; None if it stays unbound until a pod uses it."""
+    """Returns the volume that a new claim is bound to; None if the claim stays unbound until a pod uses the claim."""
     if claim.spec.volume_name:
         volume = state.objects.get(PersistentVolume, claim.spec.volume_name)
         return bound(volume, claim) if volume and volume.spec.claim_ref is None else None
@@ -314,7 +315,7 @@ def _volume_of(state: ClusterState, claim: PersistentVolumeClaim) -> PersistentV
 def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:
     """Returns the volume that a StorageClass with immediate binding provisions for a claim.
 
-    The driver would choose its zone, which is unknown here. So every node in the class's allowed topologies can use it.
+    It is unknown which zone the driver would choose, so every node in the allowed topologies can use the volume.
     """
     name = f"pvc-{claim.uid}"
     topologies = list(map(node_term, storage_class.allowed_topologies or ()))
@@ -330,7 +331,7 @@ def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> P
 
 
 def _default_class(objects: Objects) -> str | None:
-    """Returns the name of the default StorageClass, the newest if there are several; None if there is none."""
+    """Returns the name of the newest StorageClass that is marked as the default; None if no class is marked."""
     defaults = [each for each in objects.all(StorageClass).values() if each.annotations.get(_DEFAULT_CLASS) == "true"]
     newest = min(defaults, key=lambda each: (-each.metadata.created_seconds, each.name), default=None)
     return newest.name if newest is not None else None

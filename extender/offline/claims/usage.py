@@ -60,7 +60,7 @@ def release(state: ClusterState, pod: Pod) -> list[Change]:
     """Deletes the claims that a deleted pod owns, and frees its devices unless another pod has reserved them.
 
     Returns:
-        The changes made to `state`; each may let a pending pod be tried again.
+        The changes made to `state`. Each change may make a pending pod fit.
     """
     changes = list[Change]()
     for claim in list(_device_claims(pod, state.objects)):
